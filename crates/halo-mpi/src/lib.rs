@@ -5,7 +5,7 @@
 #![cfg_attr(
     feature = "mpi",
     doc = r#"
-[`MpiCommunicator`] is a [`Communicator`](halo::communicator::Communicator), and [`run`] is the frame of a program's rank:
+[`MpiCommunicator`] is a [`Communicator`](halo::communicator::Communicator), and [`run`] runs a program as one rank:
 
 ```no_run
 use std::time::Duration;
@@ -57,20 +57,20 @@ fn main() -> halo::Result<()> {
 | a rank panics | the job, with code 101 |
 | [`run`]'s closure returns an error | the job, with code 1; the error is printed |
 | a rank dies | the job, by `mpiexec` |
-| a rank stops answering | waits of others are `Timeout`: theirs to handle |
-| a rank comes to its end after a wait in vain, and others do not within 10 seconds | the job, with code 1 |
-| MPI reports an error | the call's error; later calls on this communicator are `PeerLost` |
+| a rank stops answering | none: waits of other ranks return `Timeout` |
+| a rank reaches its end after a timeout, and other ranks do not within 10 seconds | the job, with code 1 |
+| MPI reports an error | none: the call returns it, and later calls on this communicator return `PeerLost` |
 
 # Marks
 
-The [mark](halo::communicator::Buffer::marked) of a message travels in its tag, and costs nothing: as much of it as the
-library's tags have room for above 32767, which are 16 bits in Open MPI. Marks that differ are taken for each other as
-seldom as that says; in a library whose tags end there, always.
+The tag of a message also carries a digest of its [mark](halo::communicator::Buffer::marked), at no cost. The digest has
+as many bits as the library's tags have above 32767: 16 in Open MPI. Two different marks have the same digest in about
+one of 65536 cases there, and always in a library whose tags end at 32767.
 
 # Device memory
 
-Messages are staged through host memory unless the program or `HALO_MPI_DEVICE_AWARE=1` says that this MPI takes device
-addresses: MPI itself cannot be asked, and one that does not take them crashes. Where it does,
+Messages are staged through host memory unless the variable `HALO_MPI_DEVICE_AWARE=1` states that this MPI accepts
+device addresses. MPI cannot be asked, and an MPI that does not accept them crashes. If it accepts them,
 [`Staging::Auto`](halo::Staging::Auto) measures which way is faster.
 "#
 )]
@@ -78,7 +78,9 @@ addresses: MPI itself cannot be asked, and one that does not take them crashes. 
 #![deny(unsafe_code)]
 
 mod communicator;
+mod job;
 mod library;
+mod matching;
 mod message;
 mod request;
 mod run;

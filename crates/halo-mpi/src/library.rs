@@ -22,12 +22,12 @@ impl Turn {
     /// `PeerLost` if MPI is not running, or no longer running.
     pub(crate) fn take(operation: &'static str) -> Result<Self> {
         let turn = TURN.lock();
-        let (mut begun, mut ended) = (0, 0);
+        let (mut started, mut ended) = (0, 0);
         // SAFETY: may be called at any time.
-        let asked = unsafe { ffi::MPI_Initialized(&mut begun) };
+        let asked = unsafe { ffi::MPI_Initialized(&mut started) };
         // SAFETY: as above.
         let asked = asked | unsafe { ffi::MPI_Finalized(&mut ended) };
-        if asked != SUCCESS || begun == 0 || ended != 0 {
+        if asked != SUCCESS || started == 0 || ended != 0 {
             return Err(Error::new(ErrorKind::PeerLost, operation, "MPI is not running"));
         }
         Ok(Self(turn))
@@ -76,12 +76,12 @@ impl Handle {
         let code = unsafe { ffi::MPI_Comm_get_attr(self.0, key, place, &mut found) };
         outcome(turn, OPERATION, code)?;
         if found == 0 || value.is_null() {
-            return Err(Error::new(ErrorKind::Driver, OPERATION, "MPI does not tell"));
+            return Err(Error::new(ErrorKind::Driver, OPERATION, "MPI reports no largest tag"));
         }
         // SAFETY: MPI set it to its own int, which lives as long as the communicator.
         let limit = unsafe { *value };
         u32::try_from(limit)
-            .map_err(|_| Error::new(ErrorKind::Driver, OPERATION, format!("MPI tells {limit}")))
+            .map_err(|_| Error::new(ErrorKind::Driver, OPERATION, format!("MPI reports {limit}")))
     }
 }
 
@@ -119,8 +119,9 @@ fn failure(operation: &'static str, code: c_int) -> Error {
     let mut text = [0 as c_char; ROOM];
     let mut length = 0;
     // SAFETY: the text has the size that MPI requires. The code came from a call during this turn.
-    let told = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
-    let length = if told == SUCCESS { usize::try_from(length).unwrap_or(0).min(ROOM) } else { 0 };
+    let described = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
+    let length =
+        if described == SUCCESS { usize::try_from(length).unwrap_or(0).min(ROOM) } else { 0 };
     let text: Vec<u8> = text[..length].iter().map(|c| c.to_ne_bytes()[0]).collect();
     let text = String::from_utf8_lossy(&text);
     // For example `MPI_ERR_RANK: invalid rank`.

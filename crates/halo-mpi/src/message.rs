@@ -45,7 +45,9 @@ impl Bytes {
                 Some(native) => ptr::with_exposed_provenance_mut(native.raw),
                 None => {
                     let storage = buffer.storage();
-                    return Err(envelope.invalid(format!("{storage:?}, which MPI is not given")));
+                    return Err(
+                        envelope.invalid(format!("{storage:?}, which this MPI does not accept"))
+                    );
                 }
             }
         };
@@ -77,7 +79,7 @@ unsafe impl Send for Found {}
 
 impl Found {
     /// Returns the error if this is not the message of a receive.
-    pub(crate) fn misfit(&self, tags: Tags, envelope: &Envelope) -> Option<Error> {
+    pub(crate) fn mismatch(&self, tags: Tags, envelope: &Envelope) -> Option<Error> {
         if self.digest != tags.digest(envelope.mark) {
             return Some(envelope.wrong_mark());
         }

@@ -11,7 +11,8 @@ use mpi::environment::Universe;
 use mpi::traits::{AsRaw, Communicator as _};
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::communicator::{MpiCommunicator, Place};
+use crate::communicator::MpiCommunicator;
+use crate::job::Place;
 use crate::library::{Handle, Turn, in_turn};
 use crate::tag::Tags;
 
@@ -20,7 +21,7 @@ const PANICKED: i32 = 101;
 const FAILED: i32 = 1;
 
 /// How long a rank waits at its end for messages of dropped requests, and for ranks that it waited for until a timeout.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once.
 ///
@@ -43,7 +44,7 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
     }
     let ranks = join(&universe)?;
     let rank = ranks.rank();
-    let shared = Arc::clone(ranks.shared());
+    let job = Arc::clone(ranks.job());
     match catch_unwind(AssertUnwindSafe(|| f(ranks))) {
         // The panic hook has printed the panic.
         Err(_panic) => abort(&universe, PANICKED),
@@ -53,7 +54,9 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
         }
         Ok(Ok(())) => {}
     }
-    if let Err(error) = shared.drain(PATIENCE).and_then(|()| shared.part(PATIENCE)) {
+    if let Err(error) =
+        job.wait_for_abandoned(END_TIMEOUT).and_then(|()| job.wait_for_all_ranks(END_TIMEOUT))
+    {
         eprintln!("rank {rank}: {error:?}");
         abort(&universe, FAILED);
     }

@@ -83,45 +83,26 @@
 //! describes the structure of the crate.
 #![deny(unsafe_code)]
 
-mod agreement;
-mod binding;
 pub mod communicator;
-mod corner;
-mod difference;
-mod direct;
+mod engine;
 mod exchange;
 mod field;
-mod fingerprint;
-mod kind;
 mod options;
-mod overlap;
-mod packed;
 mod plan;
-mod pool;
-mod route;
-mod staging;
-mod stamp;
-mod statistics;
 mod stencil;
-mod symmetry;
 mod topology;
-mod transfer;
 mod transformer;
 
 pub use runtime_core::{Combine, Error, ErrorKind, Result};
 
-pub use agreement::PlanFingerprint;
-pub use binding::Field;
+pub use engine::statistics::{HaloStatistics, NeighbourTraffic, StagingTimes, Time};
+pub use exchange::overlap::Progress;
 pub use exchange::{HaloExchange, InFlight};
-pub use field::{Dim, FieldSpec};
-pub use kind::{Kind, Quantity};
-pub use options::{HaloOptions, Messages, MissingCorners, Staging};
-pub use overlap::Progress;
-pub use packed::{Incoming, Packed};
-pub use staging::StagingTimes;
-pub use statistics::{HaloStatistics, NeighbourTraffic, Time};
+pub use field::{Dim, Field, FieldSpec, Kind, Quantity};
+pub use options::{HaloOptions, Messages, MissingCorners, Reach, Staging};
+pub use plan::fingerprint::PlanFingerprint;
+pub use plan::transfer::Edge;
 pub use stencil::{Stencil, interior_and_rim};
-pub use symmetry::Symmetry;
-pub use topology::{Block, Link, Neighbour, Seam, Side, Topology};
-pub use transfer::{Edge, Reach};
-pub use transformer::HaloTransformer;
+pub use topology::links::Link;
+pub use topology::{Block, Neighbour, Seam, Side, Symmetry, Topology};
+pub use transformer::{HaloTransformer, Incoming, Packed};

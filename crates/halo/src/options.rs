@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use runtime_core::Complex;
-use runtime_core::{Bool, DType, Element, bf16, bytemuck, f16};
-
-use crate::route::CONSTANT_BYTES;
-use crate::transfer::Reach;
+/// The parts of a block's surroundings that are exchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Sides, edges and corners.
+    #[default]
+    Full,
+    /// Sides only: for stencils without diagonals.
+    Faces,
+}
 
 /// How to set ghosts at corners where tiles meet but no cell lies, as at the eight corners of the cube.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -133,37 +137,5 @@ impl Default for HaloOptions {
             pool_bytes: None,
             channel: 0,
         }
-    }
-}
-
-/// Converts a number to the bytes of an element.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "numbers are rounded to the type on purpose, and saturate"
-)]
-pub(crate) fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
-    fn bytes(value: impl Element) -> [u8; CONSTANT_BYTES] {
-        let mut bytes = [0; CONSTANT_BYTES];
-        let value = bytemuck::bytes_of(&value);
-        bytes[..value.len()].copy_from_slice(value);
-        bytes
-    }
-    match dtype {
-        DType::Bool => bytes(Bool::from(value != 0.0)),
-        DType::I8 => bytes(value as i8),
-        DType::I16 => bytes(value as i16),
-        DType::I32 => bytes(value as i32),
-        DType::I64 => bytes(value as i64),
-        DType::U8 => bytes(value as u8),
-        DType::U16 => bytes(value as u16),
-        DType::U32 => bytes(value as u32),
-        DType::U64 => bytes(value as u64),
-        DType::F16 => bytes(f16::from_f64(value)),
-        DType::BF16 => bytes(bf16::from_f64(value)),
-        DType::F32 => bytes(value as f32),
-        DType::F64 => bytes(value),
-        DType::C64 => bytes(Complex::new(value as f32, 0.0)),
-        DType::C128 => bytes(Complex::new(value, 0.0)),
     }
 }

@@ -1,31 +1,21 @@
 //! Packing and unpacking, for programs with their own transport.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use runtime_core::{
-    Combine, Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream, bytemuck,
-};
+use runtime_core::{Device, Event, Result, Stream};
 
-use crate::agreement::{PlanFingerprint, gather};
-use crate::binding::stranger;
-use crate::communicator::{Buffer, Communicator, Storage, deadline};
-use crate::corner::Corners;
-use crate::difference::{Attribute, attributes};
-use crate::direct::{DirectRoute, neighbours, share_lines};
-use crate::fingerprint::Fingerprint;
-use crate::options::{HaloOptions, MissingCorners, Staging, element};
-use crate::packed::{Incoming, Packed};
-use crate::plan::{Plan, fingerprints};
-use crate::pool::Pool;
-use crate::route::{Action, CONSTANT_BYTES, Route};
-use crate::staging::{StagingTimes, Trial};
-use crate::stamp;
-use crate::statistics::{Part, Recorder};
-use crate::transfer::{Edge, Fields, Pattern, refuse};
-use crate::{Field, FieldSpec, Quantity, Topology};
+use crate::communicator::Buffer;
+use crate::engine::pool::Pool;
+use crate::engine::route::Direction;
+use crate::engine::{Engine, of_rank};
+use crate::field::{Field, Quantity};
+use crate::options::{HaloOptions, Staging};
+use crate::plan::fingerprint::PlanFingerprint;
+use crate::plan::transfer::{Edge, refuse};
+use crate::topology::Topology;
 
 /// Packs the halos of any fields into one buffer for each neighbour, or several as the [options](HaloOptions::messages)
 /// specify, and unpacks the buffers that neighbours sent.
@@ -72,32 +62,9 @@ use crate::{Field, FieldSpec, Quantity, Topology};
 /// assert_eq!(ranks[0].1.to_vec(&stream)?, [5.0, 0.0, 1.0, 2.0, 3.0]);
 /// # Ok::<(), halo::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct HaloTransformer {
-    topology: Topology,
-    rank: usize,
-    fields: Fields,
-    plan: Plan,
-    device: Device,
-    options: HaloOptions,
-    staged: bool,
-    /// Whether the host cannot address the device's memory.
-    is_far: bool,
-    /// Whether the other staging is possible, too.
-    staging_is_open: bool,
-    routes: Vec<(Direction, Route)>,
-    corners: Option<Corners>,
-    pub(crate) recorder: Mutex<Recorder>,
-    pool: Arc<Mutex<Pool>>,
-    /// The stream of the latest launch, and the event at the end of that launch.
-    last: Option<(Stream, Event)>,
-}
-
-/// The direction of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Fill,
-    Reduce(Combine),
-    Shared,
+    engine: Engine,
 }
 
 impl HaloTransformer {
@@ -117,99 +84,9 @@ impl HaloTransformer {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
-        let mut transformer =
-            Self::with_transport(topology, rank, quantities, device, options, false)?;
-        transformer.route(Direction::Fill)?;
-        Ok(transformer)
-    }
-
-    /// As [`new`](Self::new), for a transport that may pass the device's memory, and without making the launches.
-    pub(crate) fn with_transport(
-        topology: &Topology,
-        rank: usize,
-        quantities: &[Quantity],
-        device: &Device,
-        options: &HaloOptions,
-        passes_memory: bool,
-    ) -> Result<Self> {
-        let fields = Fields::new(quantities, topology, rank)?;
-        let plan =
-            Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
-        let is_far = !stamp::reaches(device)?;
-        let (staged, staging_is_open) = match options.staging {
-            Staging::Pinned => (true, false),
-            Staging::Device => (false, false),
-            Staging::Auto => (is_far && !passes_memory, is_far && passes_memory),
-        };
-        let messages = plan.sends.iter().chain(&plan.receives);
-        let once = messages.map(|message| message.bytes).fold(0, usize::saturating_add);
-        let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
-        let corners = match options.missing_corners {
-            MissingCorners::Average => {
-                let corners = Corners::new(device, fields.specs(), &plan.edges);
-                Some(corners.map_err(|error| of_rank(rank, error))?)
-            }
-            _ => None,
-        };
-        Ok(Self {
-            topology: topology.clone(),
-            rank,
-            fields,
-            plan,
-            device: device.clone(),
-            options: options.clone(),
-            staged,
-            is_far,
-            staging_is_open,
-            routes: Vec::new(),
-            corners,
-            recorder: Mutex::new(Recorder::new(device, options.timing)),
-            pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
-            last: None,
-        })
-    }
-
-    /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
-    pub(crate) fn prefers_messages(&self) -> bool {
-        self.device.info().kind == DeviceKind::Host && share_lines(self.fields.specs(), &self.plan)
-    }
-
-    /// Makes the exchange of ranks that read each other's fields, if all ranks can. Blocks until all ranks have called
-    /// it.
-    pub(crate) fn direct(&self, communicator: &dyn Communicator) -> Result<Option<DirectRoute>> {
-        let specs = self.fields.specs();
-        let HaloOptions { channel, timeout, .. } = self.options;
-        let gather = |mine: &[u8]| gather(communicator, channel, mine, timeout);
-        let placements: Vec<[i64; 3]> = specs.iter().flat_map(FieldSpec::placement).collect();
-        let all = gather(bytemuck::cast_slice(&placements))?;
-        let own = neighbours(&self.topology, specs, &self.plan, &all).and_then(|neighbours| {
-            let constants = self.constants()?;
-            DirectRoute::new(self.rank, &self.device, specs, &self.plan, &neighbours, constants)
-        });
-        let all = gather(&[u8::from(own.is_ok())])?;
-        Ok(own.ok().filter(|_| !all.contains(&0)))
-    }
-
-    /// Chooses the faster path for messages. All ranks call this together; it blocks until all ranks have called it.
-    pub(crate) fn measure_staging(
-        &mut self,
-        communicator: &dyn Communicator,
-        tag: u32,
-        serials: &[u64],
-    ) -> Result<()> {
-        let stream = self.device.default_stream();
-        let trial = Trial::new(communicator, stream, tag, serials, self.options.timeout);
-        let (choice, times) = trial.run(&self.plan)?;
-        let StagingTimes { pinned, device } = times;
-        tracing::debug!(rank = self.rank, ?choice, ?pinned, ?device, "staging measured");
-        self.recorder.lock().staging_measured(times);
-        if choice == Staging::Pinned {
-            self.staged = true;
-            self.routes.clear();
-            let limit = self.pool.lock().limit();
-            self.pool = Arc::new(Mutex::new(Pool::new(&self.device, true, limit)));
-        }
-        Ok(())
+        let mut engine = Engine::new(topology, rank, quantities, device, options, false)?;
+        engine.route(Direction::Fill)?;
+        Ok(Self { engine })
     }
 
     /// Enqueues packing the messages to all neighbours, and copying the data that the rank exchanges with itself. Does
@@ -223,12 +100,12 @@ impl HaloTransformer {
     /// element type. `WrongDevice`, `WrongStream`. `LimitExceeded` if the pool has no room. Nothing was enqueued in
     /// these cases. Other errors that the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
-        let route = self.route(Direction::Fill)?;
-        self.check(false, stream, fields)?;
-        self.pool.lock().show();
-        let (messages, event) = self.pack_route(route, stream, fields)?;
+        let route = self.engine.route(Direction::Fill)?;
+        self.engine.check(false, stream, fields)?;
+        let pool = self.pool();
+        let (messages, event) = self.engine.pack(route, stream, fields)?;
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
-        Ok(Packed { messages, event, pool: Arc::clone(&self.pool) })
+        Ok(Packed { messages, event, pool })
     }
 
     /// Returns a buffer for each message that this rank receives. The buffers for one sender are in the order in which
@@ -238,15 +115,15 @@ impl HaloTransformer {
     ///
     /// `LimitExceeded` if the pool has no room. `OutOfMemory`. `Timeout` if buffers are still in use.
     pub fn incoming(&mut self) -> Result<Vec<Incoming>> {
-        let route = self.route(Direction::Fill)?;
-        self.pool.lock().show();
-        let buffers = self.receive_buffers(route)?;
+        let route = self.engine.route(Direction::Fill)?;
+        let pool = self.pool();
+        let buffers = self.engine.receive_buffers(route)?;
         let incoming = buffers.into_iter().enumerate().map(|(index, (rank, buffer))| Incoming {
             index,
             rank,
             buffer: Some(buffer),
             is_filled: AtomicBool::new(false),
-            pool: Arc::clone(&self.pool),
+            pool: Arc::clone(&pool),
         });
         Ok(incoming.collect())
     }
@@ -266,17 +143,17 @@ impl HaloTransformer {
         fields: &mut [Field<'_>],
         messages: Vec<Incoming>,
     ) -> Result<()> {
-        let route = self.route(Direction::Fill)?;
-        self.check(false, stream, fields)?;
-        let refuse = |message| Err(of_rank(self.rank, refuse(message)));
-        let stranger = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.pool);
-        if let Some(message) = messages.iter().find(stranger) {
+        let route = self.engine.route(Direction::Fill)?;
+        self.engine.check(false, stream, fields)?;
+        let refuse = |message| Err(of_rank(self.engine.rank, refuse(message)));
+        let is_foreign = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.engine.pool);
+        if let Some(message) = messages.iter().find(is_foreign) {
             return refuse(format!("a message of rank {} of another transformer", message.rank));
         }
         let mut numbers: Vec<usize> = messages.iter().map(|message| message.index).collect();
         numbers.sort_unstable();
         if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
-            let rank = self.routes[route].1.receives[twice[0]].rank;
+            let rank = self.engine.routes(route).receives[twice[0]].rank;
             return refuse(format!("the message of rank {rank} twice"));
         }
         let is_empty = |message: &&Incoming| !message.is_filled.load(Ordering::Relaxed);
@@ -287,35 +164,22 @@ impl HaloTransformer {
             .into_iter()
             .filter_map(|mut message| Some((message.index, message.buffer.take()?.into_storage())));
         let batch = batch.collect();
-        self.unpack_route(route, stream, fields, batch)
+        self.engine.unpack(route, stream, fields, batch)
     }
 
-    /// Sets corners without cells to [averages](MissingCorners::Average), if the options specify this. Call it after
-    /// all messages are unpacked. Blocks until the device is done.
+    /// Sets corners without cells to [averages](crate::MissingCorners::Average), if the options specify this. Call it
+    /// after all messages are unpacked. Blocks until the device is done.
     ///
     /// # Errors
     ///
     /// As [`pack`](Self::pack).
     pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
-        if self.corners.is_none() {
-            return Ok(());
-        }
-        self.check(false, stream, fields)?;
-        self.follow(stream)?;
-        let Some(corners) = &mut self.corners else { return Ok(()) };
-        corners.fill(stream, fields)?;
-        self.last = Some((stream.clone(), stream.record_event()?));
-        Ok(())
+        self.engine.average_corners(stream, fields)
     }
 
     /// How messages get to the transport: [`Pinned`](Staging::Pinned) or [`Device`](Staging::Device).
     pub fn staging(&self) -> Staging {
-        if self.staged { Staging::Pinned } else { Staging::Device }
-    }
-
-    /// Whether there is a choice of staging to [measure](Self::measure_staging).
-    pub(crate) fn staging_is_open(&self) -> bool {
-        self.staging_is_open
+        self.engine.staging()
     }
 
     /// The ghosts that no neighbour fills: ghosts beyond physical boundaries, and ghosts at corners without cells,
@@ -360,23 +224,22 @@ impl HaloTransformer {
     /// # Ok::<(), halo::Error>(())
     /// ```
     pub fn edges(&self) -> &[Edge] {
-        &self.plan.edges
+        &self.engine.plan.edges
     }
 
     /// The destination rank and the number of bytes of each message to send.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.plan.sends.iter().map(|message| (message.peer, message.bytes))
+        self.engine.sends()
     }
 
     /// The source rank and the number of bytes of each message to receive.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.plan.receives.iter().map(|message| (message.peer, message.bytes))
+        self.engine.receives()
     }
 
     /// The number of bytes that message buffers have now, and the most that they may have.
     pub fn pool_bytes(&self) -> (usize, usize) {
-        let pool = self.pool.lock();
-        (pool.held(), pool.limit())
+        self.engine.pool_bytes()
     }
 
     /// The hashes that ranks [compare](PlanFingerprint::compare) to check that their plans match.
@@ -384,261 +247,117 @@ impl HaloTransformer {
     /// Messages do not describe themselves: ranks with different plans would mistake elements of one field for those of
     /// another. The caller's transport carries the hashes once.
     pub fn fingerprint(&self) -> PlanFingerprint {
-        let HaloOptions { reach, missing_corners, messages, channel, .. } = &self.options;
-        let mut options = Fingerprint::new();
-        options.text(&format!("{reach:?} {missing_corners:?}"));
-        options.number(messages.limit());
-        options.number(*channel as usize);
-        let each = fingerprints(&self.fields);
-        let mut fields = Fingerprint::new();
-        each.iter().for_each(|field| fields.bytes(&field.to_le_bytes()));
-        PlanFingerprint {
-            topology: self.topology.fingerprint().value(),
-            options: options.value(),
-            count: each.len() as u128,
-            fields: fields.value(),
-            balance: self.plan.balance(self.specs(), self.rank),
-        }
+        self.engine.fingerprint()
     }
 
     /// The device of the fields.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.engine.device
     }
 
-    pub(crate) fn rank(&self) -> usize {
+    /// The pool of the message buffers. From now on others see the buffers.
+    fn pool(&self) -> Arc<Mutex<Pool>> {
+        let pool = Arc::clone(&self.engine.pool);
+        pool.lock().show();
+        pool
+    }
+}
+
+/// Messages that are packed, or will be packed when the device reaches the launch. Their buffers return to the pool
+/// when this is dropped.
+#[derive(Debug)]
+pub struct Packed {
+    messages: Vec<(usize, Option<Buffer>)>,
+    event: Event,
+    pool: Arc<Mutex<Pool>>,
+}
+
+impl Packed {
+    /// Whether the messages are packed. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// The errors that the device reports.
+    pub fn ready(&self) -> Result<bool> {
+        self.event.is_done()
+    }
+
+    /// Blocks until the messages are packed.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`. Other errors that the device reports.
+    pub fn synchronize(&self, timeout: Duration) -> Result<()> {
+        self.event.wait_for(timeout)
+    }
+
+    /// The messages: destination rank and buffer. The bytes are valid once the messages are packed. Messages to one
+    /// rank are in the order of its [`incoming`](crate::HaloTransformer::incoming).
+    pub fn messages(&self) -> impl Iterator<Item = (usize, &Buffer)> {
+        self.messages.iter().filter_map(|(rank, buffer)| Some((*rank, buffer.as_ref()?)))
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        let mut pool = self.pool.lock();
+        for (_, buffer) in &mut self.messages {
+            if let Some(buffer) = buffer.take() {
+                pool.give(buffer.into_storage(), Some(self.event.clone()));
+            }
+        }
+    }
+}
+
+/// A message to receive. Its buffer returns to the pool when this is dropped.
+#[derive(Debug)]
+pub struct Incoming {
+    index: usize,
+    rank: usize,
+    buffer: Option<Buffer>,
+    /// Whether bytes were copied into it, or its memory was handed out for writing.
+    is_filled: AtomicBool,
+    pool: Arc<Mutex<Pool>>,
+}
+
+impl Incoming {
+    /// The rank that sends the message.
+    pub fn rank(&self) -> usize {
         self.rank
     }
 
-    pub(crate) fn specs(&self) -> &[FieldSpec] {
-        self.fields.specs()
-    }
-
-    pub(crate) fn options(&self) -> &HaloOptions {
-        &self.options
-    }
-
-    /// Whether messages can end with a stamp.
-    pub(crate) fn stamps(&self) -> bool {
-        self.staged || !self.is_far
-    }
-
-    /// Everything that must be the same on other ranks, in readable form.
-    pub(crate) fn attributes(&self) -> Vec<Attribute> {
-        attributes(&self.topology, &self.options, &self.fields)
-    }
-
-    /// Returns the index of a route, which is made on first use.
-    pub(crate) fn route(&mut self, direction: Direction) -> Result<usize> {
-        if let Some(index) = self.routes.iter().position(|(of, _)| *of == direction) {
-            return Ok(index);
-        }
-        let specs = self.fields.specs();
-        let make = |plan: &Plan, action, constants| {
-            let route = Route::new(&self.device, specs, plan, action, self.staged, constants);
-            route.map_err(|error| of_rank(self.rank, error))
-        };
-        let route = match direction {
-            Direction::Fill => make(&self.plan, Action::Fill, self.constants()?)?,
-            Direction::Reduce(combine) => make(&self.plan, Action::Reduce(combine), None)?,
-            Direction::Shared => {
-                let (fields, sharing) = (&self.fields, self.options.messages);
-                let plan = Plan::new(&self.topology, fields, self.rank, Pattern::Shared, sharing)?;
-                make(&plan, Action::Share, None)?
-            }
-        };
-        self.routes.push((direction, route));
-        Ok(self.routes.len() - 1)
-    }
-
-    pub(crate) fn routes(&self, route: usize) -> &Route {
-        &self.routes[route].1
-    }
-
-    /// The values of missing corners, if the options set any.
-    fn constants(&self) -> Result<Option<Memory<u8>>> {
-        let MissingCorners::Fill(value) = self.options.missing_corners else { return Ok(None) };
-        if !self.plan.edges.iter().any(|edge| edge.missing_corner) {
-            return Ok(None);
-        }
-        let values: Vec<u8> =
-            self.fields.specs().iter().flat_map(|spec| element(spec.dtype(), value)).collect();
-        debug_assert_eq!(values.len(), self.fields.specs().len() * CONSTANT_BYTES);
-        self.device.memory_from_slice(&self.device.default_stream(), &values).map(Some)
-    }
-
-    /// Checks a stream and fields before anything is enqueued: each field matches its plan, can be used on the stream,
-    /// and shares no elements with another field.
-    pub(crate) fn check(
-        &self,
-        writes_owned: bool,
-        stream: &Stream,
-        fields: &[Field<'_>],
-    ) -> Result<()> {
-        let (specs, rank) = (self.fields.specs(), self.rank);
-        let refuse =
-            |kind, message| Err(Error::new(kind, "exchange", message).on(self.device.id()));
-        if !self.device.is_same(stream.device()) {
-            let stranger = stranger(stream.device(), &self.device);
-            return refuse(ErrorKind::WrongDevice, format!("rank {rank}: a stream of {stranger}"));
-        }
-        if stream.is_capturing() {
-            let message =
-                format!("rank {rank}: a stream that captures, which nothing can wait for");
-            return refuse(ErrorKind::InvalidArgument, message);
-        }
-        if fields.len() != specs.len() {
-            let (given, planned) = (fields.len(), specs.len());
-            let message = format!("{given} fields of rank {rank}; {planned} are planned");
-            return refuse(ErrorKind::InvalidArgument, message);
-        }
-        for (index, field) in fields.iter().enumerate() {
-            field.check(&specs[index], rank, stream, writes_owned)?;
-            let shared = |other: &Field<'_>| other.view().overlaps(&field.view());
-            if let Some(other) = fields[..index].iter().position(shared) {
-                let (one, two) = (specs[other].name(), specs[index].name());
-                let message = format!("fields {one} and {two} of rank {rank} share elements");
-                return refuse(ErrorKind::InvalidArgument, message);
-            }
-        }
+    /// Sets the bytes of the message. Blocks until they are copied.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` unless the number of bytes is that of the message. Errors of the copy to the device.
+    pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.as_mut().map_or(Ok(()), |buffer| buffer.copy_from_slice(bytes))?;
+        *self.is_filled.get_mut() = true;
         Ok(())
     }
 
-    /// Enqueues packing. Returns the ranks and buffers of the messages, and the event after packing.
-    pub(crate) fn pack_route(
-        &mut self,
-        route: usize,
-        stream: &Stream,
-        fields: &mut [Field<'_>],
-    ) -> Result<(Vec<(usize, Buffer)>, Event)> {
-        self.follow(stream)?;
-        let deadline = deadline(self.options.timeout);
-        let route = &mut self.routes[route].1;
-        let mut buffers = Vec::with_capacity(route.sends.len());
-        for peer in &route.sends {
-            let taken = self.pool.lock().take_for(stream, peer.bytes, deadline);
-            match taken {
-                Ok(buffer) => buffers.push(buffer),
-                Err(error) => {
-                    let mut pool = self.pool.lock();
-                    buffers.into_iter().for_each(|buffer| pool.give(buffer, None));
-                    return Err(of_rank(self.rank, error));
-                }
-            }
-        }
-        let pack = || route.pack(stream, fields, &mut buffers);
-        let packed = self.recorder.lock().measure(Part::Pack, stream, pack);
-        let event = stream.record_event();
-        let after = event.as_ref().ok().cloned();
-        match packed.and(event) {
-            Ok(event) => {
-                self.last = Some((stream.clone(), event.clone()));
-                let ranks = route.sends.iter().map(|peer| peer.rank);
-                Ok((ranks.zip(buffers.into_iter().map(wrap)).collect(), event))
-            }
-            Err(error) => {
-                let mut pool = self.pool.lock();
-                buffers.into_iter().for_each(|buffer| pool.give(buffer, after.clone()));
-                Err(of_rank(self.rank, error))
-            }
-        }
+    /// Returns the bytes of the message to receive into, if the host can address them.
+    ///
+    /// # Errors
+    ///
+    /// Errors of earlier uses of the buffer.
+    pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
+        *self.is_filled.get_mut() = true;
+        self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
     }
 
-    /// Returns the source ranks of the messages, and buffers for them that are not in use.
-    pub(crate) fn receive_buffers(&mut self, route: usize) -> Result<Vec<(usize, Buffer)>> {
-        let deadline = deadline(self.options.timeout);
-        let mut pool = self.pool.lock();
-        let mut buffers = Vec::new();
-        for peer in &self.routes[route].1.receives {
-            match pool.take(peer.bytes, deadline) {
-                Ok(buffer) => buffers.push((peer.rank, wrap(buffer))),
-                Err(error) => {
-                    buffers
-                        .into_iter()
-                        .for_each(|(_, buffer)| pool.give(buffer.into_storage(), None));
-                    return Err(of_rank(self.rank, error));
-                }
-            }
-        }
-        Ok(buffers)
-    }
-
-    /// Enqueues unpacking of the messages with these numbers, which all differ.
-    pub(crate) fn unpack_route(
-        &mut self,
-        route: usize,
-        stream: &Stream,
-        fields: &mut [Field<'_>],
-        mut batch: Vec<(usize, Storage)>,
-    ) -> Result<()> {
-        batch.sort_by_key(|(index, _)| *index);
-        self.follow(stream)?;
-        let route = &mut self.routes[route].1;
-        let unpack = || route.unpack(stream, fields, &batch);
-        let unpacked = self.recorder.lock().measure(Part::Unpack, stream, unpack);
-        let event = stream.record_event();
-        let mut pool = self.pool.lock();
-        for (_, buffer) in batch {
-            pool.give(buffer, event.as_ref().ok().cloned());
-        }
-        unpacked.map_err(|error| of_rank(self.rank, error))?;
-        self.last = Some((stream.clone(), event?));
-        Ok(())
-    }
-
-    /// Whether this buffer fits a message of this number of bytes.
-    pub(crate) fn is_like_own(&self, buffer: &Buffer, bytes: usize) -> bool {
-        let is_of_kind = match buffer.storage() {
-            Storage::Host(_) => false,
-            Storage::Pinned(_) => self.staged,
-            Storage::Device(_) => !self.staged,
-        };
-        is_of_kind
-            && buffer.owner().is_some_and(|owner| owner.is_same(&self.device))
-            && (buffer.len(), buffer.capacity()) == (bytes, bytes)
-    }
-
-    /// Returns a buffer that is not in use to the pool.
-    pub(crate) fn recycle(&self, buffer: Buffer) {
-        self.pool.lock().give(buffer.into_storage(), None);
-    }
-
-    /// Drops the account of buffers that are lent.
-    pub(crate) fn forget_buffers(&mut self) {
-        self.pool.lock().clear();
-    }
-
-    /// Makes the stream wait for earlier launches on another stream, because they share staging memory.
-    fn follow(&self, stream: &Stream) -> Result<()> {
-        match &self.last {
-            Some((last, event)) if last != stream => stream.wait(event),
-            _ => Ok(()),
-        }
+    /// Returns the buffer, possibly on the device, for transports that identify such memory by its handle.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        self.is_filled.store(true, Ordering::Relaxed);
+        self.buffer.as_ref()
     }
 }
 
-#[cold]
-fn of_rank(rank: usize, error: Error) -> Error {
-    error.about(format_args!("rank {rank}"))
-}
-
-fn wrap(buffer: Storage) -> Buffer {
-    match buffer {
-        Storage::Host(bytes) => Buffer::host(bytes),
-        Storage::Pinned(pinned) => Buffer::pinned(pinned),
-        Storage::Device(memory) => Buffer::device(memory),
-    }
-}
-
-impl fmt::Debug for HaloTransformer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HaloTransformer")
-            .field("rank", &self.rank)
-            .field("fields", &self.fields.specs().len())
-            .field("sends", &self.plan.sends.len())
-            .field("receives", &self.plan.receives.len())
-            .field("device", self.device.id())
-            .field("staged", &self.staged)
-            .finish()
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.lock().give(buffer.into_storage(), None);
+        }
     }
 }

@@ -212,7 +212,7 @@ impl Combination {
 
     /// Runs the exchange, and compares every byte.
     fn check(&self, device: &Device) {
-        let _told = Told(self);
+        let _printed = PrintOnPanic(self);
         // Block sizes that differ by one cell, none smaller than the halo.
         let cells = |ranks: usize| self.width * ranks + 1;
         let check = |topology: &Topology, world: &dyn World| {
@@ -240,9 +240,9 @@ impl Combination {
 }
 
 /// Prints the tested combination on a panic.
-struct Told<'a>(&'a Combination);
+struct PrintOnPanic<'a>(&'a Combination);
 
-impl Drop for Told<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("{:?}", self.0);

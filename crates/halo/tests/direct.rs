@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::ErrorKind;
-use halo::communicator::{Communicator, Lent, Loan, Marks, Meeting, ThreadCommunicator};
+use halo::communicator::{
+    Communicator, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator,
+};
 use runtime_core::{Device, Memory, Stream};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -24,7 +26,7 @@ fn device() -> Device {
 struct Rank {
     own: Memory<u64>,
     stream: Stream,
-    marks: Marks,
+    events: LoanEvents,
 }
 
 impl Rank {
@@ -32,8 +34,8 @@ impl Rank {
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut own = device.memory_allocate(16).unwrap();
         own.fill(&stream, value).unwrap();
-        let marks = Marks::new(&stream).unwrap();
-        Self { own, stream, marks }
+        let events = LoanEvents::new(&stream).unwrap();
+        Self { own, stream, events }
     }
 
     /// Lends its memory, and calls `f` with the peers' views.
@@ -42,11 +44,11 @@ impl Rank {
         ranks: &ThreadCommunicator,
         peers: &[usize],
         timeout: Duration,
-        f: impl FnOnce(&[Lent<'_>]) -> halo::Result<()>,
+        f: impl FnOnce(&[LentViews<'_>]) -> halo::Result<()>,
     ) -> halo::Result<()> {
-        let Self { own, marks, .. } = self;
-        let loan = Loan { tag: 5, peers, views: &[own.view()], marks, timeout };
-        ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
+        let Self { own, events, .. } = self;
+        let loan = Loan { tag: 5, peers, views: &[own.view()], events, timeout };
+        ranks.direct().unwrap().lend(&loan, |session| session.read(f))
     }
 
     /// One exchange, in which a rank copies an element of each peer's memory. Returns the copied elements.
@@ -72,7 +74,7 @@ impl Rank {
 }
 
 #[test]
-fn neighbours_read_what_is_there_step_by_step() {
+fn neighbours_read_the_values_of_each_step() {
     let device = device();
     for (size, distances) in [(2, vec![1]), (3, vec![1, 2]), (5, vec![1, 4]), (4, vec![1, 2, 3])] {
         ThreadCommunicator::run(size, |ranks| {
@@ -89,7 +91,7 @@ fn neighbours_read_what_is_there_step_by_step() {
 }
 
 #[test]
-fn nobody_returns_while_another_reads() {
+fn no_rank_returns_while_another_reads() {
     let device = device();
     let reading = AtomicUsize::new(0);
     ThreadCommunicator::run(2, |ranks| {
@@ -109,7 +111,7 @@ fn nobody_returns_while_another_reads() {
 }
 
 #[test]
-fn a_rank_that_panics_instead_is_missed() {
+fn waits_for_a_rank_that_panics_are_errors() {
     let device = device();
     let read = AtomicUsize::new(0);
     let run = AssertUnwindSafe(|| {
@@ -136,7 +138,10 @@ fn a_rank_that_panics_instead_is_missed() {
 
 /// Rank 1 fails in some way after rank 0 has enqueued its copy of the memory that rank 1 lends. Rank 1 then changes
 /// that memory. The device is so late that the copy has not run yet.
-fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::Result<()> + Sync) {
+fn fails_after_a_peer_has_copied(
+    peers: &[usize],
+    fail: impl Fn(&LoanSession<'_>, &Barrier) -> halo::Result<()> + Sync,
+) {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
     let (copied, changed) = (Barrier::new(2), Barrier::new(2));
@@ -144,11 +149,11 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
         let mut own = Rank::new(&device, ranks.rank() as u64);
         if ranks.rank() == 0 {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
-            let Rank { own, stream, marks } = &own;
+            let Rank { own, stream, events } = &own;
             let views = [own.view()];
-            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
-            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
-                meeting.read(|lent| {
+            let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |session| {
+                session.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
                     got.view_mut().copy_from(stream, &lent[0].views().next().unwrap())
                 })?;
@@ -159,12 +164,12 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             changed.wait();
             assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
         } else if ranks.rank() == 1 {
-            let Rank { own: memory, marks, .. } = &own;
+            let Rank { own: memory, events, .. } = &own;
             let views = [memory.view()];
-            let loan = Loan { tag: 5, peers, views: &views, marks, timeout: SHORT };
-            let lend = || ranks.direct().unwrap().lend(&loan, |meeting| give_up(meeting, &copied));
-            let given_up = catch_unwind(AssertUnwindSafe(lend));
-            assert!(!matches!(given_up, Ok(Ok(()))));
+            let loan = Loan { tag: 5, peers, views: &views, events, timeout: SHORT };
+            let lend = || ranks.direct().unwrap().lend(&loan, |session| fail(session, &copied));
+            let failed = catch_unwind(AssertUnwindSafe(lend));
+            assert!(!matches!(failed, Ok(Ok(()))));
             own.own.fill(&own.stream, 999).unwrap();
             own.stream.synchronize().unwrap();
             changed.wait();
@@ -174,37 +179,37 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
 }
 
 #[test]
-fn what_is_changed_after_a_timeout_is_not_what_others_read() {
-    gives_up(&[0, 2], |meeting, copied| {
+fn changes_after_a_timeout_do_not_reach_readers() {
+    fails_after_a_peer_has_copied(&[0, 2], |session, copied| {
         copied.wait();
-        meeting.read(|_| panic!("without rank 2"))
+        session.read(|_| panic!("without rank 2"))
     });
 }
 
 #[test]
-fn what_is_changed_after_a_panic_is_not_what_others_read() {
-    gives_up(&[0], |meeting, copied| {
-        meeting.read(|_| Ok(()))?;
+fn changes_after_a_panic_do_not_reach_readers() {
+    fails_after_a_peer_has_copied(&[0], |session, copied| {
+        session.read(|_| Ok(()))?;
         copied.wait();
         // Without printing the location of the panic, which would take longer than the copy.
         resume_unwind(Box::new("on purpose"))
     });
 }
 
-/// A rank that has read goes on to a loan of another stream before the lender has looked at the mark of its reading.
+/// A rank that has read goes on to a loan of another stream before the lender has waited for the event of its reading.
 #[test]
-fn a_loan_of_another_stream_moves_no_mark() {
+fn a_loan_of_another_stream_changes_no_event() {
     let config = SimConfig::new().jitter(Duration::from_millis(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
     let (went_on, changed) = (Barrier::new(2), Barrier::new(2));
     ThreadCommunicator::run(3, |ranks| {
         let mut own = Rank::new(&device, 1);
         if ranks.rank() == 0 {
-            let Rank { own: memory, marks, .. } = &own;
+            let Rank { own: memory, events, .. } = &own;
             let views = [memory.view()];
-            let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
-            let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
-                meeting.read(|_| Ok(()))?;
+            let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |session| {
+                session.read(|_| Ok(()))?;
                 went_on.wait();
                 Ok(())
             });
@@ -231,20 +236,20 @@ fn a_loan_of_another_stream_moves_no_mark() {
 }
 
 #[test]
-fn a_failed_reading_is_not_tried_again() {
+fn a_failed_reading_cannot_be_repeated() {
     let device = device();
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
-        let Rank { own, marks, .. } = &own;
+        let Rank { own, events, .. } = &own;
         let (peers, views) = ([1 - ranks.rank()], [own.view()]);
-        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
-        ranks.direct().unwrap().lend(&loan, |meeting| {
+        let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |session| {
             let start = Instant::now();
             let failed =
-                meeting.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
+                session.read(|lent| lent[0].views().next().unwrap().slice(0..99).map(drop));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfBounds);
-            assert_eq!(meeting.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
-            let again = meeting.read(|_| Ok(())).unwrap_err();
+            assert_eq!(session.try_read(|_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
+            let again = session.read(|_| Ok(())).unwrap_err();
             assert!(start.elapsed() < LONG);
             Err::<(), _>(again)
         })
@@ -269,7 +274,7 @@ impl Drop for Beside<'_> {
 }
 
 #[test]
-fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
+fn a_reader_that_panics_keeps_its_memory_until_others_have_read() {
     let device = device();
     let (read, at_end, both) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(2));
     let run = AssertUnwindSafe(|| {
@@ -291,7 +296,7 @@ fn a_reader_that_panics_keeps_its_own_memory_for_the_others() {
 }
 
 #[test]
-fn a_peer_that_does_not_come_is_a_timeout_and_may_come_later() {
+fn a_late_peer_is_a_timeout_and_may_exchange_later() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
         let peer = 1 - ranks.rank();
@@ -346,22 +351,22 @@ fn wrong_peers_and_a_second_loan_are_refused() {
 
 /// One rank works during the exchange. The others read its views meanwhile, and it ends after they have read.
 #[test]
-fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
+fn a_rank_that_works_does_not_delay_readers() {
     let device = device();
     let read = Barrier::new(2);
     ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, ranks.rank() as u64);
-        let Rank { own, stream, marks } = &own;
+        let Rank { own, stream, events } = &own;
         let peers = [1 - ranks.rank()];
         let views = [own.view()];
-        let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
-        ranks.direct().unwrap().lend(&loan, |meeting| {
+        let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
+        ranks.direct().unwrap().lend(&loan, |session| {
             if ranks.rank() == 0 {
                 // Rank 1 reads before this rank does.
                 read.wait();
-                assert!(!meeting.has_read());
+                assert!(!session.has_read());
             }
-            meeting.read(|lent| {
+            session.read(|lent| {
                 let copy: Vec<u64> = lent[0].views().next().unwrap().to_vec(stream)?;
                 assert_eq!(copy, [peers[0] as u64; 16]);
                 Ok(())
@@ -369,7 +374,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
             if ranks.rank() == 1 {
                 read.wait();
             }
-            assert!(meeting.try_read(|_| panic!("a second time"))?);
+            assert!(session.try_read(|_| panic!("a second time"))?);
             Ok(())
         })
     })
@@ -380,7 +385,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
 
 /// Loans with different tags do not mix, in any order.
 #[test]
-fn loans_are_told_apart_by_tags() {
+fn tags_distinguish_loans() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
         let peers = [1 - ranks.rank()];
@@ -389,12 +394,12 @@ fn loans_are_told_apart_by_tags() {
                 let (ranks, device) = (&ranks, &device);
                 scope.spawn(move || {
                     let own = Rank::new(device, tag);
-                    let Rank { own, stream, marks } = &own;
+                    let Rank { own, stream, events } = &own;
                     let views = [own.view()];
-                    let loan = Loan { tag, peers: &peers, views: &views, marks, timeout: LONG };
-                    let read = ranks.direct().unwrap().lend(&loan, |meeting| {
+                    let loan = Loan { tag, peers: &peers, views: &views, events, timeout: LONG };
+                    let read = ranks.direct().unwrap().lend(&loan, |session| {
                         let mut copy = Vec::new();
-                        meeting.read(|lent| {
+                        session.read(|lent| {
                             copy = lent[0].views().next().unwrap().to_vec::<u64>(stream)?;
                             Ok(())
                         })?;

@@ -67,7 +67,7 @@ fn every_rule_holds_if_messages_are_late() {
 }
 
 #[test]
-fn without_faults_nothing_goes_wrong() {
+fn without_faults_all_messages_arrive() {
     let received = messages(&Faults::new(0), 50, LONG);
     let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
     assert_eq!(numbers, (0..50).collect::<Vec<_>>());
@@ -86,7 +86,7 @@ fn late_messages_stay_in_order_and_overtaken_ones_do_not() {
 }
 
 #[test]
-fn a_dropped_message_is_missed() {
+fn a_dropped_message_is_a_timeout() {
     let received = messages(&Faults::new(1).with(Fault::Drop, 1.0), 1, SHORT);
     assert_eq!(kind(&received[0]), Some(ErrorKind::Timeout));
 }
@@ -98,14 +98,14 @@ fn a_truncated_message_is_an_error() {
 }
 
 #[test]
-fn a_duplicate_comes_right_after_its_message() {
+fn a_duplicate_arrives_right_after_its_message() {
     let received = messages(&Faults::new(1).with(Fault::Duplicate, 1.0), 6, LONG);
     let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
     assert_eq!(numbers, [0, 0, 1, 1, 2, 2]);
 }
 
 #[test]
-fn an_early_receive_has_the_bytes_of_before() {
+fn an_early_receive_returns_the_bytes_of_before() {
     let faults = Faults::new(3).with(Fault::Early, 0.5);
     let received = messages(&faults, 40, LONG);
     let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
@@ -136,14 +136,14 @@ fn the_same_seed_has_the_same_faults() {
 }
 
 #[test]
-fn collective_calls_are_spared() {
+fn collective_calls_have_no_faults() {
     let faults = Fault::ALL.iter().fold(Faults::new(1), |all, fault| all.with(*fault, 1.0));
     let all = two(&faults, |ranks| ranks.all_gather(&[ranks.rank() == 1].map(u8::from), LONG));
     assert!(all.into_iter().all(|all| all.unwrap() == [0, 1]));
 }
 
 #[test]
-fn nothing_hangs_whatever_goes_wrong() {
+fn nothing_hangs_with_any_faults() {
     let start = Instant::now();
     for seed in 0..20 {
         let faults = Fault::ALL.iter().fold(Faults::new(seed), |all, fault| all.with(*fault, 0.15));

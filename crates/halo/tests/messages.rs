@@ -9,25 +9,18 @@
 mod common;
 mod devices;
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use common::world::{Cube, Flat};
-use common::{Case, Shape, Store};
-use devices::{host, sim};
-use halo::communicator::{
-    Communicator, Fault, Faults, FaultyCommunicator, Recorder, Replay, ThreadCommunicator,
-};
+use common::{Case, STEPS, Shape, Store};
+use devices::host;
 use halo::{
-    Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloStatistics, HaloTransformer, Kind,
-    Messages, Quantity, Result, Staging, Topology,
+    Dim, Field, FieldSpec, HaloOptions, HaloStatistics, HaloTransformer, Kind, Messages, Quantity,
+    Staging, Topology,
 };
 use runtime_core::{DType, Support};
 
 /// Three fields on a ring of three ranks. The middle field is large.
 #[test]
-fn a_field_goes_with_others_or_by_itself() {
-    const STEPS: u64 = 3;
+fn fields_share_messages_as_the_options_say() {
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
     let world = Flat { cells: [9, 1, 1], periodic: [true, false, false] };
     let large = Shape { free: vec![Messages::LARGE + 1], ..Shape::new(DType::U8, 1) };
@@ -47,15 +40,9 @@ fn a_field_goes_with_others_or_by_itself() {
             let peers = (0..3).filter(|peer| *peer != rank);
             let all: Vec<(usize, usize)> =
                 peers.flat_map(|peer| expected.iter().map(move |bytes| (peer, *bytes))).collect();
-            assert_eq!(exchange.transformer().sends().collect::<Vec<_>>(), all, "{messages:?}");
-            assert_eq!(exchange.transformer().receives().collect::<Vec<_>>(), all);
-            for _ in 0..STEPS {
-                let mut stores = case.stores(rank, &stream);
-                let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-                exchange.exchange(&stream, &mut fields).unwrap();
-                drop(fields);
-                case.check(rank, &stores, &stream);
-            }
+            assert_eq!(exchange.sends().collect::<Vec<_>>(), all, "{messages:?}");
+            assert_eq!(exchange.receives().collect::<Vec<_>>(), all);
+            case.check_exchanges(rank, &mut exchange, &stream);
             for neighbour in exchange.statistics().unwrap().neighbours {
                 let bytes = STEPS * expected.iter().sum::<usize>() as u64;
                 for traffic in [neighbour.sent, neighbour.received] {
@@ -69,7 +56,7 @@ fn a_field_goes_with_others_or_by_itself() {
 
 /// Fields of 5 and of 16 bytes for each neighbour.
 #[test]
-fn the_bound_of_a_message_can_be_set() {
+fn the_limit_of_shared_messages_can_be_set() {
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
     let field = |name, dtype, free| {
         let dims = [Dim::axis(0, 3).halo(1, 1), Dim::free(free)];
@@ -148,99 +135,3 @@ fn launches_do_not_grow_with_neighbours(device: &runtime_core::Device) {
 }
 
 on_all_devices!(halos_do_not_depend_on_messages, launches_do_not_grow_with_neighbours);
-
-fn fields() -> Vec<Quantity> {
-    let field = |name| {
-        FieldSpec::new(name, DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).map(Quantity::scalar)
-    };
-    ["f", "g"].map(|name| field(name).unwrap()).to_vec()
-}
-
-/// Exchanges two fields of a ring of three ranks a few times. Returns the values of both afterwards, or an error.
-fn steps(
-    ranks: Arc<dyn Communicator>,
-    options: &HaloOptions,
-    check: impl Fn(usize, f64, &[Vec<f64>; 2]),
-) -> Result<[Vec<f64>; 2]> {
-    let topology = Topology::cartesian(&[9], &[3], &[true])?;
-    let (rank, device) = (ranks.rank(), sim(3));
-    let stream = device.default_stream();
-    let mut halo = HaloExchange::new(ranks, &topology, &fields(), &device, options)?;
-    let mut last = [Vec::new(), Vec::new()];
-    for step in 0..12 {
-        let first = 3.0 * rank as f64 + f64::from(100 * step);
-        let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
-        let mut f = device.memory_from_slice(&stream, &values)?;
-        let mut g = device.memory_from_slice(&stream, &values.map(|value| value + 1e6))?;
-        halo.exchange(&stream, &mut [f.view_mut().into(), g.view_mut().into()])?;
-        last = [f.to_vec(&stream)?, g.to_vec(&stream)?];
-        check(rank, f64::from(100 * step), &last);
-    }
-    Ok(last)
-}
-
-fn is_right(rank: usize, added: f64, found: &[Vec<f64>; 2]) {
-    for (values, shift) in found.iter().zip([0.0, 1e6]) {
-        let expected: Vec<f64> =
-            (0..5).map(|i| ((3 * rank + 9 + i - 1) % 9) as f64 + added + shift).collect();
-        assert_eq!(values, &expected);
-    }
-}
-
-/// Two messages of equal length from one rank: with any fault, neither is mistaken for the other.
-#[test]
-fn faults_never_let_fields_change_places() {
-    for fault in Fault::ALL {
-        let mut happened = 0;
-        for seed in 0..3 {
-            let counts = ThreadCommunicator::run(3, |ranks| {
-                let faults = Faults::new(seed + 100 * ranks.rank() as u64).with(fault, 0.2);
-                let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
-                // Late messages still arrive within this timeout.
-                let timeout = Duration::from_secs(if fault == Fault::Delay { 20 } else { 1 });
-                let (messages, staging) = (Messages::Separate, Staging::Pinned);
-                let options = HaloOptions { messages, staging, timeout, ..Default::default() };
-                let start = Instant::now();
-                let done = steps(Arc::clone(&ranks) as Arc<dyn Communicator>, &options, is_right);
-                assert!(start.elapsed() < Duration::from_secs(20));
-                if fault == Fault::Delay {
-                    done.unwrap();
-                }
-                ranks.count(fault)
-            });
-            happened += counts.unwrap().into_iter().sum::<u64>();
-        }
-        assert!(happened > 0, "{fault:?} never happened");
-    }
-}
-
-#[test]
-fn several_messages_of_a_rank_are_replayed() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rank 1");
-    for staging in [Staging::Auto, Staging::Pinned] {
-        let options = HaloOptions { messages: Messages::Separate, staging, ..Default::default() };
-        let among = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
-            1 => steps(Arc::new(Recorder::create(ranks, &file).unwrap()), &options, is_right),
-            _ => steps(Arc::new(ranks), &options, is_right),
-        });
-        let among = among.unwrap().into_iter().map(Result::unwrap).nth(1).unwrap();
-        let replay = Arc::new(Replay::open(&file).unwrap());
-        assert_eq!(steps(replay, &options, is_right).unwrap(), among);
-    }
-}
-
-#[test]
-fn ranks_that_share_messages_otherwise_are_told() {
-    let device = host();
-    let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
-    let errors = ThreadCommunicator::run(3, |ranks| {
-        let messages = if ranks.rank() == 2 { Messages::Auto } else { Messages::Aggregate };
-        let options = HaloOptions { messages, ..Default::default() };
-        HaloExchange::new(Arc::new(ranks), &topology, &fields(), &device, &options).unwrap_err()
-    });
-    for error in errors.unwrap() {
-        let expected = "ranks [2] have another limit of fields that share a message than rank 0";
-        assert!(error.message().contains(expected), "{error}");
-    }
-}

@@ -6,6 +6,8 @@
 )]
 #![expect(unsafe_code, reason = "launches kernels and adopts memory")]
 
+mod ring;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -19,6 +21,7 @@ use halo::{
     Combine, Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, MissingCorners, Quantity,
     Result, Staging, Topology,
 };
+use ring::{expected, values};
 use runtime_core::{
     DType, Device, Grid, HostModule, Launch, Layout, Memory, MemoryViewMut, NativeHandle,
     RegionCopy, Stream, args,
@@ -26,22 +29,8 @@ use runtime_core::{
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A ring of ranks with three cells each, and one ghost cell at each end.
 fn join(ranks: Arc<ThreadCommunicator>, device: &Device, options: &HaloOptions) -> HaloExchange {
-    let topology = Topology::cartesian(&[3 * ranks.size()], &[ranks.size()], &[true]).unwrap();
-    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
-    HaloExchange::new(ranks, &topology, &[Quantity::scalar(spec)], device, options).unwrap()
-}
-
-fn values(rank: usize, stream: &Stream) -> Memory<f64> {
-    let first = 3.0 * rank as f64;
-    let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
-    stream.device().memory_from_slice(stream, &values).unwrap()
-}
-
-fn expected(rank: usize, ranks: usize) -> Vec<f64> {
-    let cells = 3 * ranks;
-    (0..5).map(|i| ((3 * rank + cells + i - 1) % cells) as f64).collect()
+    ring::join(ranks, device, options).unwrap()
 }
 
 fn sim() -> Device {
@@ -60,7 +49,7 @@ fn each(ranks: usize, options: &HaloOptions, f: impl Fn(usize, HaloExchange, Str
 
 /// Owned values can be read during the exchange, by messages and directly, and halos are filled when it ends.
 #[test]
-fn work_beside_an_exchange() {
+fn owned_values_can_be_read_during_an_exchange() {
     for direct in [false, true] {
         let options = HaloOptions { direct, ..Default::default() };
         each(3, &options, |rank, mut halo, stream| {
@@ -131,11 +120,11 @@ fn the_owned_box_is_lent_to_rust_functions() {
 
 /// If polling fails, the error is returned unchanged, by messages and directly, whatever the work does with it.
 #[test]
-fn the_first_failure_that_polling_meets_is_told() {
-    let passes_it_on = |failure: Error| Err(failure);
-    let takes_no_notice = |_: Error| Ok(());
-    let tells_another = |_: Error| Err(Error::new(ErrorKind::LimitExceeded, "work", "too much"));
-    let works: [fn(Error) -> Result<()>; 3] = [passes_it_on, takes_no_notice, tells_another];
+fn the_first_failure_of_polling_is_returned() {
+    let returns_it = |failure: Error| Err(failure);
+    let ignores_it = |_: Error| Ok(());
+    let returns_another = |_: Error| Err(Error::new(ErrorKind::LimitExceeded, "work", "too much"));
+    let works: [fn(Error) -> Result<()>; 3] = [returns_it, ignores_it, returns_another];
     for (direct, work) in [false, true].into_iter().flat_map(|d| works.map(|work| (d, work))) {
         let options = HaloOptions { direct, ..Default::default() };
         let has_begun = Barrier::new(2);
@@ -169,8 +158,7 @@ fn the_first_failure_that_polling_meets_is_told() {
     }
 }
 
-/// Work that fails does not affect the other ranks, and the next exchange works.
-/// Before a neighbour takes notice.
+/// The capturing rank takes no part, so the other rank notices nothing.
 #[test]
 fn a_stream_that_captures_is_refused() {
     for direct in [true, false] {
@@ -194,6 +182,7 @@ fn a_stream_that_captures_is_refused() {
     }
 }
 
+/// Work that fails does not affect the other ranks, and the next exchange works.
 #[test]
 fn failed_work_does_not_fail_the_exchange() {
     for direct in [false, true] {
@@ -211,7 +200,7 @@ fn failed_work_does_not_fail_the_exchange() {
 
 /// The result is the same if messages have already arrived: a single rank waits for none.
 #[test]
-fn an_exchange_that_nobody_saw_done_was_given_up() {
+fn an_exchange_that_was_not_polled_to_its_end_was_abandoned() {
     each(1, &HaloOptions::default(), |rank, mut halo, stream| {
         let mut values = values(rank, &stream);
         drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
@@ -247,7 +236,7 @@ fn work_may_take_longer_than_the_timeout() {
 
 /// A rank that reads directly and a rank that sends messages do not match: both get an error at once, in any order.
 #[test]
-fn ranks_that_call_unlike_methods_are_told() {
+fn ranks_that_call_different_methods_get_an_error() {
     for late in 0..2 {
         let (device, begun) = (sim(), Barrier::new(2));
         ThreadCommunicator::run(2, |communicator| {
@@ -287,7 +276,7 @@ fn ranks_that_call_unlike_methods_are_told() {
 
 /// The panic of a rank is noticed at once, and no rank reads its memory after it is freed.
 #[test]
-fn a_panic_beside_an_exchange_is_told_to_the_others() {
+fn a_panic_during_an_exchange_is_an_error_on_the_other_ranks() {
     let missed = AtomicUsize::new(0);
     let run = AssertUnwindSafe(|| {
         each(3, &HaloOptions::default(), |rank, mut halo, stream| {
@@ -313,31 +302,33 @@ fn a_panic_beside_an_exchange_is_told_to_the_others() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_a_timeout_and_may_come_after_a_reset() {
-    let options = HaloOptions { timeout: Duration::from_secs(1), ..Default::default() };
-    let late = AtomicUsize::new(0);
-    each(3, &options, |rank, mut halo, stream| {
-        let mut values = values(rank, &stream);
-        if rank != 2 {
-            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Timeout);
-            // Waits for rank 2, or for a rank that stopped waiting for it.
-            assert!(
-                error.message().contains(&format!("rank {rank} waited 1s for rank")),
-                "{error}"
-            );
-            let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Conflict);
-            late.fetch_add(1, Ordering::AcqRel);
-        }
-        let start = Instant::now();
-        while late.load(Ordering::Acquire) < 2 && start.elapsed() < LONG {
-            thread::sleep(Duration::from_millis(1));
-        }
-        halo.reset().unwrap();
-        halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
-        assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
-    });
+fn a_late_rank_is_a_timeout_and_exchanges_after_a_reset() {
+    for direct in [false, true] {
+        let timeout = Duration::from_secs(1);
+        let options = HaloOptions { timeout, direct, ..Default::default() };
+        let late = Barrier::new(3);
+        each(3, &options, |rank, mut halo, stream| {
+            let mut values = values(rank, &stream);
+            if rank != 2 {
+                let start = Instant::now();
+                let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Timeout);
+                assert!(start.elapsed() < LONG);
+                // If it reads directly, it may wait for a rank that stopped waiting for rank 2.
+                let words = match direct {
+                    false => "from ranks [2]".to_owned(),
+                    true => format!("rank {rank} waited 1s for rank"),
+                };
+                assert!(error.message().contains(&words), "{error}");
+                let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Conflict);
+            }
+            late.wait();
+            halo.reset().unwrap();
+            halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap(), expected(rank, 3));
+        });
+    }
 }
 
 /// Two exchanges of one communicator on one channel, each with its own values.
@@ -411,7 +402,7 @@ fn messages_of_another_exchange_are_refused() {
 /// Two fields of two ranks in one memory, one after the other or interleaved. Neighbours read them directly, or they
 /// are sent.
 #[test]
-fn fields_in_parts_of_one_memory() {
+fn fields_may_be_parts_of_one_memory() {
     let devices = [sim(), Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()];
     let along = Dim::axis(0, 3).halo(1, 1);
     let rows = FieldSpec::new("f", DType::F64, &[Dim::free(1), along]).unwrap();
@@ -485,7 +476,7 @@ fn fields_in_parts_of_one_memory() {
 
 /// Two ranks adopt one memory. This is detected in any case.
 #[test]
-fn fields_of_ranks_that_share_elements() {
+fn fields_of_two_ranks_that_share_elements_are_refused() {
     let device = sim();
     let stream = device.default_stream();
     for polls in [false, true] {
@@ -518,7 +509,7 @@ fn fields_of_ranks_that_share_elements() {
 
 /// Each rank has its own field layout, on its own device or on a common device.
 #[test]
-fn ranks_lay_their_fields_out_as_they_like() {
+fn ranks_may_have_different_layouts() {
     for common in [true, false] {
         let shared = Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap();
         ThreadCommunicator::run(2, |communicator| {
@@ -579,7 +570,7 @@ fn ranks_lay_their_fields_out_as_they_like() {
 
 /// The stride of a dimension with one element is never used.
 #[test]
-fn a_dimension_of_one_element_has_any_stride() {
+fn a_dimension_of_one_element_may_have_any_stride() {
     let device = sim();
     for direct in [true, false] {
         ThreadCommunicator::run(2, |ranks| {
@@ -634,7 +625,7 @@ fn a_field_without_elements_may_run_backwards() {
 
 /// Also for a caller that stops when polling reports completion.
 #[test]
-fn averages_are_there_when_polling_ends() {
+fn corners_are_averaged_when_polling_ends() {
     let device = sim();
     let topology = Topology::cubed_sphere(3, [1, 1]).unwrap();
     let options = HaloOptions {
@@ -673,7 +664,7 @@ const STEPS: u64 = 8;
 
 /// Times come from events that nothing waits for: the host synchronizes equally often with and without them.
 #[test]
-fn timers_do_not_sync() {
+fn timers_do_not_synchronize() {
     // Ranks that read each other's fields do not synchronize at all.
     for timing in [false, true] {
         assert_eq!(synchronizations_of_reading(timing), 0);
@@ -717,7 +708,7 @@ fn timeouts_name_the_exchange_and_the_rank() {
 /// Data that a rank exchanges with itself is counted as its own, with messages and without, and also in the reverse
 /// exchange.
 #[test]
-fn what_a_rank_copies_by_itself_is_counted() {
+fn bytes_that_a_rank_copies_to_itself_are_counted() {
     for direct in [false, true] {
         each(1, &HaloOptions { direct, ..Default::default() }, |rank, mut halo, stream| {
             let mut values = values(rank, &stream);

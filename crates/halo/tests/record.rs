@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use backend_sim::{SimConfig, SimDevice};
 use halo::communicator::{Buffer, Communicator, Recorder, Replay, ThreadCommunicator};
-use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Topology};
+use halo::{
+    Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Messages, Quantity, Result, Staging,
+    Topology,
+};
 use runtime_core::{DType, Device};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -51,7 +54,7 @@ fn record(file: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_rank_alone_does_what_it_did_among_others() {
+fn a_replayed_rank_computes_the_same_result() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
     let result = record(&file);
@@ -62,40 +65,52 @@ fn a_rank_alone_does_what_it_did_among_others() {
     }
 }
 
-/// The values of one of three ranks after three steps of an exchange. Each step starts with the result of the step
-/// before.
-fn steps(ranks: Arc<dyn Communicator>) -> Vec<f64> {
+/// The values of two fields of one of three ranks after three steps of an exchange. Each step starts with the result of
+/// the step before.
+fn steps(ranks: Arc<dyn Communicator>, options: &HaloOptions) -> [Vec<f64>; 2] {
     let topology = Topology::cartesian(&[9], &[3], &[true]).unwrap();
-    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(2, 1)]).unwrap();
     let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
-    let (stream, options) = (device.default_stream(), HaloOptions::default());
-    let mut values: Vec<f64> = vec![ranks.rank() as f64; 6];
-    let quantities = [Quantity::scalar(field)];
-    let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+    let (rank, stream) = (ranks.rank() as f64, device.default_stream());
+    let quantities = ["f", "g"].map(|name| {
+        let dims = [Dim::axis(0, 3).halo(2, 1)];
+        Quantity::scalar(FieldSpec::new(name, DType::F64, &dims).unwrap())
+    });
+    let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, options).unwrap();
+    let mut values = [vec![rank; 6], vec![rank + 10.0; 6]];
     for _ in 0..3 {
-        let mut memory = device.memory_from_slice(&stream, &values).unwrap();
-        halo.exchange(&stream, &mut [memory.view_mut().into()]).unwrap();
-        values = memory.to_vec(&stream).unwrap();
-        let halos = values.clone();
-        (1..5).for_each(|i| values[i] = halos[i - 1] + 2.0 * halos[i] + 3.0 * halos[i + 1]);
+        let mut memories =
+            values.each_ref().map(|values| device.memory_from_slice(&stream, values).unwrap());
+        let fields = &mut memories.each_mut().map(|memory| memory.view_mut().into());
+        halo.exchange(&stream, fields).unwrap();
+        values = memories.map(|memory| {
+            let halos = memory.to_vec(&stream).unwrap();
+            let mut values = halos.clone();
+            (1..5).for_each(|i| values[i] = halos[i - 1] + 2.0 * halos[i] + 3.0 * halos[i + 1]);
+            values
+        });
     }
     values
 }
 
 #[test]
-fn an_exchange_alone_fills_the_halos_it_filled_among_others() {
+fn a_replayed_exchange_fills_the_same_halos() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
-    let among = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
-        1 => steps(Arc::new(Recorder::create(ranks, &file).unwrap())),
-        _ => steps(Arc::new(ranks)),
-    });
-    let alone = steps(Arc::new(Replay::open(&file).unwrap()));
-    assert_eq!(alone, among.unwrap()[1]);
+    for messages in [Messages::Aggregate, Messages::Separate] {
+        for staging in [Staging::Auto, Staging::Pinned] {
+            let options = HaloOptions { messages, staging, ..Default::default() };
+            let recorded = ThreadCommunicator::run(3, |ranks| match ranks.rank() {
+                1 => steps(Arc::new(Recorder::create(ranks, &file).unwrap()), &options),
+                _ => steps(Arc::new(ranks), &options),
+            });
+            let replayed = steps(Arc::new(Replay::open(&file).unwrap()), &options);
+            assert_eq!(replayed, recorded.unwrap()[1]);
+        }
+    }
 }
 
 #[test]
-fn what_was_not_recorded_is_told() {
+fn messages_that_were_not_recorded_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
     record(&file);
@@ -115,7 +130,7 @@ fn what_was_not_recorded_is_told() {
 }
 
 #[test]
-fn every_damaged_byte_is_noticed() {
+fn every_damaged_byte_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
     record(&file);
@@ -145,15 +160,15 @@ fn records_of_other_versions_are_refused() {
     let file = folder.path().join("rank 1");
     record(&file);
     let mut bytes = fs::read(&file).unwrap();
-    assert_eq!(bytes[8..16], 4_u64.to_le_bytes());
-    for version in [0, 3, 5] {
+    assert_eq!(bytes[8..16], 5_u64.to_le_bytes());
+    for version in [0, 4, 6] {
         bytes[8] = version;
         let seal = crc32fast::hash(&bytes[..40]);
         bytes[40..48].copy_from_slice(&u64::from(seal).to_le_bytes());
         fs::write(&file, &bytes).unwrap();
         let error = Replay::open(&file).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        let words = format!("a record of version {version}; this program replays version 4");
+        let words = format!("a record of version {version}; this program replays version 5");
         assert!(error.message().ends_with(&words), "{error}");
     }
 }
@@ -177,7 +192,7 @@ fn a_record_of_a_rank_that_does_not_exist_is_refused() {
 
 /// A program that requests a different message than the recorded one gets an error.
 #[test]
-fn another_mark_is_not_replayed() {
+fn a_message_with_another_mark_is_not_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rank 1");
     let marked = |ranks: &dyn Communicator, mark| {

@@ -6,44 +6,41 @@
 )]
 
 mod devices;
+mod ring;
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use devices::sim;
 use halo::communicator::{Communicator, ThreadCommunicator};
-use halo::{Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Topology};
-use runtime_core::{DType, Memory, Stream};
+use halo::{ErrorKind, HaloExchange, HaloOptions, Result};
+use ring::{exchange, join};
+use runtime_core::{Memory, Stream};
 
 /// Runs `f` on two ranks of a ring that exchange messages, with three cells each and one ghost cell at each end.
 fn two(timeout: Duration, f: impl Fn(usize, HaloExchange, Memory<f64>, Stream) + Sync) {
-    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
-    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
     let options = HaloOptions { timeout, direct: false, ..Default::default() };
     ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
         let device = sim(rank as u64);
-        let quantities = [Quantity::scalar(spec.clone())];
-        let halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options);
-        let (halo, stream) = (halo.unwrap(), device.default_stream());
-        let first = 3.0 * rank as f64;
-        let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
-        let values = device.memory_from_slice(&stream, &values).unwrap();
-        f(rank, halo, values, stream);
+        let halo = join(Arc::new(ranks), &device, &options).unwrap();
+        let stream = device.default_stream();
+        f(rank, halo, ring::values(rank, &stream), stream);
     })
     .unwrap();
 }
 
-fn exchange(halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) -> Result<()> {
-    halo.exchange(stream, &mut [values.view_mut().into()])
-}
-
 /// Exchanges different values each time, so that values of an earlier message are detected.
-fn goes_on(rank: usize, halo: &mut HaloExchange, values: &mut Memory<f64>, stream: &Stream) {
+fn check_exchanges(
+    rank: usize,
+    halo: &mut HaloExchange,
+    values: &mut Memory<f64>,
+    stream: &Stream,
+) {
     for step in 0..9 {
         let own = [0, 1, 2].map(|cell| f64::from(10 * step) + (3 * rank + cell) as f64);
         values.view_mut().slice(1..4).unwrap().copy_from_slice(stream, &own).unwrap();
-        exchange(halo, values, stream).unwrap();
+        exchange(halo, stream, values).unwrap();
         let found = values.to_vec(stream).unwrap();
         let ghosts = [(3 * rank + 5) % 6, (3 * rank + 3) % 6];
         let ghosts = ghosts.map(|cell| f64::from(10 * step) + cell as f64);
@@ -58,16 +55,16 @@ fn a_reset_waits_until_the_others_have_failed() {
     two(Duration::from_secs(2), |rank, mut halo, mut values, stream| {
         begin.wait();
         if rank == 1 {
-            let error = exchange(&mut halo, &mut values, &stream).unwrap_err();
+            let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
         }
         halo.reset().unwrap();
-        goes_on(rank, &mut halo, &mut values, &stream);
+        check_exchanges(rank, &mut halo, &mut values, &stream);
     });
 }
 
 #[test]
-fn a_reset_that_waited_in_vain_can_be_repeated() {
+fn a_reset_that_timed_out_can_be_repeated() {
     let [late, through] = [Barrier::new(2), Barrier::new(2)];
     two(Duration::from_secs(1), |rank, mut halo, mut values, stream| {
         // Whether a rank fails once or twice, and whichever rank it is.
@@ -76,7 +73,7 @@ fn a_reset_that_waited_in_vain_can_be_repeated() {
                 drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
                 for _ in 0..times {
                     assert_eq!(halo.reset().unwrap_err().kind(), ErrorKind::Timeout);
-                    let error = exchange(&mut halo, &mut values, &stream).unwrap_err();
+                    let error = exchange(&mut halo, &stream, &mut values).unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::Conflict);
                 }
                 late.wait();
@@ -87,21 +84,21 @@ fn a_reset_that_waited_in_vain_can_be_repeated() {
                 halo.reset().unwrap();
                 through.wait();
             }
-            goes_on(rank, &mut halo, &mut values, &stream);
+            check_exchanges(rank, &mut halo, &mut values, &stream);
         }
     });
 }
 
 /// If tags did not change, a message from before the reset would match a receive of a later exchange.
 #[test]
-fn messages_from_before_a_reset_meet_none_of_later() {
+fn messages_from_before_a_reset_match_no_later_receive() {
     two(Duration::from_secs(5), |rank, mut halo, mut values, stream| {
         for from in [0, 1, 0] {
             if rank == from {
                 drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
             }
             halo.reset().unwrap();
-            goes_on(rank, &mut halo, &mut values, &stream);
+            check_exchanges(rank, &mut halo, &mut values, &stream);
         }
     });
 }
@@ -110,16 +107,13 @@ fn messages_from_before_a_reset_meet_none_of_later() {
 fn ranks(
     f: impl Fn(&Arc<dyn Communicator>, &dyn Fn(u32, Duration) -> Result<HaloExchange>) + Sync,
 ) {
-    let topology = Topology::cartesian(&[6], &[2], &[true]).unwrap();
-    let spec = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 3).halo(1, 1)]).unwrap();
-    let quantities = [Quantity::scalar(spec)];
     let device = sim(0);
     for direct in [false, true] {
         ThreadCommunicator::run(2, |ranks| {
             let ranks: Arc<dyn Communicator> = Arc::new(ranks);
             let make = |channel, timeout| {
                 let options = HaloOptions { timeout, direct, channel, ..Default::default() };
-                HaloExchange::new(Arc::clone(&ranks), &topology, &quantities, &device, &options)
+                join(Arc::clone(&ranks), &device, &options)
             };
             f(&ranks, &make);
         })
@@ -128,17 +122,17 @@ fn ranks(
 }
 
 fn works(ranks: &Arc<dyn Communicator>, mut halo: HaloExchange) {
-    let device = halo.transformer().device().clone();
+    let device = halo.device().clone();
     let stream = device.stream_create(&Default::default()).unwrap();
     let mut values = device.memory_from_slice(&stream, &[-1.0; 5]).unwrap();
-    goes_on(ranks.rank(), &mut halo, &mut values, &stream);
+    check_exchanges(ranks.rank(), &mut halo, &mut values, &stream);
 }
 
 const LONG: Duration = Duration::from_secs(30);
 
 /// On the same channel, and on others.
 #[test]
-fn a_late_rank_does_not_ruin_the_communicator() {
+fn a_late_rank_is_an_error_until_reset() {
     let early = Barrier::new(2);
     ranks(|ranks, make| {
         for _ in 0..3 {
@@ -166,7 +160,7 @@ fn a_late_rank_does_not_ruin_the_communicator() {
 
 /// Collective calls work afterwards. The exchange only works after all ranks have reset it.
 #[test]
-fn ranks_that_reset_something_else_are_told() {
+fn ranks_that_reset_different_objects_get_an_error() {
     ranks(|ranks, make| {
         let [mut one, two] = [0, 1].map(|channel| make(channel, LONG).unwrap());
         let mut two = Some(two);
@@ -194,7 +188,7 @@ fn ranks_that_reset_something_else_are_told() {
 
 /// A reset that timed out is repeated, or the whole communicator is reset; not another exchange.
 #[test]
-fn a_reset_of_one_exchange_does_not_go_on_as_that_of_another() {
+fn a_reset_of_one_exchange_does_not_continue_as_that_of_another() {
     let [early, through] = [Barrier::new(2), Barrier::new(2)];
     ranks(|ranks, make| {
         let [mut one, mut two] =

@@ -1,18 +1,17 @@
 //! The path of messages, measured if there are two.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+mod altered;
 mod devices;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use altered::Altered;
 use backend_sim::{Fault, SimConfig, SimDevice};
 use devices::{host, sim};
-use halo::communicator::{
-    Buffer, COLLECTIVE_TAG, Collectives, Communicator, Direct, Request, Storage, ThreadCommunicator,
-};
+use halo::communicator::{Buffer, Communicator, Storage, ThreadCommunicator};
 use halo::{
     Dim, Error, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Quantity, Result, Staging,
     StagingTimes, Topology,
@@ -22,70 +21,23 @@ use runtime_core::{DType, Device};
 const RANKS: usize = 4;
 
 /// A change of a message before it is sent.
-type Before = fn(&Storage) -> Result<()>;
+type Before = fn(&Buffer) -> Result<()>;
 
-/// A transport that is slow with some memory, or fails.
-#[derive(Debug)]
-struct Uneven {
-    inner: ThreadCommunicator,
-    before: Before,
-    passes: bool,
-    /// The number of messages, without those of collective calls.
-    sent: Arc<AtomicU32>,
-}
-
-impl Communicator for Uneven {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-    fn max_tag(&self) -> u32 {
-        self.inner.max_tag()
-    }
-    fn collectives(&self) -> &Collectives {
-        self.inner.collectives()
-    }
-    fn passes_memory_of(&self, _: &Device) -> bool {
-        self.passes
-    }
-    fn direct(&self) -> Option<Direct<'_>> {
-        self.inner.direct()
-    }
-    fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
-        if tag != COLLECTIVE_TAG {
-            self.sent.fetch_add(1, Ordering::Relaxed);
-            (self.before)(buffer.storage())?;
-        }
-        self.inner.send(to, tag, buffer)
-    }
-    fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
-        self.inner.receive(from, tag, buffer)
-    }
-    fn progress(&self) -> u64 {
-        self.inner.progress()
-    }
-    fn wait_beyond(&self, seen: u64, deadline: Instant) {
-        self.inner.wait_beyond(seen, deadline);
-    }
-}
-
-fn at_once(_: &Storage) -> Result<()> {
+fn at_once(_: &Buffer) -> Result<()> {
     Ok(())
 }
 
 const SLOW: Duration = Duration::from_millis(50);
 
-fn slow_with_pinned(storage: &Storage) -> Result<()> {
-    if let Storage::Pinned(_) = storage {
+fn slow_with_pinned(buffer: &Buffer) -> Result<()> {
+    if let Storage::Pinned(_) = buffer.storage() {
         thread::sleep(SLOW);
     }
     Ok(())
 }
 
-fn slow_with_device(storage: &Storage) -> Result<()> {
-    if let Storage::Device(_) = storage {
+fn slow_with_device(buffer: &Buffer) -> Result<()> {
+    if let Storage::Device(_) = buffer.storage() {
         thread::sleep(SLOW);
     }
     Ok(())
@@ -97,21 +49,22 @@ type Outcome = Result<(Staging, Option<StagingTimes>, u32)>;
 /// Makes an exchange on a row of ranks, whose last rank has a special transport, then runs exchanges.
 fn outcomes(
     last: Before,
-    passes: bool,
+    passes_memory: bool,
     options: &HaloOptions,
     device: impl Fn(usize) -> Device + Sync,
 ) -> Vec<Outcome> {
     let topology = Topology::cartesian(&[2 * RANKS], &[RANKS], &[false]).unwrap();
     let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)]).unwrap();
     ThreadCommunicator::run(RANKS, |inner| {
-        let (rank, sent) = (inner.rank(), Arc::new(AtomicU32::new(0)));
-        let before = if rank == RANKS - 1 { last } else { at_once };
-        let ranks = Arc::new(Uneven { inner, before, passes, sent: Arc::clone(&sent) });
+        let rank = inner.rank();
+        let before_send = if rank == RANKS - 1 { last } else { at_once };
+        let ranks = Arc::new(Altered { before_send, passes_memory, ..Altered::new(inner) });
         let device = device(rank);
         let quantities = [Quantity::scalar(field.clone())];
-        let mut halo = HaloExchange::new(ranks, &topology, &quantities, &device, options)?;
-        let staging = halo.transformer().staging();
-        let (times, sent) = (halo.statistics()?.staging, sent.load(Ordering::Relaxed));
+        let mut halo =
+            HaloExchange::new(Arc::clone(&ranks) as _, &topology, &quantities, &device, options)?;
+        let staging = halo.staging();
+        let (times, sent) = (halo.statistics()?.staging, ranks.sent());
 
         let stream = device.default_stream();
         let first = 2.0 * f64::from(u32::try_from(rank).unwrap());
@@ -130,7 +83,7 @@ fn sims(rank: usize) -> Device {
 }
 
 #[test]
-fn all_ranks_take_the_way_that_is_faster_on_the_slowest() {
+fn all_ranks_choose_the_staging_that_is_faster_on_the_slowest() {
     let options = HaloOptions { direct: false, ..Default::default() };
     for (last, choice) in
         [(slow_with_pinned as Before, Staging::Device), (slow_with_device, Staging::Pinned)]
@@ -152,15 +105,15 @@ fn all_ranks_take_the_way_that_is_faster_on_the_slowest() {
 }
 
 #[test]
-fn nothing_is_measured_where_there_is_one_way() {
+fn nothing_is_measured_without_a_choice() {
     let all = HaloOptions { direct: false, ..Default::default() };
-    let told = |staging| HaloOptions { staging, ..all.clone() };
+    let chosen = |staging| HaloOptions { staging, ..all.clone() };
     let one = sim(0);
     for (passes, options, choice, device) in [
         (false, &all, Staging::Pinned, &sims as &(dyn Fn(usize) -> Device + Sync)),
         (true, &all, Staging::Device, &|_| host()),
-        (true, &told(Staging::Pinned), Staging::Pinned, &sims),
-        (true, &told(Staging::Device), Staging::Device, &sims),
+        (true, &chosen(Staging::Pinned), Staging::Pinned, &sims),
+        (true, &chosen(Staging::Device), Staging::Device, &sims),
         // One rank does not have the choice.
         (true, &all, Staging::Device, &|rank| if rank == 1 { host() } else { sims(rank) }),
         // Ranks read each other's fields directly.
@@ -172,8 +125,8 @@ fn nothing_is_measured_where_there_is_one_way() {
     }
 }
 
-fn fails_with_device(storage: &Storage) -> Result<()> {
-    match storage {
+fn fails_with_device(buffer: &Buffer) -> Result<()> {
+    match buffer.storage() {
         Storage::Device(_) => Err(Error::new(ErrorKind::Driver, "send", "on purpose")),
         _ => Ok(()),
     }
@@ -193,13 +146,13 @@ fn a_rank_that_cannot_measure_is_an_error_on_all() {
     // Its neighbour waits for its message, and the other ranks get an error.
     assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&errors[2].kind()), "{}", errors[2]);
     for error in &errors[..2] {
-        let told = error.message().contains("ranks [2, 3] could not measure");
-        assert!(told || error.kind() == ErrorKind::PeerLost, "{error}");
+        let is_reported = error.message().contains("ranks [2, 3] could not measure");
+        assert!(is_reported || error.kind() == ErrorKind::PeerLost, "{error}");
     }
 }
 
 #[test]
-fn ranks_that_wait_for_ever_measure_too() {
+fn ranks_with_an_unlimited_timeout_measure() {
     let options = HaloOptions { direct: false, timeout: Duration::MAX, ..Default::default() };
     for outcome in outcomes(at_once, true, &options, sims) {
         assert!(outcome.unwrap().1.is_some());
@@ -212,7 +165,7 @@ fn a_rank_that_cannot_make_its_launches_is_an_error_on_all() {
     let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
     let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)]).unwrap();
     for direct in [true, false] {
-        let mut told = 0;
+        let mut reported = 0;
         for nth in 0..6 {
             let timeout = Duration::from_secs(20);
             let options =
@@ -223,19 +176,27 @@ fn a_rank_that_cannot_make_its_launches_is_an_error_on_all() {
                 let device = Device::new(SimDevice::new(0, config)).unwrap();
                 let quantities = [Quantity::scalar(field.clone())];
                 let ranks = Arc::new(ranks);
-                HaloExchange::new(ranks, &topology, &quantities, &device, &options).map(drop)
+                HaloExchange::new(
+                    Arc::clone(&ranks) as _,
+                    &topology,
+                    &quantities,
+                    &device,
+                    &options,
+                )
+                .map(drop)
             })
             .unwrap();
             assert_eq!(made[0].is_ok(), made[1].is_ok(), "{made:?}");
-            let tells = |error: &Error| error.message().contains("ranks [1] could not make their");
-            told += usize::from(made[0].as_ref().is_err_and(tells));
+            let names_it =
+                |error: &Error| error.message().contains("ranks [1] could not make their");
+            reported += usize::from(made[0].as_ref().is_err_and(names_it));
         }
-        assert!(told > 0);
+        assert!(reported > 0);
     }
 }
 
-fn late(storage: &Storage) -> Result<()> {
-    if let Storage::Pinned(_) = storage {
+fn late(buffer: &Buffer) -> Result<()> {
+    if let Storage::Pinned(_) = buffer.storage() {
         thread::sleep(Duration::from_secs(5));
     }
     Ok(())

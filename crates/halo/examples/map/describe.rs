@@ -50,8 +50,8 @@ fn cells_in_a_box(words: &str, periodic: &str) -> Result<Topology> {
     let (cells, ranks) = (numbers(cells)?, numbers(ranks)?);
     ensure!(cells.len() <= 2, "{} axes; a picture has 2", cells.len());
     let names = &["x", "y"][..cells.len()];
-    let stranger = periodic.chars().find(|axis| !names.contains(&axis.to_string().as_str()));
-    if let Some(axis) = stranger {
+    let unknown = periodic.chars().find(|axis| !names.contains(&axis.to_string().as_str()));
+    if let Some(axis) = unknown {
         bail!("no axis {axis} to be periodic; there are {}", names.join(" and "));
     }
     let wraps: Vec<bool> = names.iter().map(|name| periodic.contains(name)).collect();

@@ -38,8 +38,8 @@ struct Options {
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
-        Ok(told) => {
-            println!("{told}");
+        Ok(message) => {
+            println!("{message}");
             ExitCode::SUCCESS
         }
         Err(error) => {

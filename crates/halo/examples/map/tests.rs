@@ -27,8 +27,8 @@ fn attributes(document: &Document<'_>, class: &str, names: &[&str]) -> Vec<Strin
         let words: Vec<&str> = names.iter().map(|name| node.attribute(*name).unwrap()).collect();
         words.join(", ")
     };
-    let told = of_class(document, class).into_iter().filter(|node| node.has_attribute(names[0]));
-    told.map(words).collect()
+    let named = of_class(document, class).into_iter().filter(|node| node.has_attribute(names[0]));
+    named.map(words).collect()
 }
 
 #[test]

@@ -4,21 +4,10 @@ use std::fmt;
 
 use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
 
-/// The bytes of a message: memory with one owner, whose first [`len`](Self::len) bytes are in use.
-///
-/// ```
-/// use halo::communicator::Buffer;
-///
-/// let mut buffer = Buffer::host(vec![1, 2, 3, 4]);
-/// buffer.set_len(2)?;
-/// assert_eq!((buffer.len(), buffer.capacity(), buffer.to_vec()?), (2, 4, vec![1, 2]));
-/// assert!(buffer.set_len(5).is_err());
-/// # Ok::<(), halo::Error>(())
-/// ```
+/// The bytes of a message: memory with one owner.
 #[derive(Debug)]
 pub struct Buffer {
     storage: Storage,
-    len: usize,
     mark: u64,
 }
 
@@ -33,7 +22,8 @@ pub enum Storage {
 }
 
 impl Storage {
-    fn capacity(&self) -> usize {
+    /// The size of the memory in bytes.
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Host(bytes) => bytes.len(),
             Self::Pinned(pinned) => pinned.len(),
@@ -43,7 +33,7 @@ impl Storage {
 
     /// Whether one storage can replace the other: same kind, same device, same size.
     fn is_like(&self, other: &Self) -> bool {
-        self.capacity() == other.capacity()
+        self.len() == other.len()
             && match (self, other) {
                 (Self::Host(_), Self::Host(_)) => true,
                 (Self::Pinned(one), Self::Pinned(two)) => one.device().is_same(two.device()),
@@ -56,31 +46,27 @@ impl Storage {
 impl Buffer {
     /// A buffer of all these bytes.
     pub fn host(bytes: Vec<u8>) -> Self {
-        Self::new(Storage::Host(bytes))
+        Self::from(Storage::Host(bytes))
     }
 
     /// A buffer of all of this pinned memory.
     pub fn pinned(pinned: Pinned<u8>) -> Self {
-        Self::new(Storage::Pinned(pinned))
+        Self::from(Storage::Pinned(pinned))
     }
 
     /// A buffer of all of this device memory.
     pub fn device(memory: Memory<u8>) -> Self {
-        Self::new(Storage::Device(memory))
+        Self::from(Storage::Device(memory))
     }
 
-    fn new(storage: Storage) -> Self {
-        Self { len: storage.capacity(), storage, mark: 0 }
-    }
-
-    /// The number of bytes in use: the bytes to send, or the length of the message to receive.
+    /// The number of bytes: of the message to send, or of the message to receive.
     pub fn len(&self) -> usize {
-        self.len
+        self.storage.len()
     }
 
-    /// Whether no byte is in use.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Returns the same buffer with this mark: a number that is sent with the message, in addition to its bytes, to
@@ -96,40 +82,17 @@ impl Buffer {
         self.mark
     }
 
-    /// The size of the memory in bytes.
-    pub fn capacity(&self) -> usize {
-        self.storage.capacity()
-    }
-
-    /// Sets how many bytes are in use, starting with the first.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfBounds` if `len` exceeds the capacity.
-    pub fn set_len(&mut self, len: usize) -> Result<()> {
-        if len > self.capacity() {
-            let message = format!("{len} bytes of a buffer for {}", self.capacity());
-            return Err(Error::new(ErrorKind::OutOfBounds, "set_len", message));
-        }
-        self.len = len;
-        Ok(())
-    }
-
     /// The memory of the buffer.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Calls `f` with the memory, to lend it to work that fills or reads it.
-    ///
-    /// If `f` replaces the memory, the number of bytes in use is limited to the new capacity.
-    pub fn with_storage<R>(&mut self, f: impl FnOnce(&mut Storage) -> R) -> R {
-        let result = f(&mut self.storage);
-        self.len = self.len.min(self.storage.capacity());
-        result
+    /// The memory, for work that fills or reads it.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
     }
 
-    /// Returns the memory, without the number of bytes in use.
+    /// Returns the memory.
     pub fn into_storage(self) -> Storage {
         self.storage
     }
@@ -143,36 +106,34 @@ impl Buffer {
         }
     }
 
-    /// Returns the bytes in use, if the host can address them. Blocks until work that writes them is done.
+    /// Returns the bytes, if the host can address them. Blocks until work that writes them is done.
     ///
     /// # Errors
     ///
     /// The errors that the streams of that work report.
     pub fn as_slice(&self) -> Result<Option<&[u8]>> {
-        let all = match &self.storage {
+        Ok(match &self.storage {
             Storage::Host(bytes) => Some(&bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_slice()?),
             Storage::Device(memory) => memory.as_slice().transpose()?,
-        };
-        Ok(all.map(|all| &all[..self.len]))
+        })
     }
 
-    /// Returns the bytes in use for writing, if the host can address them. Blocks until work that uses them is done.
+    /// Returns the bytes for writing, if the host can address them. Blocks until work that uses them is done.
     ///
     /// # Errors
     ///
     /// The errors that the streams of that work report.
     pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
-        let all = match &mut self.storage {
+        Ok(match &mut self.storage {
             Storage::Host(bytes) => Some(&mut bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
             Storage::Device(memory) => memory.as_mut_slice().transpose()?,
-        };
-        Ok(all.map(|all| &mut all[..self.len]))
+        })
     }
 
-    /// Returns a copy of the bytes in use. Blocks until all work that was enqueued on the memory before, and then the copy,
-    /// is done.
+    /// Returns a copy of the bytes. Blocks until all work that was enqueued on the memory before, and then the copy, is
+    /// done.
     ///
     /// # Errors
     ///
@@ -182,20 +143,20 @@ impl Buffer {
             (None, Storage::Device(memory)) => {
                 let stream = memory.device().default_stream();
                 memory.order_before(&stream)?;
-                memory.view().slice(0..self.len)?.to_vec(&stream)
+                memory.to_vec(&stream)
             }
             (bytes, _) => Ok(bytes.unwrap_or_default().to_vec()),
         }
     }
 
-    /// Replaces the bytes in use. Blocks until that is done, and all work that was enqueued on the memory before.
+    /// Replaces the bytes. Blocks until that is done, and all work that was enqueued on the memory before.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` unless the number of bytes equals the number in use. The errors of the copy to the device.
+    /// `OutOfBounds` unless the numbers of bytes are equal. The errors of the copy to the device.
     pub fn copy_from_slice(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() != self.len {
-            let message = format!("{} bytes into {} in use", bytes.len(), self.len);
+        if bytes.len() != self.len() {
+            let message = format!("{} bytes into {}", bytes.len(), self.len());
             return Err(Error::new(ErrorKind::OutOfBounds, "copy_from_slice", message));
         }
         if let Some(own) = self.as_mut_slice()? {
@@ -203,14 +164,14 @@ impl Buffer {
         } else if let Storage::Device(memory) = &mut self.storage {
             let stream = memory.device().default_stream();
             memory.order_before(&stream)?;
-            memory.view_mut().slice(0..bytes.len())?.copy_from_slice(&stream, bytes)?;
+            memory.copy_from_slice(&stream, bytes)?;
         }
         Ok(())
     }
 
-    /// Takes the bytes of a buffer of the same length; the bytes of that buffer are then unspecified. Copies nothing if
-    /// the memories can be exchanged.
-    pub(crate) fn take_from(&mut self, source: &mut Self) -> Result<()> {
+    /// Takes the bytes of a buffer of the same length; the bytes of that buffer are then unspecified. Exchanges the
+    /// memories if they are of one kind, and copies the bytes otherwise.
+    pub(crate) fn exchange_or_copy(&mut self, source: &mut Self) -> Result<()> {
         if self.storage.is_like(&source.storage) {
             std::mem::swap(&mut self.storage, &mut source.storage);
             return Ok(());
@@ -219,6 +180,13 @@ impl Buffer {
             Some(bytes) => self.copy_from_slice(bytes),
             None => self.copy_from_slice(&source.to_vec()?),
         }
+    }
+}
+
+impl From<Storage> for Buffer {
+    /// A buffer of all of this memory.
+    fn from(storage: Storage) -> Self {
+        Self { storage, mark: 0 }
     }
 }
 
@@ -249,12 +217,10 @@ mod tests {
         let host = Device::new(backend_host::HostDevice::new(0)).unwrap();
         let sim = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
         vec![
-            Buffer::host(vec![0; 6]),
-            Buffer::pinned(sim.pinned_allocate(6).unwrap()),
-            Buffer::device(sim.memory_allocate(6).unwrap()),
-            Buffer::device(host.memory_allocate(6).unwrap()),
-            Buffer::host(vec![0; 9]),
-            Buffer::device(sim.memory_allocate(9).unwrap()),
+            Buffer::host(vec![0; 4]),
+            Buffer::pinned(sim.pinned_allocate(4).unwrap()),
+            Buffer::device(sim.memory_allocate(4).unwrap()),
+            Buffer::device(host.memory_allocate(4).unwrap()),
         ]
     }
 
@@ -264,10 +230,8 @@ mod tests {
             for to in 0..storages().len() {
                 let (mut source, mut destination) =
                     (storages().swap_remove(from), storages().swap_remove(to));
-                source.set_len(4).unwrap();
-                destination.set_len(4).unwrap();
                 source.copy_from_slice(&[9, 8, 7, 6]).unwrap();
-                destination.take_from(&mut source).unwrap();
+                destination.exchange_or_copy(&mut source).unwrap();
                 assert_eq!(destination.to_vec().unwrap(), [9, 8, 7, 6], "{from} to {to}");
                 assert_eq!((source.len(), destination.len()), (4, 4));
             }
@@ -278,16 +242,13 @@ mod tests {
     fn like_memories_are_exchanged_and_not_copied() {
         let (mut one, mut two) = (Buffer::host(vec![1; 8]), Buffer::host(vec![2; 8]));
         let address = two.as_slice().unwrap().unwrap().as_ptr();
-        one.take_from(&mut two).unwrap();
+        one.exchange_or_copy(&mut two).unwrap();
         assert_eq!(one.as_slice().unwrap().unwrap().as_ptr(), address);
     }
 
     #[test]
-    fn a_length_beyond_the_memory_is_refused() {
+    fn another_number_of_bytes_is_refused() {
         let mut buffer = Buffer::host(vec![0; 3]);
-        assert_eq!(buffer.set_len(4).unwrap_err().kind(), ErrorKind::OutOfBounds);
         assert_eq!(buffer.copy_from_slice(&[1; 2]).unwrap_err().kind(), ErrorKind::OutOfBounds);
-        buffer.with_storage(|storage| *storage = Storage::Host(vec![5]));
-        assert_eq!(buffer.len(), 1);
     }
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
-use super::{Buffer, COLLECTIVE_TAG, Communicator, Request, deadline};
-use crate::topology::MOST_RANKS;
+use super::{Buffer, COLLECTIVE_TAG, Communicator, MOST_RANKS, Request, deadline};
 
 /// The state of one rank in the collective calls of its communicator. Each transport makes one for each communicator,
 /// by `default`, and keeps it. A communicator that wraps another returns that of the other.
@@ -101,7 +100,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     let mut state = ranks.collectives().begin(operation, ranks)?;
     if let Some(failed) = &state.failed {
         let message = format!(
-            "rank {}: a collective call failed before, and Communicator::reset on every rank begins anew: {failed}",
+            "rank {}: a collective call failed before, and must be reset by Communicator::reset on every rank: {failed}",
             ranks.rank()
         );
         return Err(Error::new(ErrorKind::Conflict, operation, message));
@@ -118,7 +117,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
             // A rank that has left needs no notice.
             let to = (rank + size - distance) % size;
             let head = Head { kind: Kind::Failed, call: state.calls, number: code(error.kind()) };
-            let _told = head.send(ranks, to);
+            let _sent = head.send(ranks, to);
         }
     }
     gathered.map(|()| gather.into_bytes(ranks.rank()))
@@ -167,7 +166,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     let mut gather = match state.reset.take() {
         None => Gather::new(Kind::Reset, state.calls, &own.to_bytes()),
         Some(earlier) => {
-            // Ranks that came meanwhile may have read the earlier contribution of this rank.
+            // Other ranks may have read the earlier contribution of this rank.
             let begun = Reset::from_bytes(earlier.mine());
             if own.what != begun.what && own.what != Reset::COMMUNICATOR {
                 let message = format!(
@@ -210,7 +209,7 @@ impl State {
             let seen = ranks.progress();
             let done = gather.advance(ranks, operation, &mut self.sources)?;
             if gather.kind == Kind::Data {
-                self.hear(ranks, operation)?;
+                self.check_sources(ranks, operation)?;
             }
             if done {
                 return Ok(());
@@ -227,7 +226,11 @@ impl State {
 
     /// Returns an error if a source has failed in this call or an earlier one, or has started a reset without making
     /// this call.
-    fn hear<C: Communicator + ?Sized>(&mut self, ranks: &C, operation: &'static str) -> Result<()> {
+    fn check_sources<C: Communicator + ?Sized>(
+        &mut self,
+        ranks: &C,
+        operation: &'static str,
+    ) -> Result<()> {
         let rank = ranks.rank();
         for source in &mut self.sources {
             match source.poll(ranks) {
@@ -242,7 +245,7 @@ impl State {
                     return Err(Error::new(kind, operation, message));
                 }
                 Some(Frame::Reset { calls, .. }) if calls < self.calls => {
-                    let message = format!("rank {rank}: rank {peer} calls reset meanwhile");
+                    let message = format!("rank {rank}: rank {peer} calls reset");
                     return Err(Error::new(ErrorKind::Conflict, operation, message));
                 }
                 _ => {}
@@ -307,7 +310,7 @@ const CODES: [ErrorKind; 6] = [
 ];
 
 fn code(kind: ErrorKind) -> usize {
-    CODES.iter().position(|known| *known == kind).unwrap_or(0)
+    CODES.iter().position(|listed| *listed == kind).unwrap_or(0)
 }
 
 /// A rank from which frames come.
@@ -339,12 +342,12 @@ impl Source {
                 Some(request) => request,
                 None => {
                     let len = self.head.map_or(Head::BYTES, |head| head.number);
-                    let room = bytemuck::try_zeroed_vec(len).map_err(|()| {
+                    let bytes = bytemuck::try_zeroed_vec(len).map_err(|()| {
                         self.head = None;
                         let message = format!("{len} bytes from rank {}", self.rank);
                         Error::new(ErrorKind::OutOfMemory, "receive", message)
                     })?;
-                    let receive = ranks.receive(self.rank, COLLECTIVE_TAG, Buffer::host(room))?;
+                    let receive = ranks.receive(self.rank, COLLECTIVE_TAG, Buffer::host(bytes))?;
                     self.request.insert(receive)
                 }
             };
@@ -402,7 +405,7 @@ struct Gather {
     /// The number of bytes of each rank.
     len: usize,
     /// The number of ranks whose bytes have arrived.
-    held: usize,
+    gathered: usize,
     /// Whether the frame of this round was sent.
     is_sent: bool,
     sends: Vec<Box<dyn Request>>,
@@ -415,7 +418,7 @@ impl Gather {
             call,
             all: mine.to_vec(),
             len: mine.len(),
-            held: 1,
+            gathered: 1,
             is_sent: false,
             sends: Vec::new(),
         }
@@ -434,11 +437,11 @@ impl Gather {
         sources: &mut [Source],
     ) -> Result<bool> {
         let (rank, size) = (ranks.rank(), ranks.size());
-        while self.held < size {
-            let more = self.held.min(size - self.held);
+        while self.gathered < size {
+            let more = self.gathered.min(size - self.gathered);
             let bytes = more * self.len;
             if !mem::replace(&mut self.is_sent, true) {
-                let to = (rank + size - self.held) % size;
+                let to = (rank + size - self.gathered) % size;
                 let head = Head { kind: self.kind, call: self.call, number: bytes };
                 self.sends.push(head.send(ranks, to)?);
                 if bytes > 0 {
@@ -446,7 +449,7 @@ impl Gather {
                     self.sends.push(ranks.send(to, COLLECTIVE_TAG, buffer)?);
                 }
             }
-            let source = &mut sources[self.held.ilog2() as usize];
+            let source = &mut sources[self.gathered.ilog2() as usize];
             match source.poll(ranks) {
                 // The error came from before the reset.
                 Err(error) if self.discards(&error) => continue,
@@ -464,7 +467,7 @@ impl Gather {
             };
             if received.len() != bytes {
                 let message = format!(
-                    "{} bytes of {more} ranks came from rank {}; rank {rank} brings {}",
+                    "{} bytes of {more} ranks came from rank {}; rank {rank} contributes {}",
                     received.len(),
                     source.rank,
                     self.len
@@ -472,7 +475,7 @@ impl Gather {
                 return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
             }
             self.all.extend(received);
-            self.held += more;
+            self.gathered += more;
             self.is_sent = false;
         }
         let mut open = Vec::new();
@@ -484,7 +487,7 @@ impl Gather {
         self.sends = open;
         // Ranks that timed out read the rest when they reset again.
         let are_sent = self.kind == Kind::Reset || self.sends.is_empty();
-        Ok(self.held >= size && are_sent)
+        Ok(self.gathered >= size && are_sent)
     }
 
     fn discards(&self, error: &Error) -> bool {
@@ -493,7 +496,7 @@ impl Gather {
 
     /// A rank that the call waits for.
     fn awaited(&self, sources: &[Source]) -> usize {
-        match sources.get(self.held.ilog2() as usize) {
+        match sources.get(self.gathered.ilog2() as usize) {
             Some(source) if self.is_sent => source.rank,
             _ => self.sends.first().map_or(0, |send| send.envelope().peer),
         }

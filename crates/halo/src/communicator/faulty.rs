@@ -100,21 +100,21 @@ impl Faults {
 /// ```
 #[derive(Debug)]
 pub struct FaultyCommunicator<C: Communicator + 'static> {
-    shared: Arc<Shared<C>>,
+    transport: Arc<Transport<C>>,
 }
 
 #[derive(Debug)]
-struct Shared<C> {
+struct Transport<C> {
     inner: C,
     faults: Faults,
     numbers: Mutex<fastrand::Rng>,
     counts: [AtomicU64; Fault::ALL.len()],
-    /// Messages that were not yet sent.
-    held: Mutex<VecDeque<Held>>,
+    /// Messages that are not yet sent.
+    delayed: Mutex<VecDeque<Delayed>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Delayed {
     envelope: Envelope,
     until: Instant,
     /// Whether later messages of its line stay behind it.
@@ -125,7 +125,7 @@ struct Held {
 /// The state of a send.
 #[derive(Debug)]
 enum Progress {
-    Held(Buffer),
+    Delayed(Buffer),
     Sent(Box<dyn Request>),
     Failed(Error),
     Over,
@@ -140,16 +140,24 @@ impl<C: Communicator + 'static> FaultyCommunicator<C> {
         let seed = faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ inner.rank() as u64;
         let numbers = Mutex::new(fastrand::Rng::with_seed(seed));
         let counts = Default::default();
-        Self { shared: Arc::new(Shared { inner, faults, numbers, counts, held: Mutex::default() }) }
+        Self {
+            transport: Arc::new(Transport {
+                inner,
+                faults,
+                numbers,
+                counts,
+                delayed: Mutex::default(),
+            }),
+        }
     }
 
     /// The number of messages of this rank to which this fault was applied.
     pub fn count(&self, fault: Fault) -> u64 {
-        self.shared.counts[fault as usize].load(Ordering::Relaxed)
+        self.transport.counts[fault as usize].load(Ordering::Relaxed)
     }
 }
 
-impl<C: Communicator + 'static> Shared<C> {
+impl<C: Communicator + 'static> Transport<C> {
     /// Chooses the fault of a message, if any.
     fn draw(&self, among: &[Fault]) -> Option<Fault> {
         let mut numbers = self.numbers.lock();
@@ -164,32 +172,32 @@ impl<C: Communicator + 'static> Shared<C> {
     }
 
     /// Sends a message now, or after its delay and the delay of earlier messages on its line.
-    fn hold(
+    fn delay(
         self: &Arc<Self>,
         envelope: Envelope,
         buffer: Buffer,
         until: Instant,
         in_order: bool,
-    ) -> Late<C> {
-        let progress = Arc::new(Mutex::new(Progress::Held(buffer)));
-        let held = Held { envelope, until, in_order, progress: Arc::clone(&progress) };
-        self.held.lock().push_back(held);
-        Late { envelope, progress, shared: Arc::clone(self) }
+    ) -> DelayedSend<C> {
+        let progress = Arc::new(Mutex::new(Progress::Delayed(buffer)));
+        let delayed = Delayed { envelope, until, in_order, progress: Arc::clone(&progress) };
+        self.delayed.lock().push_back(delayed);
+        DelayedSend { envelope, progress, transport: Arc::clone(self) }
     }
 
     /// Sends messages whose delay is over.
     fn release(&self, now: Instant) {
         let mut waiting = Vec::new();
-        self.held.lock().retain(|held| {
-            let line = (held.envelope.peer, held.envelope.tag);
-            if held.until > now || waiting.contains(&line) {
-                if held.in_order {
+        self.delayed.lock().retain(|message| {
+            let line = (message.envelope.peer, message.envelope.tag);
+            if message.until > now || waiting.contains(&line) {
+                if message.in_order {
                     waiting.push(line);
                 }
                 return true;
             }
-            let mut progress = held.progress.lock();
-            if let Progress::Held(buffer) = mem::replace(&mut *progress, Progress::Over) {
+            let mut progress = message.progress.lock();
+            if let Progress::Delayed(buffer) = mem::replace(&mut *progress, Progress::Over) {
                 *progress = match self.inner.send(line.0, line.1, buffer) {
                     Ok(request) => Progress::Sent(request),
                     Err(error) => Progress::Failed(error),
@@ -209,23 +217,23 @@ impl<C: Communicator + 'static> Shared<C> {
 
 impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
     fn rank(&self) -> usize {
-        self.shared.inner.rank()
+        self.transport.inner.rank()
     }
 
     fn size(&self) -> usize {
-        self.shared.inner.size()
+        self.transport.inner.size()
     }
 
     fn max_tag(&self) -> u32 {
-        self.shared.inner.max_tag()
+        self.transport.inner.max_tag()
     }
 
     fn passes_memory_of(&self, device: &Device) -> bool {
-        self.shared.inner.passes_memory_of(device)
+        self.transport.inner.passes_memory_of(device)
     }
 
     fn collectives(&self) -> &Collectives {
-        self.shared.inner.collectives()
+        self.transport.inner.collectives()
     }
 
     /// Returns `None`: faults apply to messages only.
@@ -236,62 +244,62 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         const FAULTS: [Fault; 5] =
             [Fault::Drop, Fault::Duplicate, Fault::Reorder, Fault::Delay, Fault::Truncate];
-        let shared = &self.shared;
+        let transport = &self.transport;
         if tag == COLLECTIVE_TAG {
-            return shared.inner.send(to, tag, buffer);
+            return transport.inner.send(to, tag, buffer);
         }
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
         // A message without bytes cannot lose any.
         let among = if buffer.is_empty() { &FAULTS[..4] } else { &FAULTS[..] };
-        let fault = shared.draw(among);
+        let fault = transport.draw(among);
         let (until, in_order) = match fault {
             Some(Fault::Drop) => return Ok(complete(envelope, Ok(buffer))),
             Some(Fault::Truncate) => {
-                let len = shared.numbers.lock().usize(..buffer.len());
-                shared.send_copy(to, tag, &buffer, len)?;
+                let len = transport.numbers.lock().usize(..buffer.len());
+                transport.send_copy(to, tag, &buffer, len)?;
                 return Ok(complete(envelope, Ok(buffer)));
             }
             Some(Fault::Duplicate) => {
-                shared.send_copy(to, tag, &buffer, buffer.len())?;
+                transport.send_copy(to, tag, &buffer, buffer.len())?;
                 (Instant::now(), true)
             }
-            Some(Fault::Reorder) => (shared.later(), false),
-            Some(Fault::Delay) => (shared.later(), true),
+            Some(Fault::Reorder) => (transport.later(), false),
+            Some(Fault::Delay) => (transport.later(), true),
             _ => (Instant::now(), true),
         };
-        let late = shared.hold(envelope, buffer, until, in_order);
-        shared.release(Instant::now());
+        let late = transport.delay(envelope, buffer, until, in_order);
+        transport.release(Instant::now());
         Ok(Box::new(late))
     }
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
-        let shared = &self.shared;
+        let transport = &self.transport;
         if tag == COLLECTIVE_TAG {
-            return shared.inner.receive(from, tag, buffer);
+            return transport.inner.receive(from, tag, buffer);
         }
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
-        match shared.draw(&[Fault::Early, Fault::Delay]) {
+        match transport.draw(&[Fault::Early, Fault::Delay]) {
             Some(Fault::Early) => {
                 let other = Buffer::host(vec![0; buffer.len()]).marked(buffer.mark());
-                drop(shared.inner.receive(from, tag, other)?);
+                drop(transport.inner.receive(from, tag, other)?);
                 Ok(complete(envelope, Ok(buffer)))
             }
             delay => {
-                let until = if delay.is_some() { shared.later() } else { Instant::now() };
-                let inner = shared.inner.receive(from, tag, buffer)?;
-                Ok(Box::new(Slow { inner, until, shared: Arc::clone(shared) }))
+                let until = if delay.is_some() { transport.later() } else { Instant::now() };
+                let inner = transport.inner.receive(from, tag, buffer)?;
+                Ok(Box::new(DelayedReceive { inner, until, transport: Arc::clone(transport) }))
             }
         }
     }
 
     fn progress(&self) -> u64 {
-        self.shared.inner.progress()
+        self.transport.inner.progress()
     }
 
     fn wait_beyond(&self, seen: u64, deadline: Instant) {
         let now = Instant::now();
-        self.shared.release(now);
-        self.shared.inner.wait_beyond(seen, deadline.min(now + TICK));
+        self.transport.release(now);
+        self.transport.inner.wait_beyond(seen, deadline.min(now + TICK));
     }
 }
 
@@ -299,47 +307,47 @@ impl<C: Communicator + 'static> Drop for FaultyCommunicator<C> {
     fn drop(&mut self) {
         // The message is late, but not lost.
         let now = Instant::now();
-        self.shared.held.lock().iter_mut().for_each(|held| held.until = now);
-        self.shared.release(now);
+        self.transport.delayed.lock().iter_mut().for_each(|message| message.until = now);
+        self.transport.release(now);
     }
 }
 
 /// A receive that may complete late.
-struct Slow<C> {
+struct DelayedReceive<C> {
     inner: Box<dyn Request>,
     until: Instant,
-    shared: Arc<Shared<C>>,
+    transport: Arc<Transport<C>>,
 }
 
-impl<C: Communicator + 'static> Request for Slow<C> {
+impl<C: Communicator + 'static> Request for DelayedReceive<C> {
     fn envelope(&self) -> Envelope {
         self.inner.envelope()
     }
 
     fn test(&mut self) -> Result<Option<Buffer>> {
         let now = Instant::now();
-        self.shared.release(now);
+        self.transport.release(now);
         if now < self.until { Ok(None) } else { self.inner.test() }
     }
 }
 
 /// A send that may be delayed.
-struct Late<C> {
+struct DelayedSend<C> {
     envelope: Envelope,
     progress: Arc<Mutex<Progress>>,
-    shared: Arc<Shared<C>>,
+    transport: Arc<Transport<C>>,
 }
 
-impl<C: Communicator + 'static> Request for Late<C> {
+impl<C: Communicator + 'static> Request for DelayedSend<C> {
     fn envelope(&self) -> Envelope {
         self.envelope
     }
 
     fn test(&mut self) -> Result<Option<Buffer>> {
-        self.shared.release(Instant::now());
+        self.transport.release(Instant::now());
         let mut progress = self.progress.lock();
         match &mut *progress {
-            Progress::Held(_) => return Ok(None),
+            Progress::Delayed(_) => return Ok(None),
             Progress::Sent(request) => return request.test(),
             Progress::Failed(_) | Progress::Over => {}
         }

@@ -48,10 +48,13 @@ pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
-pub use thread::{Direct, Lent, Loan, Marks, Meeting, ThreadCommunicator};
+pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator};
 
 /// The tag of the messages of collective calls. No other message may use it.
 pub const COLLECTIVE_TAG: u32 = 0;
+
+/// More ranks than any machine has.
+pub(crate) const MOST_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///
@@ -124,8 +127,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// of the other.
     fn collectives(&self) -> &Collectives;
 
-    /// Direct access to the memory of other ranks, if they share an address space. An exchange uses it only if this rank
-    /// has the same [number](Self::rank) there, among as many ranks. Otherwise it sends messages.
+    /// Direct access to the memory of other ranks, if they share an address space. An exchange uses it only if this
+    /// rank has the same [number](Self::rank) there, among as many ranks. Otherwise it sends messages.
     fn direct(&self) -> Option<Direct<'_>>;
 
     /// Starts sending the bytes of `buffer`.
@@ -171,21 +174,21 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         let deadline = deadline(timeout);
         loop {
             let seen = self.progress();
-            let mut left = 0;
+            let mut open = 0;
             for (index, place) in requests.iter_mut().enumerate() {
                 let Some(request) = place else { continue };
-                left += 1;
+                open += 1;
                 let tested = request.test().transpose();
                 if let Some(outcome) = tested {
                     *place = None;
                     return outcome.map(|buffer| Some((index, buffer)));
                 }
             }
-            if left == 0 {
+            if open == 0 {
                 return Ok(None);
             }
             if Instant::now() >= deadline {
-                return Err(late("wait_any", timeout, self.rank(), requests));
+                return Err(late(timeout, self.rank(), requests));
             }
             self.wait_beyond(seen, deadline);
         }
@@ -196,18 +199,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// As for [`wait_any`](Self::wait_any); the request is dropped.
-    fn wait(&self, mut request: Box<dyn Request>, timeout: Duration) -> Result<Buffer> {
-        let deadline = deadline(timeout);
-        loop {
-            let seen = self.progress();
-            if let Some(buffer) = request.test()? {
-                return Ok(buffer);
-            }
-            if Instant::now() >= deadline {
-                return Err(late("wait", timeout, self.rank(), &[Some(request)]));
-            }
-            self.wait_beyond(seen, deadline);
-        }
+    fn wait(&self, request: Box<dyn Request>, timeout: Duration) -> Result<Buffer> {
+        let waited = self.wait_any(&mut [Some(request)], timeout)?;
+        Ok(waited.map_or_else(Buffer::default, |(_, buffer)| buffer))
     }
 
     /// Blocks until every rank has called it. Returns the bytes of all ranks in the order of ranks. Every rank passes
@@ -299,14 +293,9 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 }
 
 #[cold]
-fn late(
-    operation: &'static str,
-    timeout: Duration,
-    rank: usize,
-    requests: &[Option<Box<dyn Request>>],
-) -> Error {
+fn late(timeout: Duration, rank: usize, requests: &[Option<Box<dyn Request>>]) -> Error {
     let open: Vec<String> =
         requests.iter().flatten().map(|open| open.envelope().to_string()).collect();
     let message = format!("rank {rank} waited {timeout:?} for {}", open.join(", "));
-    Error::new(ErrorKind::Timeout, operation, message)
+    Error::new(ErrorKind::Timeout, "wait", message)
 }

@@ -6,8 +6,9 @@
 //! end with their CRC-32.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +22,7 @@ use super::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way, c
 const MAGIC: [u8; 8] = *b"HALOMSGS";
 /// The version changes with the file format, and with what an exchange sends: the layout of its messages, their marks,
 /// and what ranks agree on before. A record of another version cannot be replayed.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// The number of receives for each line. A line is a rank and a tag.
 #[derive(Debug, Default)]
@@ -186,27 +187,18 @@ impl Request for Recorded {
 /// discarded.
 ///
 /// A recorded message is available at once. The receive of a message that was not recorded, because the program does
-/// something else or runs for longer, returns `PeerLost`.
+/// something else or runs for longer, returns `PeerLost`. The whole file is in memory.
 #[derive(Debug)]
 pub struct Replay {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Vec<u8>,
     rank: usize,
     size: usize,
     max_tag: u32,
     collectives: Collectives,
     lines: Lines,
-    /// By line and number of the receive.
-    messages: HashMap<(usize, u32, u64), Message>,
-}
-
-/// A message in the file.
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    mark: u64,
-    /// The position of its bytes.
-    place: u64,
-    len: usize,
+    /// The mark and the bytes of each message, by line and number of the receive.
+    messages: HashMap<(usize, u32, u64), (u64, Range<usize>)>,
 }
 
 impl Replay {
@@ -219,111 +211,66 @@ impl Replay {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         const OPERATION: &str = "replay";
         let path = path.as_ref().to_owned();
-        let opened = File::open(&path).and_then(|file| {
-            let end = file.metadata()?.len();
-            Ok((file.try_clone()?, Reader { input: BufReader::new(file), at: 0, end }))
-        });
-        let (file, mut reader) = opened.map_err(|error| failed(OPERATION, &path, error))?;
-        let damaged = |what: &str, at: u64| {
-            let message = format!("{}: {what} at byte {at}", path.display());
+        let refuse = |message: String| {
+            let message = format!("{}: {message}", path.display());
             Error::new(ErrorKind::InvalidArgument, OPERATION, message)
         };
-        let begin: Option<[u64; 4]> = match reader.part(&MAGIC, |_| 0) {
-            Ok(part) => part.map(|(numbers, _)| numbers),
-            Err(error) => return Err(failed(OPERATION, &path, error)),
-        };
-        let Some([version, rank, size, max_tag]) = begin else {
-            return Err(damaged("not the beginning of a record", 0));
+        let file = fs::read(&path).map_err(|error| failed(OPERATION, &path, error))?;
+        let mut at = 0;
+        let begin = part(&file, &mut at, &MAGIC, |_| 0);
+        let Some(([version, rank, size, max_tag], _)) = begin else {
+            return Err(refuse("not the beginning of a record at byte 0".to_owned()));
         };
         if version != VERSION {
-            let message = format!(
-                "{}: a record of version {version}; this program replays version {VERSION}",
-                path.display()
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message));
+            return Err(refuse(format!(
+                "a record of version {version}; this program replays version {VERSION}"
+            )));
         }
         let (Ok(rank), Ok(size), Ok(max_tag)) =
             (usize::try_from(rank), usize::try_from(size), u32::try_from(max_tag))
         else {
-            return Err(damaged("numbers beyond this machine's", 16));
+            return Err(refuse("numbers beyond this machine's at byte 16".to_owned()));
         };
         if rank >= size {
-            return Err(damaged(&format!("rank {rank} of {size}"), 16));
+            return Err(refuse(format!("rank {rank} of {size} at byte 16")));
         }
         let mut messages = HashMap::new();
-        while reader.at < reader.end {
-            let start = reader.at;
-            let part = match reader.part(&[], |[_, _, _, _, len]: [u64; 5]| len) {
-                Ok(part) => part,
-                Err(error) => return Err(failed(OPERATION, &path, error)),
-            };
-            let message = part.and_then(|([from, tag, number, mark, _], (place, len))| {
+        while at < file.len() {
+            let start = at;
+            let message = part(&file, &mut at, &[], |[_, _, _, _, len]: [u64; 5]| len);
+            let message = message.and_then(|([from, tag, number, mark, _], bytes)| {
                 let from = usize::try_from(from).ok().filter(|from| *from < size)?;
-                Some(((from, u32::try_from(tag).ok()?, number), Message { mark, place, len }))
+                Some(((from, u32::try_from(tag).ok()?, number), (mark, bytes)))
             });
-            let (key, message) = message.ok_or_else(|| damaged("a damaged message", start))?;
+            let (key, message) =
+                message.ok_or_else(|| refuse(format!("a damaged message at byte {start}")))?;
             messages.insert(key, message);
         }
-        let file = Mutex::new(file);
         let (collectives, lines) = (Collectives::default(), Lines::default());
         Ok(Self { path, file, rank, size, max_tag, collectives, lines, messages })
     }
 }
 
-/// The numbers of a part, and the position and length of its bytes.
-type Part<const N: usize> = ([u64; N], (u64, usize));
-
-/// A reader of the file from its start.
-struct Reader {
-    input: BufReader<File>,
-    at: u64,
-    end: u64,
-}
-
-impl Reader {
-    /// Reads a sealed part: its numbers, and the position of its bytes, whose length is the number at index `length`.
-    /// Returns `None` if the part is damaged.
-    fn part<const N: usize>(
-        &mut self,
-        start: &[u8],
-        length: impl Fn([u64; N]) -> u64,
-    ) -> io::Result<Option<Part<N>>> {
-        let mut crc = crc32fast::Hasher::new();
-        let head = (start.len() + 8 * N) as u64;
-        if self.end - self.at < head + 8 {
-            return Ok(None);
-        }
-        let head = self.take(start.len() + 8 * N, &mut crc)?;
-        let (found, words) = head.split_at(start.len());
-        let mut numbers = [0; N];
-        for (number, word) in numbers.iter_mut().zip(words.chunks_exact(8)) {
-            *number = u64::from_le_bytes(word.try_into().unwrap_or_default());
-        }
-        let len = length(numbers);
-        if found != start || len > self.end - self.at - 8 {
-            return Ok(None);
-        }
-        let place = self.at;
-        let mut left = len;
-        while left > 0 {
-            // In pieces, because the file may be larger than the memory.
-            let piece = left.min(1 << 20);
-            self.take(usize::try_from(piece).unwrap_or(0), &mut crc)?;
-            left -= piece;
-        }
-        let seal = crc.finalize();
-        let found = self.take(8, &mut crc32fast::Hasher::new())?;
-        let whole = found == u64::from(seal).to_le_bytes();
-        Ok(usize::try_from(len).ok().filter(|_| whole).map(|len| (numbers, (place, len))))
+/// Reads a sealed part of the file at `at`, and moves `at` beyond it. Returns its numbers and the place of its bytes,
+/// whose length `length` tells from the numbers. Returns `None` if the part is damaged.
+fn part<const N: usize>(
+    file: &[u8],
+    at: &mut usize,
+    start: &[u8],
+    length: impl Fn([u64; N]) -> u64,
+) -> Option<([u64; N], Range<usize>)> {
+    let part = &file[*at..];
+    let words = part.strip_prefix(start)?.as_chunks().0.first_chunk::<N>()?;
+    let numbers = words.map(u64::from_le_bytes);
+    let head = start.len() + 8 * N;
+    let end = head.checked_add(usize::try_from(length(numbers)).ok()?)?;
+    let seal = part.get(end..)?.first_chunk()?;
+    if u64::from_le_bytes(*seal) != u64::from(crc32fast::hash(&part[..end])) {
+        return None;
     }
-
-    fn take(&mut self, len: usize, crc: &mut crc32fast::Hasher) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.input.read_exact(&mut bytes)?;
-        crc.update(&bytes);
-        self.at += len as u64;
-        Ok(bytes)
-    }
+    let bytes = *at + head..*at + end;
+    *at = bytes.end + 8;
+    Some((numbers, bytes))
 }
 
 impl Communicator for Replay {
@@ -359,21 +306,16 @@ impl Communicator for Replay {
     fn receive(&self, from: usize, tag: u32, mut buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         let number = self.lines.next(&envelope);
-        let Some(Message { mark, place, len }) = self.messages.get(&(from, tag, number)).copied()
-        else {
+        let Some((mark, bytes)) = self.messages.get(&(from, tag, number)) else {
             let message = format!("{envelope}, number {number}: not in {}", self.path.display());
             return Err(Error::new(ErrorKind::PeerLost, "receive", message));
         };
-        let outcome = if mark != envelope.mark {
+        let outcome = if *mark != envelope.mark {
             Err(envelope.wrong_mark())
-        } else if len != envelope.len {
-            Err(envelope.wrong_length(len))
+        } else if bytes.len() != envelope.len {
+            Err(envelope.wrong_length(bytes.len()))
         } else {
-            let mut bytes = vec![0; len];
-            let mut file = self.file.lock();
-            let read = file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(&mut bytes));
-            read.map_err(|error| failed("replay", &self.path, error))?;
-            buffer.copy_from_slice(&bytes).map(|()| buffer)
+            buffer.copy_from_slice(&self.file[bytes.clone()]).map(|()| buffer)
         };
         Ok(complete(envelope, outcome))
     }
@@ -384,7 +326,7 @@ impl Communicator for Replay {
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
         // No message will come.
-        let left = deadline.saturating_duration_since(Instant::now());
-        thread::sleep(left.min(Duration::from_millis(1)));
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        thread::sleep(remaining.min(Duration::from_millis(1)));
     }
 }

@@ -2,9 +2,8 @@
 
 use runtime_core::Result;
 
+use super::symmetry::{AXES, Symmetry};
 use super::{Side, Tile, Topology, check_size, even_cuts, refuse};
-use crate::Symmetry;
-use crate::symmetry::AXES;
 
 impl Topology {
     /// A box of `cells` cells along one to three axes. Each axis is cut into `ranks` blocks, whose sizes differ by at

@@ -2,8 +2,8 @@
 
 use runtime_core::Result;
 
+use super::symmetry::Symmetry;
 use super::{Side, Tile, Topology, check_size, even_cuts};
-use crate::Symmetry;
 
 const TILES: usize = 6;
 

@@ -2,21 +2,19 @@
 
 mod cartesian;
 mod cube;
-mod neighbours;
+pub(crate) mod links;
 mod side;
+pub(crate) mod symmetry;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::Symmetry;
-use crate::difference::Attribute;
-use crate::fingerprint::Fingerprint;
-use crate::symmetry::{AXES, Map};
-
-pub use neighbours::Link;
-pub use side::Side;
+pub use self::side::Side;
+pub use self::symmetry::Symmetry;
+use self::symmetry::{AXES, Map};
+use crate::communicator::MOST_RANKS;
 
 /// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each block.
 ///
@@ -177,6 +175,11 @@ impl Topology {
         self.tiles.len()
     }
 
+    /// For each tile, the positions that cut it along each axis.
+    pub(crate) fn cuts(&self) -> impl Iterator<Item = &[Vec<usize>]> {
+        self.tiles.iter().map(|tile| &tile.cuts[..self.axes])
+    }
+
     /// The joints between tiles, in the order of tiles and sides. Each seam is listed from both of its ends.
     ///
     /// A side without a seam is a physical boundary. A corner or edge without a seam, whose adjacent sides have seams,
@@ -306,48 +309,6 @@ impl Topology {
         pieces[first..]
             .sort_by_key(|piece| std::array::from_fn::<_, AXES, _>(|a| piece.cells[a].start));
     }
-
-    /// A hash of everything that ranks must agree on.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        let mut print = Fingerprint::new();
-        print.number(self.axes);
-        for tile in &self.tiles {
-            for cuts in &tile.cuts {
-                print.number(cuts.len());
-                cuts.iter().for_each(|cut| print.number(*cut));
-            }
-        }
-        for ((tile, side), joint) in &self.joints {
-            print.number(*tile);
-            print.number(side.id());
-            print.number(joint.tile);
-            print.symmetry(joint.map.symmetry);
-        }
-        print
-    }
-
-    /// The same in readable form.
-    pub(crate) fn attributes(&self) -> Vec<Attribute> {
-        let mut all = vec![
-            Attribute::new("number of axes", self.axes.to_string()),
-            Attribute::new("number of tiles", self.tiles.len().to_string()),
-        ];
-        for (number, tile) in self.tiles.iter().enumerate() {
-            for (axis, cuts) in tile.cuts.iter().enumerate().take(self.axes) {
-                let what = format!("division of tile {number} along axis {axis}");
-                all.push(Attribute::new(what, format!("cells {cuts:?}")));
-            }
-        }
-        all.push(Attribute::new("number of joined sides", self.joints.len().to_string()));
-        for (number, ((tile, side), joint)) in self.joints.iter().enumerate() {
-            let value = format!(
-                "tile {tile}, side {side}, to tile {} by {}",
-                joint.tile, joint.map.symmetry
-            );
-            all.push(Attribute::new(format!("joined side, number {number}"), value));
-        }
-        all
-    }
 }
 
 impl Tile {
@@ -402,9 +363,6 @@ impl Tile {
         })
     }
 }
-
-/// More ranks than any machine has.
-pub(crate) const MOST_RANKS: usize = 1 << 24;
 
 /// Refuses sizes that are too large, before anything is allocated for them. Other code counts axes and ranks with
 /// `i32`, and every rank stores all cuts.

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::Symmetry;
-use crate::symmetry::AXES;
+use super::symmetry::{AXES, Symmetry};
 
 /// A side, edge or corner of a block. For each axis it is at the low end (−1), at the high end (1) or at neither (0).
 ///

@@ -20,6 +20,9 @@ use world::{Plane, Tile, World, value};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How often exchanges are repeated.
+pub(crate) const STEPS: u64 = 3;
+
 /// The value of elements that must not be written.
 const POISON: u8 = 0xa5;
 /// The number of guard bytes before and after each field.
@@ -216,12 +219,22 @@ impl Case<'_> {
         let stream = device.default_stream();
         let mut exchange =
             HaloExchange::new(ranks, self.topology, &quantities, device, &self.options).unwrap();
-        for _ in 0..3 {
-            let mut stores = self.stores(rank, &stream);
+        self.check_exchanges(rank, &mut exchange, &stream);
+    }
+
+    /// Runs an exchange of a rank [`STEPS`] times, each time with new fields.
+    pub(crate) fn check_exchanges(
+        &self,
+        rank: usize,
+        exchange: &mut HaloExchange,
+        stream: &Stream,
+    ) {
+        for _ in 0..STEPS {
+            let mut stores = self.stores(rank, stream);
             let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-            exchange.exchange(&stream, &mut fields).unwrap();
+            exchange.exchange(stream, &mut fields).unwrap();
             drop(fields);
-            self.check(rank, &stores, &stream);
+            self.check(rank, &stores, stream);
         }
     }
 
@@ -280,24 +293,12 @@ impl Case<'_> {
     /// Runs every rank in its own thread, several times, with messages and without.
     pub(crate) fn exchange(&self, device: &Device) {
         for direct in [false, true] {
-            self.exchange_by(device, direct);
+            self.with_options(
+                device,
+                |options| options.direct = direct,
+                |rank, mut exchange, stream| self.check_exchanges(rank, &mut exchange, &stream),
+            );
         }
-    }
-
-    fn exchange_by(&self, device: &Device, direct: bool) {
-        self.with_options(
-            device,
-            |options| options.direct = direct,
-            |rank, mut exchange, stream| {
-                for _ in 0..3 {
-                    let mut stores = self.stores(rank, &stream);
-                    let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-                    exchange.exchange(&stream, &mut fields).unwrap();
-                    drop(fields);
-                    self.check(rank, &stores, &stream);
-                }
-            },
-        );
     }
 
     /// Calls `f` for each rank, in its thread, with its exchange and a stream.

@@ -19,9 +19,8 @@ type Rule = (&'static str, fn(&dyn Communicator));
 pub(crate) const RULES: &[Rule] = &[
     ("a ring passes both ways", a_ring_passes_both_ways),
     ("messages of one tag arrive in order", messages_of_one_tag_arrive_in_order),
-    ("tags tell messages apart", tags_tell_messages_apart),
+    ("tags distinguish messages", tags_distinguish_messages),
     ("empty messages arrive", empty_messages_arrive),
-    ("a length in use is less than the memory", a_length_in_use_is_less_than_the_memory),
     ("another length is an error", another_length_is_an_error),
     ("another mark is an error", another_mark_is_an_error),
     ("an abandoned receive takes its message", an_abandoned_receive_takes_its_message),
@@ -31,11 +30,12 @@ pub(crate) const RULES: &[Rule] = &[
     ("a request is over once", a_request_is_over_once),
     ("a barrier is a barrier", a_barrier_is_a_barrier),
     ("all gather in order", all_gather_in_order),
-    ("a late rank hears that a call failed", a_late_rank_hears_that_a_call_failed),
+    ("a failed call is an error on a late rank", a_failed_call_is_an_error_on_a_late_rank),
     ("unequal bytes are an error on all ranks", unequal_bytes_are_an_error_on_all_ranks),
     ("a reset ends the calls of others", a_reset_ends_the_calls_of_others),
     ("a reset can be repeated", a_reset_can_be_repeated),
-    ("messages of no call are thrown away", messages_of_no_call_are_thrown_away),
+    ("messages of no call are discarded", messages_of_no_call_are_discarded),
+    ("several threads use one communicator", several_threads_use_one_communicator),
     ("large messages arrive", large_messages_arrive),
     ("random programs deliver every message", random_programs_deliver_every_message),
 ];
@@ -95,7 +95,7 @@ fn messages_of_one_tag_arrive_in_order(ranks: &dyn Communicator) {
     sent.into_iter().for_each(|request| drop(finish(ranks, request)));
 }
 
-fn tags_tell_messages_apart(ranks: &dyn Communicator) {
+fn tags_distinguish_messages(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let tags = [1, ranks.max_tag(), 77, 32767];
     let sent: Vec<_> = tags.iter().map(|tag| send(ranks, right, *tag, vec![*tag as u8])).collect();
@@ -113,20 +113,6 @@ fn empty_messages_arrive(ranks: &dyn Communicator) {
     let sent = send(ranks, right, 1, Vec::new());
     assert!(finish(ranks, received).is_empty());
     assert!(finish(ranks, sent).is_empty());
-}
-
-fn a_length_in_use_is_less_than_the_memory(ranks: &dyn Communicator) {
-    let (left, right) = beside(ranks, 1);
-    let mut out = Buffer::host(bytes(64, ranks.rank()));
-    out.set_len(10).unwrap();
-    let mut into = Buffer::host(vec![0; 16]);
-    into.set_len(10).unwrap();
-    let received = ranks.receive(left, 3, into).unwrap();
-    let sent = ranks.send(right, 3, out).unwrap();
-    let into = ranks.wait(received, LONG).unwrap();
-    assert_eq!((into.to_vec().unwrap(), into.capacity()), (bytes(64, left)[..10].to_vec(), 16));
-    let out = ranks.wait(sent, LONG).unwrap();
-    assert_eq!((out.len(), out.capacity()), (10, 64));
 }
 
 fn another_length_is_an_error(ranks: &dyn Communicator) {
@@ -283,7 +269,7 @@ fn refused(ranks: &dyn Communicator, mine: &[u8], timeout: Duration) -> ErrorKin
 }
 
 /// Resets, and checks that nothing of earlier calls remains.
-fn begin_anew(ranks: &dyn Communicator) {
+fn check_reset(ranks: &dyn Communicator) {
     ranks.reset(LONG).unwrap();
     for _ in 0..3 {
         all_gather_in_order(ranks);
@@ -292,7 +278,7 @@ fn begin_anew(ranks: &dyn Communicator) {
 }
 
 /// One rank calls after all others have timed out.
-fn others_give_up(ranks: &dyn Communicator, late: usize, give_up: impl FnOnce()) {
+fn others_time_out(ranks: &dyn Communicator, late: usize, time_out: impl FnOnce()) {
     let rank = ranks.rank();
     if rank == late {
         for other in (0..ranks.size()).filter(|other| *other != late) {
@@ -300,15 +286,15 @@ fn others_give_up(ranks: &dyn Communicator, late: usize, give_up: impl FnOnce())
             finish(ranks, request);
         }
     } else {
-        give_up();
+        time_out();
         let request = send(ranks, late, 1, Vec::new());
         finish(ranks, request);
     }
 }
 
-fn a_late_rank_hears_that_a_call_failed(ranks: &dyn Communicator) {
+fn a_failed_call_is_an_error_on_a_late_rank(ranks: &dyn Communicator) {
     for late in 0..if ranks.size() > 1 { ranks.size() } else { 0 } {
-        others_give_up(ranks, late, || {
+        others_time_out(ranks, late, || {
             assert_eq!(refused(ranks, b"A", SHORT), ErrorKind::Timeout);
             assert_eq!(refused(ranks, b"B", SHORT), ErrorKind::Conflict);
         });
@@ -319,7 +305,7 @@ fn a_late_rank_hears_that_a_call_failed(ranks: &dyn Communicator) {
         let error = ranks.barrier(LONG).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert!(error.message().contains("Communicator::reset"), "{error}");
-        begin_anew(ranks);
+        check_reset(ranks);
     }
 }
 
@@ -328,7 +314,7 @@ fn unequal_bytes_are_an_error_on_all_ranks(ranks: &dyn Communicator) {
         let mine = vec![7; if ranks.rank() == 0 { 5 } else { 4 }];
         assert_eq!(refused(ranks, &mine, LONG), ErrorKind::InvalidArgument);
     }
-    begin_anew(ranks);
+    check_reset(ranks);
 }
 
 fn a_reset_ends_the_calls_of_others(ranks: &dyn Communicator) {
@@ -336,22 +322,22 @@ fn a_reset_ends_the_calls_of_others(ranks: &dyn Communicator) {
         let error = ranks.barrier(LONG).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     }
-    begin_anew(ranks);
+    check_reset(ranks);
 }
 
 fn a_reset_can_be_repeated(ranks: &dyn Communicator) {
     let late = ranks.size() - 1;
-    others_give_up(ranks, late, || {
+    others_time_out(ranks, late, || {
         for timeout in [Duration::ZERO, SHORT] {
             assert_eq!(ranks.reset(timeout).unwrap_err().kind(), ErrorKind::Timeout);
             assert_eq!(refused(ranks, b"A", LONG), ErrorKind::Conflict);
         }
     });
-    begin_anew(ranks);
+    check_reset(ranks);
 }
 
 /// Messages with the tag of collective calls, which is not allowed.
-fn messages_of_no_call_are_thrown_away(ranks: &dyn Communicator) {
+fn messages_of_no_call_are_discarded(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     for len in [24, 3].into_iter().filter(|_| ranks.size() > 1) {
         // The other rank is in no call.
@@ -361,10 +347,26 @@ fn messages_of_no_call_are_thrown_away(ranks: &dyn Communicator) {
         let sent = send(ranks, left, COLLECTIVE_TAG, vec![0xFF; len]);
         let error = ranks.barrier(LONG).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        begin_anew(ranks);
+        check_reset(ranks);
         finish(ranks, sent);
         finish(ranks, is_ready);
     }
+}
+
+fn several_threads_use_one_communicator(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    std::thread::scope(|scope| {
+        for tag in 1..=4 {
+            scope.spawn(move || {
+                for round in 0..100_u32 {
+                    let sent = send(ranks, right, tag, round.to_le_bytes().into());
+                    let received = receive(ranks, left, tag, 4);
+                    assert_eq!(finish(ranks, received), round.to_le_bytes());
+                    finish(ranks, sent);
+                }
+            });
+        }
+    });
 }
 
 fn large_messages_arrive(ranks: &dyn Communicator) {

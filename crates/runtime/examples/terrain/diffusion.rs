@@ -145,7 +145,7 @@ impl Field {
 
     /// The messages to other ranks in each step, and their bytes.
     pub(crate) fn messages(&self) -> Traffic {
-        let sends = self.halo.iter().flat_map(|halo| halo.transformer().sends());
+        let sends = self.halo.iter().flat_map(|halo| halo.sends());
         sends.fold(Traffic::default(), |sum, (_, bytes)| Traffic {
             count: sum.count + 1,
             bytes: sum.bytes + bytes as u64,

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
 
-use parking_lot::Mutex;
 use runtime_core::{Error, ErrorKind, Event, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
 use super::group::Group;
+use super::loans::{FEW, OpenLoan, ReadState, is_open};
 use crate::communicator::deadline;
-
-/// Up to this number of neighbours, the lists need no allocation.
-const FEW: usize = 8;
 
 /// Direct access from one rank to the memory of others, if the ranks share an address space.
 ///
@@ -37,32 +34,32 @@ pub struct Loan<'a> {
     pub peers: &'a [usize],
     /// The views that the peers read.
     pub views: &'a [MemoryView<'a>],
-    /// The stream that last wrote the views, and on which this rank reads the peers' views, with its marks.
-    pub marks: &'a Marks,
-    /// The timeout for the peers' loans in [`Meeting::read`], and, separately, for their reading at the end.
+    /// The stream that last wrote the views, and on which this rank reads the peers' views, with its events.
+    pub events: &'a LoanEvents,
+    /// The timeout for the peers' loans in [`LoanSession::read`], and, separately, for their reading at the end.
     pub timeout: Duration,
 }
 
-/// A stream with two events: they mark when the views that it lends may be read, and when it has read the peers' views.
+/// A stream with two events: after the first, its views may be read; after the second, it has read the peers' views.
 ///
-/// The same events serve for all loans of the stream. Only loans can record them. A later mark of the same stream includes
-/// an earlier one.
+/// The same events serve for all loans of the stream, and only loans can record them. A later record on the same stream
+/// includes an earlier one.
 #[derive(Debug)]
-pub struct Marks {
+pub struct LoanEvents {
     stream: Stream,
-    lent: Event,
+    ready: Event,
     read: Event,
 }
 
-impl Marks {
-    /// Marks for loans of `stream`.
+impl LoanEvents {
+    /// The events for loans of `stream`.
     ///
     /// # Errors
     ///
     /// What the device reports.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = || stream.device().event_create(false);
-        Ok(Self { stream: stream.clone(), lent: event()?, read: event()? })
+        Ok(Self { stream: stream.clone(), ready: event()?, read: event()? })
     }
 
     /// The stream.
@@ -73,7 +70,7 @@ impl Marks {
 
 /// The views that another rank lends.
 #[derive(Clone, Copy, Debug)]
-pub struct Lent<'a> {
+pub struct LentViews<'a> {
     /// The rank that lends them.
     pub rank: usize,
     views: &'a [MemoryView<'a>],
@@ -81,7 +78,7 @@ pub struct Lent<'a> {
     stream: &'a Stream,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> LentViews<'a> {
     /// The views of the other rank, in its order, for the stream of this rank's own loan.
     pub fn views(&self) -> impl ExactSizeIterator<Item = MemoryView<'a>> + use<'a> {
         let Self { views, stream, .. } = *self;
@@ -114,30 +111,34 @@ impl<'c> Direct<'c> {
     ///
     /// Blocks until all peers have read, for at most the timeout after `f` returns. A peer that is late then reads
     /// nothing. A peer that has started to read is always waited for, until the function that it gave to
-    /// [`Meeting::read`] returns. However `f` ends, even by a panic, no peer starts to read the views after this call, and
-    /// work enqueued later runs after the peers' reading.
+    /// [`LoanSession::read`] returns. However `f` ends, even by a panic, no peer starts to read the views after this
+    /// call, and work enqueued later runs after the peers' reading.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a peer that does not exist, is this rank or is listed twice. `Conflict` if this rank
     /// already has a loan with this tag. `WrongStream` for a view that cannot be used on the loan's stream. `Timeout`.
     /// `PeerLost`. The errors of `f` and of the device.
-    pub fn lend<R>(&self, loan: &Loan<'_>, f: impl FnOnce(&Meeting<'_>) -> Result<R>) -> Result<R> {
+    pub fn lend<R>(
+        &self,
+        loan: &Loan<'_>,
+        f: impl FnOnce(&LoanSession<'_>) -> Result<R>,
+    ) -> Result<R> {
         self.check(loan.peers)?;
-        let Marks { stream, lent, .. } = loan.marks;
+        let LoanEvents { stream, ready, .. } = loan.events;
         let is_usable = |view: &MemoryView<'_>| view.is_usable_on(stream);
         if let Some(index) = loan.views.iter().position(|view| !is_usable(view)) {
             let stream = stream.id();
             let message = format!("view {index} cannot be used on the loan's stream {stream}");
             return Err(Error::new(ErrorKind::WrongStream, "lend", message));
         }
-        stream.record(lent)?;
-        let meeting = Meeting::begin(self, loan)?;
-        let result = f(&meeting);
-        // If all peers have met, they finish their reading, even if this rank's reading failed.
-        let is_expected = result.is_ok() || meeting.has_met.get();
-        let ended = if is_expected { meeting.end() } else { Ok(()) };
-        let closed = meeting.close();
+        stream.record(ready)?;
+        let session = LoanSession::begin(self, loan)?;
+        let result = f(&session);
+        // If this rank has begun to read, all peers finish their reading, even if this rank's reading failed.
+        let is_expected = result.is_ok() || session.has_begun.get();
+        let ended = if is_expected { session.end() } else { Ok(()) };
+        let closed = session.close();
         result.and_then(|result| ended.and(closed).map(|()| result))
     }
 
@@ -145,7 +146,7 @@ impl<'c> Direct<'c> {
     /// gets an error.
     pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Result<Declined> {
         self.check(peers)?;
-        self.group.shelf(self.rank).declined.lock().push(tag);
+        self.group.loans(self.rank).declined.lock().push(tag);
         peers.iter().for_each(|peer| self.group.signal(*peer).raise());
         Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
@@ -174,14 +175,6 @@ impl fmt::Debug for Direct<'_> {
     }
 }
 
-/// The place where a rank offers its loans.
-#[derive(Default)]
-pub(super) struct Shelf {
-    loans: Mutex<SmallVec<[OnLoan; 1]>>,
-    /// The tags of loans that this rank does not make.
-    declined: Mutex<SmallVec<[u64; 2]>>,
-}
-
 /// A loan that a rank does not make while this value lives.
 pub(crate) struct Declined {
     group: Arc<Group>,
@@ -191,7 +184,7 @@ pub(crate) struct Declined {
 
 impl Drop for Declined {
     fn drop(&mut self) {
-        self.group.shelf(self.rank).declined.lock().retain(|tag| *tag != self.tag);
+        self.group.loans(self.rank).declined.lock().retain(|tag| *tag != self.tag);
     }
 }
 
@@ -201,82 +194,50 @@ impl fmt::Debug for Declined {
     }
 }
 
-/// The views that a rank lends at the moment.
-struct OnLoan {
-    tag: u64,
-    views: *const MemoryView<'static>,
-    count: usize,
-    ready: Event,
-    readers: SmallVec<[(usize, Reading); FEW]>,
-}
-
-// SAFETY: any thread may read views, and `Meeting` keeps them in place while other threads may read them.
-unsafe impl Send for OnLoan {}
-
-/// The progress of a peer with a loan.
-#[derive(Debug)]
-enum Reading {
-    NotYet,
-    Now,
-    /// Holds the event after the reading. `None` if the reading failed.
-    Over(Option<Event>),
-}
-
-/// Whether a peer is reading, or may still start to read.
-fn is_open((_, reading): &(usize, Reading)) -> bool {
-    !matches!(reading, Reading::Over(_))
-}
-
-impl OnLoan {
-    fn reading(&mut self, rank: usize) -> Option<&mut Reading> {
-        self.readers.iter_mut().find(|reader| reader.0 == rank).map(|reader| &mut reader.1)
-    }
-}
-
-/// The part of a rank in one exchange. The rank's views are lent while it lives. It ends, even by a panic, only when no
-/// peer reads them.
-pub struct Meeting<'a> {
+/// One loan of a rank. The rank's views are lent while it lives. It ends, even by a panic, only when no peer reads
+/// them.
+pub struct LoanSession<'a> {
     group: &'a Arc<Group>,
     rank: usize,
     operation: &'static str,
     loan: &'a Loan<'a>,
-    /// Whether the loans of all peers were there.
-    has_met: Cell<bool>,
+    /// Whether the loans of all peers were there, so that this rank has begun to read.
+    has_begun: Cell<bool>,
     has_read: Cell<bool>,
 }
 
-/// A peer's loan that this rank reads.
-struct Taken {
+/// The views of a peer while this rank reads them.
+struct BorrowedViews {
     views: *const MemoryView<'static>,
     count: usize,
     ready: Event,
 }
 
-impl<'a> Meeting<'a> {
+impl<'a> LoanSession<'a> {
     fn begin(direct: &Direct<'a>, loan: &'a Loan<'a>) -> Result<Self> {
         let Direct { group, rank, operation } = *direct;
-        let on_loan = OnLoan {
+        let open = OpenLoan {
             tag: loan.tag,
             views: loan.views.as_ptr().cast(),
             count: loan.views.len(),
-            ready: loan.marks.lent.clone(),
-            readers: loan.peers.iter().map(|peer| (*peer, Reading::NotYet)).collect(),
+            ready: loan.events.ready.clone(),
+            readers: loan.peers.iter().map(|peer| (*peer, ReadState::NotYet)).collect(),
         };
-        let mut shelf = group.shelf(rank).loans.lock();
-        if shelf.iter().any(|other| other.tag == loan.tag) {
+        let mut loans = group.loans(rank).open.lock();
+        if loans.iter().any(|other| other.tag == loan.tag) {
             // A peer may be reading that loan.
             let message = format!("rank {rank} lends already");
             return Err(Error::new(ErrorKind::Conflict, operation, message));
         }
-        shelf.push(on_loan);
-        drop(shelf);
+        loans.push(open);
+        drop(loans);
         loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
         Ok(Self {
             group,
             rank,
             operation,
             loan,
-            has_met: Cell::new(false),
+            has_begun: Cell::new(false),
             has_read: Cell::new(false),
         })
     }
@@ -293,33 +254,33 @@ impl<'a> Meeting<'a> {
     /// # Errors
     ///
     /// `Conflict` if an earlier reading failed. `PeerLost`. The errors of `f` and of the device.
-    pub fn try_read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<bool> {
-        if self.has_met.get() && !self.has_read.get() {
+    pub fn try_read(&self, f: impl FnOnce(&[LentViews<'_>]) -> Result<()>) -> Result<bool> {
+        if self.has_begun.get() && !self.has_read.get() {
             let message = format!("rank {} failed to read before", self.rank);
             return Err(Error::new(ErrorKind::Conflict, self.operation, message));
         }
         if !self.has_read.get()
-            && let Some(taken) = self.take_all()?
+            && let Some(borrowed) = self.borrow_all()?
         {
-            self.has_met.set(true);
-            let Loan { peers, marks: Marks { stream, read, .. }, .. } = *self.loan;
-            for Taken { ready, .. } in &taken {
+            self.has_begun.set(true);
+            let Loan { peers, events: LoanEvents { stream, read, .. }, .. } = *self.loan;
+            for BorrowedViews { ready, .. } in &borrowed {
                 stream.wait(ready)?;
             }
-            let lent: SmallVec<[Lent<'_>; FEW]> = peers
+            let views: SmallVec<[LentViews<'_>; FEW]> = peers
                 .iter()
-                .zip(&taken)
-                .map(|(&rank, taken)| {
+                .zip(&borrowed)
+                .map(|(&rank, borrowed)| {
                     // SAFETY: the peer lends the views until this rank declares that it no longer reads, which happens
-                    // below or when this meeting is dropped.
-                    let views = unsafe { slice::from_raw_parts(taken.views, taken.count) };
-                    Lent { rank, views, stream }
+                    // below or when this session is dropped.
+                    let views = unsafe { slice::from_raw_parts(borrowed.views, borrowed.count) };
+                    LentViews { rank, views, stream }
                 })
                 .collect();
-            f(&lent)?;
+            f(&views)?;
             stream.record(read)?;
             self.has_read.set(true);
-            self.give_back(Some(read));
+            self.end_read(Some(read));
         }
         Ok(self.has_read.get())
     }
@@ -330,17 +291,17 @@ impl<'a> Meeting<'a> {
     /// # Errors
     ///
     /// As for [`try_read`](Self::try_read), and `Timeout`.
-    pub fn read(&self, f: impl FnOnce(&[Lent<'_>]) -> Result<()>) -> Result<()> {
+    pub fn read(&self, f: impl FnOnce(&[LentViews<'_>]) -> Result<()>) -> Result<()> {
         let signal = self.group.signal(self.rank);
         let deadline = deadline(self.loan.timeout);
         let mut f = Some(f);
         loop {
             let seen = signal.count();
-            if self.try_read(|lent| f.take().map_or(Ok(()), |f| f(lent)))? {
+            if self.try_read(|views| f.take().map_or(Ok(()), |f| f(views)))? {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let missing = |peer: &&usize| self.on_loan(**peer, |_| ()).is_none();
+                let missing = |peer: &&usize| self.with_loan(**peer, |_| ()).is_none();
                 let missing = self.loan.peers.iter().find(missing);
                 return Err(self.late(missing.copied().unwrap_or(self.rank)));
             }
@@ -348,26 +309,26 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Takes the loans of all peers, or none unless all are there.
-    fn take_all(&self) -> Result<Option<SmallVec<[Taken; FEW]>>> {
-        let mut taken = SmallVec::new();
+    /// Borrows the views of all peers, or of none unless all have lent theirs.
+    fn borrow_all(&self) -> Result<Option<SmallVec<[BorrowedViews; FEW]>>> {
+        let mut borrowed = SmallVec::new();
         for peer in self.loan.peers {
             // Checked before the loan: a loan that was made before the peer left can still be read.
             let lost = self.declined(*peer).or_else(|| self.lost(*peer));
-            if let Some(one) = self.take(*peer) {
-                taken.push(one);
+            if let Some(one) = self.borrow(*peer) {
+                borrowed.push(one);
                 continue;
             }
-            for earlier in &self.loan.peers[..taken.len()] {
-                self.put_back(*earlier);
+            for earlier in &self.loan.peers[..borrowed.len()] {
+                self.undo_borrow(*earlier);
             }
             return lost.map_or(Ok(None), Err);
         }
-        Ok(Some(taken))
+        Ok(Some(borrowed))
     }
 
     fn declined(&self, peer: usize) -> Option<Error> {
-        let declined = self.group.shelf(peer).declined.lock().contains(&self.loan.tag);
+        let declined = self.group.loans(peer).declined.lock().contains(&self.loan.tag);
         let message =
             || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
         declined.then(|| Error::new(ErrorKind::Conflict, self.operation, message()))
@@ -377,41 +338,41 @@ impl<'a> Meeting<'a> {
         self.group.lost(self.operation, peer, &format_args!("rank {} waits for it", self.rank))
     }
 
-    fn on_loan<R>(&self, rank: usize, f: impl FnOnce(&mut OnLoan) -> R) -> Option<R> {
-        let mut shelf = self.group.shelf(rank).loans.lock();
-        shelf.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
+    fn with_loan<R>(&self, rank: usize, f: impl FnOnce(&mut OpenLoan) -> R) -> Option<R> {
+        let mut loans = self.group.loans(rank).open.lock();
+        loans.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
     }
 
-    fn take(&self, peer: usize) -> Option<Taken> {
-        let take = |loan: &mut OnLoan| {
+    fn borrow(&self, peer: usize) -> Option<BorrowedViews> {
+        let borrow = |loan: &mut OpenLoan| {
             let reading = loan.reading(self.rank)?;
             // Any other state belongs to an earlier exchange.
-            matches!(reading, Reading::NotYet).then(|| *reading = Reading::Now)?;
-            Some(Taken { views: loan.views, count: loan.count, ready: loan.ready.clone() })
+            matches!(reading, ReadState::NotYet).then(|| *reading = ReadState::Now)?;
+            Some(BorrowedViews { views: loan.views, count: loan.count, ready: loan.ready.clone() })
         };
-        self.on_loan(peer, take).flatten()
+        self.with_loan(peer, borrow).flatten()
     }
 
-    fn put_back(&self, peer: usize) {
-        let put_back = |loan: &mut OnLoan| {
-            if let Some(reading @ Reading::Now) = loan.reading(self.rank) {
-                *reading = Reading::NotYet;
+    fn undo_borrow(&self, peer: usize) {
+        let undo_borrow = |loan: &mut OpenLoan| {
+            if let Some(reading @ ReadState::Now) = loan.reading(self.rank) {
+                *reading = ReadState::NotYet;
             }
         };
-        self.on_loan(peer, put_back);
+        self.with_loan(peer, undo_borrow);
         // The peer may have timed out meanwhile.
         self.group.signal(peer).raise();
     }
 
     /// Declares to the peers that this rank no longer reads.
-    fn give_back(&self, read: Option<&Event>) {
+    fn end_read(&self, read: Option<&Event>) {
         for peer in self.loan.peers {
-            let give_back = |loan: &mut OnLoan| match loan.reading(self.rank) {
+            let end_read = |loan: &mut OpenLoan| match loan.reading(self.rank) {
                 // The loan of an earlier exchange, which this rank has read, may still be there.
-                None | Some(Reading::Over(_)) => {}
-                Some(reading) => *reading = Reading::Over(read.cloned()),
+                None | Some(ReadState::Over(_)) => {}
+                Some(reading) => *reading = ReadState::Over(read.cloned()),
             };
-            self.on_loan(*peer, give_back);
+            self.with_loan(*peer, end_read);
             self.group.signal(*peer).raise();
         }
     }
@@ -439,31 +400,32 @@ impl<'a> Meeting<'a> {
 
     /// The first peer that has not finished reading.
     fn open_reader(&self) -> Option<usize> {
-        let open = |loan: &mut OnLoan| Some(loan.readers.iter().find(|reader| is_open(reader))?.0);
-        self.on_loan(self.rank, open).flatten()
+        let open =
+            |loan: &mut OpenLoan| Some(loan.readers.iter().find(|reader| is_open(reader))?.0);
+        self.with_loan(self.rank, open).flatten()
     }
 
     fn finish_reading(&self) {
         if !self.has_read.replace(true) {
             // A reading that failed may still have enqueued copies.
-            let Marks { stream, read, .. } = self.loan.marks;
-            let is_marked = self.has_met.get() && stream.record(read).is_ok();
-            if self.has_met.get() && !is_marked {
+            let LoanEvents { stream, read, .. } = self.loan.events;
+            let is_marked = self.has_begun.get() && stream.record(read).is_ok();
+            if self.has_begun.get() && !is_marked {
                 // Peers would have nothing to wait for. A failure of the work is no use of their memory.
                 let _done = stream.synchronize();
             }
-            self.give_back(is_marked.then_some(read));
+            self.end_read(is_marked.then_some(read));
         }
     }
 
     /// Ends the loan when no peer reads, and makes the stream wait for the work that the readers enqueued.
     fn close(&self) -> Result<()> {
         self.finish_reading();
-        let Some(readers) = self.take_off_shelf() else { return Ok(()) };
-        let stream = &self.loan.marks.stream;
+        let Some(readers) = self.withdraw() else { return Ok(()) };
+        let stream = &self.loan.events.stream;
         let mut closed = Ok(());
         for (_, reading) in readers {
-            if let Reading::Over(Some(event)) = reading {
+            if let ReadState::Over(Some(event)) = reading {
                 // If the device cannot wait, the host waits: peers read until then.
                 let waited = stream.wait(&event).or_else(|_| event.wait());
                 closed = closed.and(waited);
@@ -473,20 +435,20 @@ impl<'a> Meeting<'a> {
     }
 
     /// Takes back the views when no peer reads them. Returns `None` if this was done before.
-    fn take_off_shelf(&self) -> Option<SmallVec<[(usize, Reading); FEW]>> {
+    fn withdraw(&self) -> Option<SmallVec<[(usize, ReadState); FEW]>> {
         let signal = self.group.signal(self.rank);
         loop {
             let seen = signal.count();
-            let mut shelf = self.group.shelf(self.rank).loans.lock();
-            let index = shelf.iter().position(|loan| loan.tag == self.loan.tag)?;
-            let readers = &mut shelf[index].readers;
+            let mut loans = self.group.loans(self.rank).open.lock();
+            let index = loans.iter().position(|loan| loan.tag == self.loan.tag)?;
+            let readers = &mut loans[index].readers;
             // From now on no peer starts to read.
-            let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, Reading::NotYet));
-            waiting.for_each(|reader| reader.1 = Reading::Over(None));
+            let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, ReadState::NotYet));
+            waiting.for_each(|reader| reader.1 = ReadState::Over(None));
             if !readers.iter().any(is_open) {
-                return Some(shelf.swap_remove(index).readers);
+                return Some(loans.swap_remove(index).readers);
             }
-            drop(shelf);
+            drop(loans);
             // Reading only enqueues work, so it does not take long.
             signal.wait_beyond(seen, deadline(Duration::MAX));
         }
@@ -499,15 +461,15 @@ impl<'a> Meeting<'a> {
     }
 }
 
-impl Drop for Meeting<'_> {
+impl Drop for LoanSession<'_> {
     fn drop(&mut self) {
         // If `lend` has not done this, the drop is due to a panic, which is the more useful error.
         let _closed = self.close();
     }
 }
 
-impl fmt::Debug for Meeting<'_> {
+impl fmt::Debug for LoanSession<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Meeting(rank {} with {:?})", self.rank, self.loan.peers)
+        write!(f, "LoanSession(rank {} with {:?})", self.rank, self.loan.peers)
     }
 }

@@ -1,4 +1,4 @@
-//! The state that the ranks of a group share: mail, signals, and which ranks are left.
+//! The state that the ranks of a group share: messages, signals, loans, and which ranks have left.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::{fmt, hint, thread};
 use parking_lot::{Condvar, Mutex};
 use runtime_core::{Error, ErrorKind, Result};
 
-use super::direct::Shelf;
+use super::loans::LoanTable;
 use crate::communicator::{Buffer, Envelope, Request, Way};
 
 /// The ranks of one process.
@@ -22,14 +22,14 @@ pub(super) struct Group {
 #[derive(Default)]
 struct Rank {
     /// Messages to this rank without a matching receive, and its receives without a matching message.
-    mail: Mutex<HashMap<(usize, u32), Line>>,
+    messages: Mutex<HashMap<(usize, u32), Queue>>,
     signal: Signal,
-    shelf: Shelf,
-    left: AtomicBool,
+    loans: LoanTable,
+    has_left: AtomicBool,
 }
 
 /// The requests that wait for a partner, in order, for one source and tag. All of them are sends, or all are receives.
-struct Line {
+struct Queue {
     way: Way,
     waiting: VecDeque<Waiting>,
 }
@@ -72,8 +72,8 @@ impl Group {
         &self.ranks[rank].signal
     }
 
-    pub(super) fn shelf(&self, rank: usize) -> &Shelf {
-        &self.ranks[rank].shelf
+    pub(super) fn loans(&self, rank: usize) -> &LoanTable {
+        &self.ranks[rank].loans
     }
 
     /// The first rank that panicked.
@@ -85,9 +85,9 @@ impl Group {
     pub(super) fn leave(&self, rank: usize, panicking: bool) {
         if panicking {
             // Other ranks panic because this rank did.
-            let _known = self.panicked.set(rank);
+            let _first = self.panicked.set(rank);
         }
-        self.ranks[rank].left.store(true, Ordering::Release);
+        self.ranks[rank].has_left.store(true, Ordering::Release);
         self.ranks.iter().for_each(|rank| rank.signal.raise());
     }
 
@@ -101,7 +101,7 @@ impl Group {
     ) -> Option<Error> {
         let message = match self.panicked() {
             Some(who) => format!("rank {who} panicked: {what}"),
-            None if self.ranks[peer].left.load(Ordering::Acquire) => {
+            None if self.ranks[peer].has_left.load(Ordering::Acquire) => {
                 format!("rank {peer} has left: {what}")
             }
             None => return None,
@@ -115,20 +115,21 @@ impl Group {
         rank: usize,
         envelope: Envelope,
         buffer: Buffer,
-    ) -> Posted {
+    ) -> ThreadRequest {
         let Envelope { way, peer, tag, .. } = envelope;
         let (source, destination) = if way == Way::Send { (rank, peer) } else { (peer, rank) };
         let ticket = Arc::<Ticket>::default();
         let own = Waiting { envelope, buffer, ticket: Arc::clone(&ticket) };
-        let posted = Posted { group: Arc::clone(self), envelope, ticket };
+        let posted = ThreadRequest { group: Arc::clone(self), envelope, ticket };
         let partner = {
-            let mut mail = self.ranks[destination].mail.lock();
-            let line =
-                mail.entry((source, tag)).or_insert_with(|| Line { way, waiting: VecDeque::new() });
-            let partner = if line.way == way { None } else { line.waiting.pop_front() };
+            let mut messages = self.ranks[destination].messages.lock();
+            let queue = messages
+                .entry((source, tag))
+                .or_insert_with(|| Queue { way, waiting: VecDeque::new() });
+            let partner = if queue.way == way { None } else { queue.waiting.pop_front() };
             let Some(partner) = partner else {
-                line.way = way;
-                line.waiting.push_back(own);
+                queue.way = way;
+                queue.waiting.push_back(own);
                 return posted;
             };
             partner
@@ -148,20 +149,20 @@ fn deliver(mut sent: Waiting, mut received: Waiting) {
     } else if sent.envelope.len != received.envelope.len {
         Err(received.envelope.wrong_length(sent.envelope.len))
     } else {
-        received.buffer.take_from(&mut sent.buffer)
+        received.buffer.exchange_or_copy(&mut sent.buffer)
     };
     received.ticket.complete(moved.map(|()| received.buffer));
     sent.ticket.complete(Ok(sent.buffer));
 }
 
 /// A request of a rank.
-pub(super) struct Posted {
+pub(super) struct ThreadRequest {
     group: Arc<Group>,
     envelope: Envelope,
     ticket: Arc<Ticket>,
 }
 
-impl Request for Posted {
+impl Request for ThreadRequest {
     fn envelope(&self) -> Envelope {
         self.envelope
     }
@@ -191,7 +192,7 @@ pub(super) struct Signal {
 }
 
 /// The number of checks before a waiting thread yields its core, and the number of yields before it sleeps.
-const LOOKS: u32 = 200;
+const SPINS: u32 = 200;
 const YIELDS: u32 = 20;
 
 impl Signal {
@@ -211,11 +212,11 @@ impl Signal {
     }
 
     pub(super) fn wait_beyond(&self, seen: u64, deadline: Instant) {
-        for look in 0..LOOKS + YIELDS {
+        for check in 0..SPINS + YIELDS {
             if self.count() != seen {
                 return;
             }
-            if look < LOOKS { hint::spin_loop() } else { thread::yield_now() }
+            if check < SPINS { hint::spin_loop() } else { thread::yield_now() }
         }
         let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);

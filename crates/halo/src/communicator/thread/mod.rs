@@ -2,6 +2,7 @@
 
 mod direct;
 mod group;
+mod loans;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,10 +12,9 @@ use std::{fmt, mem, thread};
 use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub(crate) use self::direct::Declined;
-pub use self::direct::{Direct, Lent, Loan, Marks, Meeting};
+pub use self::direct::{Direct, LentViews, Loan, LoanEvents, LoanSession};
 use self::group::Group;
-use super::{Buffer, Collectives, Communicator, Envelope, Request, Way};
-use crate::topology::MOST_RANKS;
+use super::{Buffer, Collectives, Communicator, Envelope, MOST_RANKS, Request, Way};
 
 /// One of several ranks that are threads of one process.
 ///
@@ -69,8 +69,8 @@ impl ThreadCommunicator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for no ranks, or more than 2^24. `Driver` if a thread cannot be started; ranks that wait for it
-    /// then get an error.
+    /// `InvalidArgument` for no ranks, or more than 2^24. `Driver` if a thread cannot be started; ranks that wait for
+    /// it then get an error.
     ///
     /// # Panics
     ///

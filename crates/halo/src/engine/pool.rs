@@ -12,10 +12,10 @@ pub(crate) struct Pool {
     device: Device,
     pinned: bool,
     limit: usize,
-    /// The bytes of all buffers, lent or not.
-    held: usize,
+    /// The bytes of all buffers, in use or idle.
+    bytes: usize,
     idle: Vec<Idle>,
-    /// Whether others see the buffers that are lent, and may enqueue work that uses them.
+    /// Whether others see the buffers in use, and may enqueue work that uses them.
     shown: bool,
 }
 
@@ -34,11 +34,11 @@ impl Idle {
 
 impl Pool {
     pub(crate) fn new(device: &Device, pinned: bool, limit: usize) -> Self {
-        Self { device: device.clone(), pinned, limit, held: 0, idle: Vec::new(), shown: false }
+        Self { device: device.clone(), pinned, limit, bytes: 0, idle: Vec::new(), shown: false }
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -50,36 +50,42 @@ impl Pool {
         self.shown = true;
     }
 
-    /// As [`take`](Self::take), for work on `stream` that comes after whatever work of others uses the buffer.
-    pub(crate) fn take_for(
+    /// Returns a buffer of each of these sizes, or an error and no buffer. If a stream is given, its work comes after
+    /// all work of others that uses the buffers.
+    pub(crate) fn take_all(
         &mut self,
-        stream: &Stream,
-        bytes: usize,
+        mut sizes: impl Iterator<Item = usize>,
+        stream: Option<&Stream>,
         deadline: Instant,
-    ) -> Result<Storage> {
-        let buffer = self.take(bytes, deadline)?;
-        let ordered = match &buffer {
-            // Page-locked memory orders its uses by itself.
-            Storage::Device(memory) if self.shown => memory.order_before(stream),
-            _ => Ok(()),
-        };
-        if let Err(error) = ordered {
-            self.give(buffer, None);
+    ) -> Result<Vec<Storage>> {
+        let mut buffers = Vec::new();
+        let taken = sizes.try_for_each(|bytes| {
+            buffers.push(self.take(bytes, deadline)?);
+            match (stream, buffers.last()) {
+                // Page-locked memory orders its uses by itself.
+                (Some(stream), Some(Storage::Device(memory))) if self.shown => {
+                    memory.order_before(stream)
+                }
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = taken {
+            buffers.into_iter().for_each(|buffer| self.give(buffer, None));
             return Err(error);
         }
-        Ok(buffer)
+        Ok(buffers)
     }
 
     /// Returns a buffer of exactly `bytes` bytes that is not in use. Blocks only if the limit leaves no other choice
     /// than to wait for an earlier use to end.
-    pub(crate) fn take(&mut self, bytes: usize, deadline: Instant) -> Result<Storage> {
+    fn take(&mut self, bytes: usize, deadline: Instant) -> Result<Storage> {
         for index in 0..self.idle.len() {
-            if len(&self.idle[index].buffer) == bytes && self.idle[index].is_free()? {
+            if self.idle[index].buffer.len() == bytes && self.idle[index].is_free()? {
                 return Ok(self.idle.swap_remove(index).buffer);
             }
         }
         // Other buffers make room. Free buffers go first, then those that must be waited for.
-        while self.held.saturating_add(bytes) > self.limit {
+        while self.bytes.saturating_add(bytes) > self.limit {
             let mut next = None;
             for (index, idle) in self.idle.iter().enumerate() {
                 if idle.is_free()? {
@@ -91,7 +97,7 @@ impl Pool {
             let Some(index) = next else {
                 let message = format!(
                     "a message of {bytes} bytes; {} of {} are in use",
-                    self.held, self.limit
+                    self.bytes, self.limit
                 );
                 return Err(
                     Error::new(ErrorKind::LimitExceeded, "pool", message).on(self.device.id())
@@ -101,16 +107,16 @@ impl Pool {
                 event.wait_for(deadline.saturating_duration_since(Instant::now()))?;
             }
             let idle = self.idle.swap_remove(index);
-            if len(&idle.buffer) == bytes {
+            if idle.buffer.len() == bytes {
                 return Ok(idle.buffer);
             }
-            self.held -= len(&idle.buffer);
+            self.bytes -= idle.buffer.len();
         }
         let buffer = match self.pinned {
             true => Storage::Pinned(self.device.pinned_allocate(bytes)?),
             false => Storage::Device(self.device.memory_allocate(bytes)?),
         };
-        self.held += bytes;
+        self.bytes += bytes;
         Ok(buffer)
     }
 
@@ -119,18 +125,10 @@ impl Pool {
         self.idle.push(Idle { buffer, after });
     }
 
-    /// Drops the account of all buffers: lent buffers will not come back.
+    /// Forgets all buffers: those in use will not return.
     pub(crate) fn clear(&mut self) {
         self.idle.clear();
-        self.held = 0;
-    }
-}
-
-fn len(buffer: &Storage) -> usize {
-    match buffer {
-        Storage::Host(bytes) => bytes.len(),
-        Storage::Pinned(pinned) => pinned.len(),
-        Storage::Device(memory) => memory.len(),
+        self.bytes = 0;
     }
 }
 
@@ -152,7 +150,7 @@ mod tests {
         let mut pool = Pool::new(&device, false, 100);
         let one = pool.take(60, soon()).unwrap();
         let two = pool.take(40, soon()).unwrap();
-        assert_eq!(pool.held(), 100);
+        assert_eq!(pool.bytes(), 100);
         let error = pool.take(1, soon()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LimitExceeded);
         assert!(error.message().contains("100 of 100"), "{error}");
@@ -161,9 +159,9 @@ mod tests {
         pool.give(two, None);
         // A buffer of another size replaces an idle one.
         let three = pool.take(30, soon()).unwrap();
-        assert_eq!((len(&three), pool.held()), (30, 90));
+        assert_eq!((three.len(), pool.bytes()), (30, 90));
         pool.clear();
-        assert_eq!(pool.held(), 0);
+        assert_eq!(pool.bytes(), 0);
     }
 
     #[test]
@@ -181,7 +179,7 @@ mod tests {
         buffers.drain(..).for_each(|buffer| pool.give(buffer, last.clone()));
         for _ in 0..2 {
             drop(pool.take(64, soon()).unwrap());
-            assert!(pool.held() <= 128);
+            assert!(pool.bytes() <= 128);
         }
         assert!(last.unwrap().is_done().unwrap());
     }

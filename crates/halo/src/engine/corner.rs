@@ -1,15 +1,85 @@
-//! Averages at corners without cells.
+//! Ghosts at corners where tiles meet without a cell: constants and averages.
 
 use std::ops::Range;
 
 use runtime_core::{
-    Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide, Result,
-    Slot, Stream, bf16, bytemuck, f16,
+    Bool, Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide,
+    Result, Slot, Stream, bf16, bytemuck, f16,
 };
 
-use crate::plan::{ALIGN, box_side};
-use crate::transfer::{Edge, refuse};
-use crate::{Field, FieldSpec, Side};
+use crate::field::{Field, FieldSpec};
+use crate::plan::ALIGN;
+use crate::plan::copies::{box_side, row_major};
+use crate::plan::transfer::{Edge, refuse};
+use crate::topology::Side;
+
+/// The value of each field's elements at missing corners, 16 bytes apart.
+const CONSTANT_BYTES: usize = 16;
+
+/// The memory of a constant for each field, if there are missing corners.
+pub(crate) fn constants(
+    device: &Device,
+    specs: &[FieldSpec],
+    edges: &[Edge],
+    value: f64,
+) -> Result<Option<Memory<u8>>> {
+    if !edges.iter().any(|edge| edge.missing_corner) {
+        return Ok(None);
+    }
+    let values: Vec<u8> = specs.iter().flat_map(|spec| element(spec.dtype(), value)).collect();
+    device.memory_from_slice(&device.default_stream(), &values).map(Some)
+}
+
+/// The copies that set missing corners to the constants in the memory bound to `slot`.
+pub(crate) fn fills<'a>(
+    specs: &'a [FieldSpec],
+    edges: &'a [Edge],
+    slot: usize,
+) -> impl Iterator<Item = RegionCopy> + 'a {
+    edges.iter().filter(|edge| edge.missing_corner).map(move |edge| {
+        let (spec, strides) = (&specs[edge.field], vec![0; edge.ranges.len()]);
+        RegionCopy {
+            dtype: spec.dtype(),
+            extents: edge.ranges.iter().map(Range::len).collect(),
+            source: RegionSide { slot, offset: edge.field * CONSTANT_BYTES, strides },
+            destination: box_side(spec, edge.field, &edge.ranges),
+            negate: false,
+            combine: Combine::Replace,
+        }
+    })
+}
+
+/// Converts a number to the bytes of an element.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers are rounded to the type on purpose, and saturate"
+)]
+fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
+    fn bytes(value: impl Element) -> [u8; CONSTANT_BYTES] {
+        let mut bytes = [0; CONSTANT_BYTES];
+        let value = bytemuck::bytes_of(&value);
+        bytes[..value.len()].copy_from_slice(value);
+        bytes
+    }
+    match dtype {
+        DType::Bool => bytes(Bool::from(value != 0.0)),
+        DType::I8 => bytes(value as i8),
+        DType::I16 => bytes(value as i16),
+        DType::I32 => bytes(value as i32),
+        DType::I64 => bytes(value as i64),
+        DType::U8 => bytes(value as u8),
+        DType::U16 => bytes(value as u16),
+        DType::U32 => bytes(value as u32),
+        DType::U64 => bytes(value as u64),
+        DType::F16 => bytes(f16::from_f64(value)),
+        DType::BF16 => bytes(bf16::from_f64(value)),
+        DType::F32 => bytes(value as f32),
+        DType::F64 => bytes(value),
+        DType::C64 => bytes(Complex::new(value as f32, 0.0)),
+        DType::C128 => bytes(Complex::new(value, 0.0)),
+    }
+}
 
 /// Sets each ghost of a missing corner to the mean of two ghosts next to the block: the ghost at the same distance
 /// beyond the first side, and the ghost at the same distance beyond the other side.
@@ -44,7 +114,8 @@ impl Corners {
                 return Err(refuse(message));
             }
             let extents: Vec<usize> = edge.ranges.iter().map(Range::len).collect();
-            let bytes = spec.dtype().size() * extents.iter().product::<usize>();
+            let size = spec.dtype().size();
+            let bytes = size * extents.iter().product::<usize>();
             let start = end.next_multiple_of(ALIGN);
             let next = bytes.checked_mul(2).and_then(|bytes| bytes.checked_add(start));
             let Some(next) = next.filter(|next| isize::try_from(*next).is_ok()) else {
@@ -62,10 +133,10 @@ impl Corners {
             };
             for (number, face) in edge.side.faces().enumerate() {
                 let near = beyond(spec, edge, face);
-                let wire = row_major(spec.dtype(), slot, start + number * bytes, &extents);
+                let wire = row_major(size, slot, start + number * bytes, &extents);
                 gather.push(copy(near, wire));
             }
-            let means = row_major(spec.dtype(), slot, start, &extents);
+            let means = row_major(size, slot, start, &extents);
             scatter.push(copy(means, box_side(spec, edge.field, &edge.ranges)));
             boxes.push(Means { dtype: spec.dtype(), start, bytes });
         }
@@ -117,16 +188,6 @@ fn beyond(spec: &FieldSpec, edge: &Edge, face: Side) -> RegionSide {
         *stride = if repeated { 0 } else { *stride };
     }
     side
-}
-
-fn row_major(dtype: DType, slot: usize, offset: usize, extents: &[usize]) -> RegionSide {
-    let mut strides = vec![0; extents.len()];
-    let mut next = dtype.size();
-    for (stride, extent) in strides.iter_mut().zip(extents).rev() {
-        *stride = next.cast_signed();
-        next *= extent;
-    }
-    RegionSide { slot, offset, strides }
 }
 
 const fn has_means(dtype: DType) -> bool {

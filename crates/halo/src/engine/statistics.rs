@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Event, Result, Stream, Traffic};
 
-use crate::staging::StagingTimes;
-
 /// The traffic and the times of the exchanges of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaloStatistics {
@@ -59,6 +57,26 @@ impl Time {
         self.total += time;
     }
 }
+
+/// How long the messages of an exchange took each way when the exchange was made: from the device's memory to the
+/// memory of the neighbours' devices, without packing and unpacking, on the slowest rank, in the fastest of three
+/// rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagingTimes {
+    /// Through pinned (page-locked) host memory.
+    pub pinned: Duration,
+    /// In the device's memory.
+    pub device: Duration,
+}
+
+impl StagingTimes {
+    /// The number of times that each message was sent each way.
+    pub const ROUNDS: usize = 1 + MEASURED_ROUNDS;
+}
+
+/// The number of rounds that count. One more round comes before them and does not count, because memory is slower on
+/// first use.
+pub(crate) const MEASURED_ROUNDS: usize = 3;
 
 /// A part of an exchange on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,32 +137,22 @@ impl Recorder {
         stream: &Stream,
         f: impl FnOnce() -> Result<usize>,
     ) -> Result<()> {
-        self.statistics.launches += self.timed(part, stream, f)? as u64;
-        Ok(())
-    }
-
-    fn timed<R>(
-        &mut self,
-        part: Part,
-        stream: &Stream,
-        f: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
-        if !self.timing {
-            return f();
+        if self.timing {
+            self.read()?;
         }
-        self.read()?;
-        if self.open.len() == MOST_OPEN {
-            return f();
+        if !self.timing || self.open.len() == MOST_OPEN {
+            self.statistics.launches += f()? as u64;
+            return Ok(());
         }
-        let marks = match self.idle.pop() {
-            Some(marks) => marks,
+        let events = match self.idle.pop() {
+            Some(events) => events,
             None => [self.device.event_create(true)?, self.device.event_create(true)?],
         };
-        stream.record(&marks[0])?;
-        let result = f()?;
-        stream.record(&marks[1])?;
-        self.open.push_back((part, marks));
-        Ok(result)
+        stream.record(&events[0])?;
+        self.statistics.launches += f()? as u64;
+        stream.record(&events[1])?;
+        self.open.push_back((part, events));
+        Ok(())
     }
 
     /// Reads the times of launches that are done.
@@ -157,7 +165,7 @@ impl Recorder {
                 Part::Copy => &mut self.statistics.copy,
             };
             sum.add(time);
-            self.idle.extend(self.open.pop_front().map(|(_, marks)| marks));
+            self.idle.extend(self.open.pop_front().map(|(_, events)| events));
         }
         Ok(())
     }

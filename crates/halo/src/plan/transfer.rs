@@ -4,19 +4,10 @@ use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::symmetry::AXES;
-use crate::topology::{Piece, Surroundings};
-use crate::{Dim, FieldSpec, Kind, Quantity, Side, Topology};
-
-/// The parts of a block's surroundings that are exchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reach {
-    /// Sides, edges and corners.
-    #[default]
-    Full,
-    /// Sides only: for stencils without diagonals.
-    Faces,
-}
+use crate::field::{Dim, FieldSpec, Kind, Quantity};
+use crate::options::Reach;
+use crate::topology::symmetry::AXES;
+use crate::topology::{Piece, Side, Surroundings, Topology};
 
 /// The elements that are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,17 +144,17 @@ impl Fields {
         let (mut transfers, mut edges) = (Vec::new(), Vec::new());
         let cells = topology.block(rank)?.cells;
         // Several fields often have the same widths.
-        let mut known: Vec<(Widths, Surroundings)> = Vec::new();
+        let mut found: Vec<(Widths, Surroundings)> = Vec::new();
         for (field, spec) in self.specs.iter().enumerate() {
             let Some(widths) = widths(spec, rank, pattern)? else { continue };
-            let index = match known.iter().position(|(of, _)| *of == widths) {
+            let index = match found.iter().position(|(of, _)| *of == widths) {
                 Some(index) => index,
                 None => {
-                    known.push((widths, topology.surroundings(rank, &widths)?));
-                    known.len() - 1
+                    found.push((widths, topology.surroundings(rank, &widths)?));
+                    found.len() - 1
                 }
             };
-            let (pieces, gaps) = &known[index].1;
+            let (pieces, gaps) = &found[index].1;
             let wanted =
                 |side: Side| pattern != Pattern::Halo(Reach::Faces) || side.codimension() == 1;
             for piece in pieces.iter().filter(|piece| wanted(piece.side)) {
@@ -281,7 +272,7 @@ impl Fields {
         let is_high = |side: Side| side.0.contains(&1);
         if (rank, piece.side) == (piece.rank, joined) {
             let message = format!(
-                "field {}, side {joined} of rank {rank}: joined to itself, nobody owns its points",
+                "field {}, side {joined} of rank {rank}: joined to itself, so its points have no owner",
                 self.specs[field].name()
             );
             return Err(refuse(message));

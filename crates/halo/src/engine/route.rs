@@ -6,20 +6,31 @@ use runtime_core::{
     Combine, DType, Device, Memory, RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream,
 };
 
+use super::corner;
 use crate::communicator::Storage;
-use crate::plan::{ALIGN, Message, Plan, Sides, box_side};
-use crate::transfer::{Edge, Transfer, refuse};
-use crate::{Field, FieldSpec};
+use crate::field::{Field, FieldSpec};
+use crate::plan::copies::Ends;
+use crate::plan::transfer::{Transfer, refuse};
+use crate::plan::{ALIGN, Message, Plan};
 
-/// How arriving elements are stored.
+/// The direction of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum Direction {
     /// Owned elements overwrite their ghosts.
     Fill,
     /// Ghosts are combined with their original elements.
     Reduce(Combine),
     /// Points that two ranks share take the value of their owner.
-    Share,
+    Shared,
+}
+
+impl Direction {
+    fn reduction(self) -> Option<Combine> {
+        match self {
+            Self::Fill | Self::Shared => None,
+            Self::Reduce(combine) => Some(combine),
+        }
+    }
 }
 
 /// The launches of one direction, and the peers of its messages.
@@ -41,7 +52,7 @@ pub(crate) struct Route {
     /// The memory of messages on the device if they travel through pinned memory: of sent messages, and of received
     /// messages.
     staging: Option<[Memory<u8>; 2]>,
-    action: Action,
+    direction: Direction,
 }
 
 /// One message.
@@ -61,95 +72,69 @@ impl Peer {
     }
 }
 
-/// The value of each field's elements at missing corners, 16 bytes apart.
-pub(crate) const CONSTANT_BYTES: usize = 16;
-
 impl Route {
     pub(crate) fn new(
         device: &Device,
         specs: &[FieldSpec],
         plan: &Plan,
-        action: Action,
+        direction: Direction,
         staged: bool,
         constants: Option<Memory<u8>>,
     ) -> Result<Self> {
-        if let Action::Reduce(combine) = action {
+        let reduction = direction.reduction();
+        if let Some(combine) = reduction {
             check_combine(specs, combine)?;
         }
-        let (outgoing, incoming) = match action {
-            Action::Fill | Action::Share => (&plan.sends, &plan.receives),
-            Action::Reduce(_) => (&plan.receives, &plan.sends),
+        let (outgoing, incoming) = match reduction {
+            None => (&plan.sends, &plan.receives),
+            Some(_) => (&plan.receives, &plan.sends),
         };
         let (sends, receives) = (peers(outgoing)?, peers(incoming)?);
-        let fields = specs.len();
-        let place = |staged: bool, peers: &[Peer], index: usize| match staged {
-            true => (fields, peers[index].start),
-            false => (fields + index, 0),
-        };
-
-        let is_reduction = matches!(action, Action::Reduce(_));
-        let mut entries = Vec::new();
-        for (index, message) in outgoing.iter().enumerate() {
-            let (slot, start) = place(staged, &sends, index);
-            entries.extend(message.blocks.iter().map(|(transfer, offset)| {
-                let sides = Sides::new(specs, transfer);
-                let near = if is_reduction { sides.target() } else { sides.source() };
-                let wire = sides.wire(slot, start + offset);
-                copy(specs, transfer, &sides, (near, wire), transfer.negate, Combine::Replace)
-            }));
+        let departures = in_messages(specs, outgoing, &sends, staged);
+        let mut entries: Vec<RegionCopy> = departures
+            .map(|(transfer, ends, place)| {
+                let near = if reduction.is_some() { ends.target() } else { ends.source() };
+                ends.copy(near, place, transfer.negate, Combine::Replace)
+            })
+            .collect();
+        if reduction.is_none() {
+            entries.extend(plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()));
         }
-        if !is_reduction {
-            entries.extend(plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()));
-            if constants.is_some() {
-                let slot =
-                    fields + if staged { usize::from(!sends.is_empty()) } else { sends.len() };
-                let corners = plan.edges.iter().filter(|edge| edge.missing_corner);
-                entries.extend(corners.map(|edge| fill(&specs[edge.field], edge, slot)));
-            }
+        if constants.is_some() {
+            let messages = if staged { usize::from(!sends.is_empty()) } else { sends.len() };
+            entries.extend(corner::fills(specs, &plan.edges, specs.len() + messages));
         }
         let pack = device.plan_regions(&entries)?;
 
-        // Arrivals: their order key, their transfer, and their copy.
-        let arrivals = |staged: bool| {
-            let mut arrivals = Vec::new();
-            for (index, message) in incoming.iter().enumerate() {
-                let (slot, start) = place(staged, &receives, index);
-                arrivals.extend(message.blocks.iter().map(|(transfer, offset)| {
-                    let sides = Sides::new(specs, transfer);
-                    let wire = sides.wire(slot, start + offset);
-                    let (near, combine) = match action {
-                        Action::Fill | Action::Share => (sides.target(), Combine::Replace),
-                        Action::Reduce(combine) => (sides.source(), combine),
-                    };
-                    (transfer, copy(specs, transfer, &sides, (wire, near), false, combine))
-                }));
-            }
-            arrivals
+        let arrivals = |staged| {
+            in_messages(specs, incoming, &receives, staged).map(|(transfer, ends, place)| {
+                let (near, combine) = match reduction {
+                    None => (ends.target(), Combine::Replace),
+                    Some(combine) => (ends.source(), combine),
+                };
+                (transfer, ends.copy(place, near, false, combine))
+            })
         };
         let (mut unpack, mut unpack_some) = (Vec::new(), None);
-        match action {
-            Action::Fill | Action::Share => {
-                let make = |staged: bool| {
-                    let copies = arrivals(staged).into_iter().map(|(_, copy)| copy);
-                    device.plan_regions(&copies.collect::<Vec<_>>())
-                };
-                unpack.push(make(staged)?);
-                if staged && incoming.len() > 1 {
-                    unpack_some = Some(make(false)?);
-                }
+        if let Some(combine) = reduction {
+            let local = plan.local.iter().map(|transfer| {
+                let ends = Ends::new(specs, transfer);
+                (transfer, ends.copy(ends.target(), ends.source(), transfer.negate, combine))
+            });
+            let mut all: Vec<_> = arrivals(staged).chain(local).collect();
+            // Several contributions meet in one element: they are combined in this order, whichever arrives first.
+            all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
+            for entries in layers(specs, all, combine) {
+                unpack.push(device.plan_regions(&entries)?);
             }
-            Action::Reduce(combine) => {
-                let mut all = arrivals(staged);
-                all.extend(plan.local.iter().map(|transfer| {
-                    let sides = Sides::new(specs, transfer);
-                    let ends = (sides.target(), sides.source());
-                    (transfer, copy(specs, transfer, &sides, ends, transfer.negate, combine))
-                }));
-                // Several contributions meet in one element: they are combined in this order, whichever arrives first.
-                all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
-                for entries in layers(specs, all, combine) {
-                    unpack.push(device.plan_regions(&entries)?);
-                }
+        } else {
+            let make = |staged| {
+                let copies: Vec<RegionCopy> = arrivals(staged).map(|(_, copy)| copy).collect();
+                device.plan_regions(&copies)
+            };
+            unpack.push(make(staged)?);
+            if staged && incoming.len() > 1 {
+                unpack_some = Some(make(false)?);
             }
         }
         let bytes = |peers: &[Peer]| peers.last().map_or(0, |peer| peer.start + peer.bytes);
@@ -170,7 +155,7 @@ impl Route {
             own_bytes,
             constants,
             staging,
-            action,
+            direction,
         })
     }
 
@@ -253,15 +238,38 @@ impl Route {
         Ok(())
     }
 
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+
     /// Whether messages may be unpacked as they arrive.
     pub(crate) fn takes_any_order(&self) -> bool {
-        !matches!(self.action, Action::Reduce(_))
+        self.direction.reduction().is_none()
     }
 
     /// Whether it writes elements that ranks own.
     pub(crate) fn writes_owned(&self) -> bool {
-        self.action != Action::Fill
+        self.direction != Direction::Fill
     }
+}
+
+/// The transfers in messages, each with the place of its elements in its message. The messages are in the staging
+/// memory, or each is in its own memory.
+fn in_messages<'a>(
+    specs: &'a [FieldSpec],
+    messages: &'a [Message],
+    peers: &'a [Peer],
+    staged: bool,
+) -> impl Iterator<Item = (&'a Transfer, Ends<'a>, RegionSide)> {
+    messages.iter().zip(peers).enumerate().flat_map(move |(index, (message, peer))| {
+        let (slot, start) =
+            if staged { (specs.len(), peer.start) } else { (specs.len() + index, 0) };
+        message.blocks.iter().map(move |(transfer, offset)| {
+            let ends = Ends::new(specs, transfer);
+            let place = ends.in_message(slot, start + offset);
+            (transfer, ends, place)
+        })
+    })
 }
 
 fn peers(messages: &[Message]) -> Result<Vec<Peer>> {
@@ -277,34 +285,6 @@ fn peers(messages: &[Message]) -> Result<Vec<Peer>> {
         Ok(peer)
     };
     messages.iter().map(peer).collect()
-}
-
-fn copy(
-    specs: &[FieldSpec],
-    transfer: &Transfer,
-    sides: &Sides<'_>,
-    (source, destination): (RegionSide, RegionSide),
-    negate: bool,
-    combine: Combine,
-) -> RegionCopy {
-    let (dtype, extents) = (specs[transfer.field].dtype(), sides.extents());
-    RegionCopy { dtype, extents, source, destination, negate, combine }
-}
-
-/// The copy that fills a box of a field with its constant, from the memory bound to `slot`.
-pub(crate) fn fill(spec: &FieldSpec, edge: &Edge, slot: usize) -> RegionCopy {
-    RegionCopy {
-        dtype: spec.dtype(),
-        extents: edge.ranges.iter().map(Range::len).collect(),
-        source: RegionSide {
-            slot,
-            offset: edge.field * CONSTANT_BYTES,
-            strides: vec![0; edge.ranges.len()],
-        },
-        destination: box_side(spec, edge.field, &edge.ranges),
-        negate: false,
-        combine: Combine::Replace,
-    }
 }
 
 fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
@@ -335,7 +315,7 @@ fn layers(
     let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
     let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
     for (transfer, copy) in copies {
-        let owned = Sides::new(specs, transfer).source_box();
+        let owned = Ends::new(specs, transfer).source_box();
         let meets = |other: &[Range<isize>; 3]| {
             owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
         };

@@ -2,9 +2,8 @@
 
 use runtime_core::Result;
 
+use super::symmetry::{AXES, Symmetry};
 use super::{Side, Tile, Topology, refuse};
-use crate::Symmetry;
-use crate::symmetry::AXES;
 
 /// Declares what lies beyond one side, edge or corner of a rank's block.
 ///

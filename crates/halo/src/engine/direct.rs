@@ -8,11 +8,13 @@ use runtime_core::{
 };
 use smallvec::SmallVec;
 
-use crate::communicator::{Lent, Marks};
-use crate::plan::{Plan, Sides, owned};
-use crate::route::fill;
-use crate::transfer::refuse;
-use crate::{FieldSpec, Topology};
+use super::corner;
+use crate::communicator::{LentViews, LoanEvents};
+use crate::field::FieldSpec;
+use crate::plan::Plan;
+use crate::plan::copies::{Ends, owned_layout};
+use crate::plan::transfer::refuse;
+use crate::topology::Topology;
 
 /// Up to this number of memories, the lists need no allocation.
 const FEW: usize = 16;
@@ -28,8 +30,8 @@ pub(crate) struct DirectRoute {
     pub(crate) peers: Vec<usize>,
     /// The ranks that this rank reads from, possibly itself, with the bytes.
     pub(crate) copied: Vec<(usize, usize)>,
-    /// The marks for loans of its fields, on the stream of the latest exchange.
-    pub(crate) marks: Marks,
+    /// The events for loans of its fields, on the stream of the latest exchange.
+    pub(crate) events: LoanEvents,
     /// Values for missing corners.
     constants: Option<Memory<u8>>,
 }
@@ -49,17 +51,17 @@ impl DirectRoute {
     ) -> Result<Self> {
         let fields = specs.len();
         let mut entries: Vec<RegionCopy> =
-            plan.local.iter().map(|transfer| Sides::new(specs, transfer).copy()).collect();
+            plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()).collect();
         let own = plan.own_bytes(specs);
         let mut copied = Vec::from_iter((own > 0).then_some((rank, own)));
         for (index, (peer, theirs)) in neighbours.iter().enumerate() {
             let first = entries.len();
             let messages = plan.receives.iter().filter(|message| message.peer == *peer);
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
-                let mut copy = Sides::between(specs, theirs, transfer).copy();
+                let mut copy = Ends::between(specs, theirs, transfer).direct();
                 copy.source.slot = fields * (1 + index) + transfer.source;
                 // Neighbours lend only the elements that they own, without ghosts.
-                copy.source.offset -= owned(&theirs[transfer.source])?.1;
+                copy.source.offset -= owned_layout(&theirs[transfer.source])?.1;
                 entries.push(copy);
             }
             let bytes =
@@ -69,43 +71,42 @@ impl DirectRoute {
         }
         if constants.is_some() {
             let slot = fields * (1 + neighbours.len());
-            let corners = plan.edges.iter().filter(|edge| edge.missing_corner);
-            entries.extend(corners.map(|edge| fill(&specs[edge.field], edge, slot)));
+            entries.extend(corner::fills(specs, &plan.edges, slot));
         }
         let mut plan = device.plan_regions(&entries)?;
         let slots = plan.slots().len();
-        let lent = neighbours.iter().flat_map(|(_, theirs)| theirs);
-        for (slot, spec) in specs.iter().chain(lent).enumerate().take(slots) {
-            let (layout, start) = owned(spec)?;
+        let theirs = neighbours.iter().flat_map(|(_, theirs)| theirs);
+        for (slot, spec) in specs.iter().chain(theirs).enumerate().take(slots) {
+            let (layout, start) = owned_layout(spec)?;
             plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
         }
         let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
-        let marks = Marks::new(&device.default_stream())?;
-        Ok(Self { plan, fields, peers, copied, marks, constants })
+        let events = LoanEvents::new(&device.default_stream())?;
+        Ok(Self { plan, fields, peers, copied, events, constants })
     }
 
-    /// Makes it ready for loans of `stream`.
-    pub(crate) fn lend_on(&mut self, stream: &Stream) -> Result<()> {
-        if self.marks.stream() != stream {
-            self.marks = Marks::new(stream)?;
+    /// Prepares for loans of `stream`.
+    pub(crate) fn use_stream(&mut self, stream: &Stream) -> Result<()> {
+        if self.events.stream() != stream {
+            self.events = LoanEvents::new(stream)?;
         }
         Ok(())
     }
 
-    /// Enqueues all copies. Returns the number of launches. `lent` is in the order of `peers`.
+    /// Enqueues all copies. Returns the number of launches. `views` is in the order of `peers`.
     pub(crate) fn execute(
         &self,
         stream: &Stream,
         own: &mut [Divided<'_>],
-        lent: &[Lent<'_>],
+        views: &[LentViews<'_>],
     ) -> Result<usize> {
-        if let Some(other) = lent.iter().find(|lent| lent.views().len() != self.fields) {
+        if let Some(other) = views.iter().find(|other| other.views().len() != self.fields) {
             let (rank, count) = (other.rank, other.views().len());
             return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
         }
         let mut slots: SmallVec<[Slot<'_>; FEW]> =
             own.iter_mut().map(|(_, around)| around.reborrow().into()).collect();
-        slots.extend(lent.iter().flat_map(Lent::views).map(Slot::Read));
+        slots.extend(views.iter().flat_map(LentViews::views).map(Slot::Read));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
         self.plan.execute(stream, &mut slots)?;
@@ -119,13 +120,13 @@ pub(crate) fn shared_elements(
     rank: usize,
     specs: &[FieldSpec],
     own: &[Divided<'_>],
-    lent: &[Lent<'_>],
+    views: &[LentViews<'_>],
 ) -> Option<Error> {
-    let lent =
-        || lent.iter().flat_map(|lent| lent.views().zip(specs).map(|field| (lent.rank, field)));
+    let others =
+        || views.iter().flat_map(|views| views.views().zip(specs).map(|field| (views.rank, field)));
     own.iter().zip(specs).find_map(|((_, around), spec)| {
         let own = around.as_view();
-        let (other_rank, (_, other)) = lent().find(|(_, (view, _))| view.overlaps(&own))?;
+        let (other_rank, (_, other)) = others().find(|(_, (view, _))| view.overlaps(&own))?;
         let message = format!(
             "field {} of rank {rank} and field {} of rank {other_rank} share elements",
             spec.name(),
@@ -145,7 +146,7 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
     let (mut all, mut narrow) = (0, 0_usize);
     for (transfer, _) in plan.receives.iter().flat_map(|message| &message.blocks) {
-        let copy = Sides::new(specs, transfer).copy();
+        let copy = Ends::new(specs, transfer).direct();
         let size = copy.dtype.size();
         let bytes = copy.extents.iter().product::<usize>() * size;
         let rows = copy.extents.iter().zip(&copy.destination.strides);

@@ -1,5 +1,8 @@
 //! The memory of a field during an exchange.
 
+mod quantity;
+mod spec;
+
 use std::ops::Range;
 
 use runtime_core::{
@@ -7,7 +10,8 @@ use runtime_core::{
 };
 use smallvec::SmallVec;
 
-use crate::{Dim, FieldSpec};
+pub use self::quantity::{Kind, Quantity};
+pub use self::spec::{Dim, FieldSpec};
 
 /// The values of a field during an exchange: the owned values to read, and the ghosts around them to write.
 ///
@@ -29,7 +33,7 @@ impl<'a> Field<'a> {
     /// that contains all owned values. `ghosts` is a view as for [`new`](Self::new), through which only ghosts are
     /// written.
     ///
-    /// Types that keep account of the parts of an array lend such views. Both views are of one memory.
+    /// Types that track the parts of an array lend such views. Both views are of one memory.
     ///
     /// # Errors
     ///
@@ -82,7 +86,7 @@ impl<'a> Field<'a> {
         if !self.values.device().is_same(device) {
             return refuse(
                 ErrorKind::WrongDevice,
-                format!("memory of {}", stranger(self.values.device(), device)),
+                format!("memory of {}", describe_other(self.values.device(), device)),
             );
         }
         let planned = spec.layout();
@@ -91,11 +95,11 @@ impl<'a> Field<'a> {
             return refuse(ErrorKind::InvalidArgument, message);
         }
         let stepped = |dim: &usize| planned.shape()[*dim] > 1;
-        let alike = layout.shape() == planned.shape()
+        let matches = layout.shape() == planned.shape()
             && (0..planned.rank())
                 .filter(stepped)
                 .all(|dim| layout.strides()[dim] == planned.strides()[dim]);
-        if !alike {
+        if !matches {
             let message = format!(
                 "shape {:?} with strides {:?}, planned {:?} with {:?}: see MemoryViewMut::with_layout and FieldSpec::layout",
                 layout.shape(),
@@ -107,7 +111,7 @@ impl<'a> Field<'a> {
         }
         if writes_owned && self.owned.is_some() {
             let message =
-                "its owned values are lent to read, and this exchange writes them".to_owned();
+                "its owned values are lent for reading, and this exchange writes them".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
         let whole = self.values.as_view();
@@ -148,7 +152,7 @@ fn owned_box(spec: &FieldSpec) -> SmallVec<[Range<usize>; MAX_RANK]> {
 }
 
 /// The description of a device that differs from the expected one. Both may be the same hardware.
-pub(crate) fn stranger(other: &Device, expected: &Device) -> String {
+pub(crate) fn describe_other(other: &Device, expected: &Device) -> String {
     match other.id() == expected.id() {
         true => format!("another opening of {}", other.id()),
         false => other.id().to_string(),

@@ -1,17 +1,17 @@
-//! Exchanges that complete within one call, with or without work of the program meanwhile.
+//! Exchanges that complete within one call, with or without concurrent work of the program.
 
 use std::fmt;
 
 use runtime_core::{Error, MemoryView, Result, Stream};
 use smallvec::SmallVec;
 
-use crate::communicator::{Lent, Loan, Meeting};
-use crate::direct::{DirectRoute, Divided, shared_elements};
-use crate::exchange::State;
-use crate::statistics::{Moved, Part};
-use crate::transfer::refuse;
-use crate::transformer::HaloTransformer;
-use crate::{Field, HaloExchange, InFlight};
+use super::{HaloExchange, InFlight, State};
+use crate::communicator::{LentViews, Loan, LoanSession};
+use crate::engine::Engine;
+use crate::engine::direct::{DirectRoute, Divided, shared_elements};
+use crate::engine::statistics::{Moved, Part};
+use crate::field::Field;
+use crate::plan::transfer::refuse;
 
 /// Up to this number of fields, the lists need no allocation.
 const FEW: usize = 4;
@@ -101,7 +101,7 @@ impl HaloExchange {
     ) -> Result<R> {
         if self.direct.is_some() {
             let result = self.read(stream, fields, work)?;
-            self.transformer.average_corners(stream, fields)?;
+            self.engine.average_corners(stream, fields)?;
             return result;
         }
         let mut progress = Progress::new(Path::Messages(self.start(stream, fields)?));
@@ -119,36 +119,36 @@ impl HaloExchange {
     ) -> Result<Result<R>> {
         self.check(false, stream, fields)?;
         if let Some(route) = &mut self.direct {
-            route.lend_on(stream)?;
+            route.use_stream(stream)?;
         }
-        let specs = self.transformer.specs();
+        let specs = self.engine.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
         for (field, spec) in fields.iter_mut().zip(specs) {
             divided.push(field.divide(spec)?);
         }
         // From here on other ranks are affected.
         self.state = State::Broken;
-        self.number += 1;
-        let (Some(route), Some(direct)) = (&self.direct, self.communicator.direct()) else {
+        self.channel.exchanges += 1;
+        let (Some(route), Some(direct)) = (&self.direct, self.channel.communicator.direct()) else {
             return Err(refuse("ranks share no memory any more".to_owned()));
         };
         let views: SmallVec<[MemoryView<'_>; FEW]> =
             divided.iter().map(|(view, _)| *view).collect();
         let loan = Loan {
-            tag: self.mark(0),
+            tag: self.channel.mark(0),
             peers: &route.peers,
             views: &views,
-            marks: &route.marks,
-            timeout: self.transformer.options().timeout,
+            events: &route.events,
+            timeout: self.engine.options.timeout,
         };
-        let result = direct.called("exchange").lend(&loan, |meeting| {
-            let visit =
-                Visit { route, meeting, stream, own: &mut divided, transformer: &self.transformer };
-            let mut progress = Progress::new(Path::Direct(visit));
+        let result = direct.called("exchange").lend(&loan, |session| {
+            let own = &mut divided;
+            let read = DirectRead { route, session, stream, own, engine: &self.engine };
+            let mut progress = Progress::new(Path::Direct(read));
             let result = work(&mut progress);
             progress.finish().map(|()| result)
         });
-        let result = result.map_err(|error| self.failed(error))?;
+        let result = result.map_err(|error| self.channel.failed(error))?;
         self.state = State::Idle;
         Ok(result)
     }
@@ -163,36 +163,36 @@ pub struct Progress<'a, 'f> {
 
 enum Path<'a, 'f> {
     Messages(InFlight<'a, 'f>),
-    Direct(Visit<'a, 'f>),
+    Direct(DirectRead<'a, 'f>),
 }
 
 /// An exchange of ranks that read each other's fields.
-struct Visit<'a, 'f> {
+struct DirectRead<'a, 'f> {
     route: &'a DirectRoute,
-    meeting: &'a Meeting<'a>,
+    session: &'a LoanSession<'a>,
     stream: &'a Stream,
     own: &'a mut [Divided<'f>],
-    transformer: &'a HaloTransformer,
+    engine: &'a Engine,
 }
 
-impl Visit<'_, '_> {
+impl DirectRead<'_, '_> {
     fn poll(&mut self) -> Result<bool> {
-        let meeting = self.meeting;
-        meeting.try_read(|lent| self.copy(lent))
+        let session = self.session;
+        session.try_read(|views| self.copy(views))
     }
 
     fn finish(&mut self) -> Result<()> {
-        let meeting = self.meeting;
-        meeting.read(|lent| self.copy(lent))
+        let session = self.session;
+        session.read(|views| self.copy(views))
     }
 
-    fn copy(&mut self, lent: &[Lent<'_>]) -> Result<()> {
-        let Self { route, stream, own, transformer, .. } = self;
-        let mut recorder = transformer.recorder.lock();
-        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, lent));
+    fn copy(&mut self, views: &[LentViews<'_>]) -> Result<()> {
+        let Self { route, stream, own, engine, .. } = self;
+        let mut recorder = engine.recorder();
+        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, views));
         copied.map_err(|error| {
-            let (rank, specs) = (transformer.rank(), transformer.specs());
-            shared_elements(rank, specs, own, lent).unwrap_or(error)
+            let (rank, specs) = (engine.rank, engine.specs());
+            shared_elements(rank, specs, own, views).unwrap_or(error)
         })?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);
@@ -211,7 +211,7 @@ impl<'a, 'f> Progress<'a, 'f> {
         match (self.failure, self.path) {
             (Some(failure), _) => Err(failure),
             (None, Path::Messages(flight)) => flight.finish(),
-            (None, Path::Direct(mut visit)) => visit.finish(),
+            (None, Path::Direct(mut read)) => read.finish(),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a, 'f> Progress<'a, 'f> {
         }
         let polled = match &mut self.path {
             Path::Messages(flight) => flight.poll(),
-            Path::Direct(visit) => visit.poll(),
+            Path::Direct(read) => read.poll(),
         };
         polled.inspect_err(|error| self.failure = Some(error.clone()))
     }
@@ -244,7 +244,7 @@ impl<'a, 'f> Progress<'a, 'f> {
     pub fn owned(&self, field: usize) -> Result<MemoryView<'_>> {
         let view = match &self.path {
             Path::Messages(flight) => flight.owned(field),
-            Path::Direct(visit) => visit.own.get(field).map(|(view, _)| Ok(*view)),
+            Path::Direct(read) => read.own.get(field).map(|(view, _)| Ok(*view)),
         };
         view.unwrap_or_else(|| Err(refuse(format!("field {field} of an exchange of fewer"))))
     }
@@ -254,7 +254,7 @@ impl fmt::Debug for Progress<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
             Path::Messages(flight) => flight.fmt(f),
-            Path::Direct(visit) => visit.meeting.fmt(f),
+            Path::Direct(read) => read.session.fmt(f),
         }
     }
 }

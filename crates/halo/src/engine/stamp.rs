@@ -7,35 +7,32 @@ use crate::plan::STAMP_BYTES;
 
 type Stamp = [u8; STAMP_BYTES];
 
-/// Whether messages in the device's memory can have a stamp.
-pub(crate) fn reaches(device: &Device) -> Result<bool> {
+/// Whether the host can address memory of the device: messages in it can have a stamp.
+pub(crate) fn is_addressable(device: &Device) -> Result<bool> {
     Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.host_ptr().is_some())
 }
 
 /// Writes the stamp at the end of a message, if the host can address it. Does not wait for work on device memory: a
 /// buffer that work still uses is an error.
 pub(crate) fn write(buffer: &mut Buffer, stamp: Stamp) -> Result<()> {
-    let len = buffer.len();
-    buffer.with_storage(|storage| -> Result<()> {
-        let bytes = match storage {
-            Storage::Host(bytes) => Some(&mut bytes[..]),
-            Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
-            Storage::Device(memory) => memory.try_as_mut_slice().transpose()?,
-        };
-        if let Some(end) = bytes.and_then(|bytes| bytes[..len].last_chunk_mut()) {
-            *end = stamp;
-        }
-        Ok(())
-    })
+    let bytes = match buffer.storage_mut() {
+        Storage::Host(bytes) => Some(&mut bytes[..]),
+        Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
+        Storage::Device(memory) => memory.try_as_mut_slice().transpose()?,
+    };
+    if let Some(end) = bytes.and_then(<[u8]>::last_chunk_mut) {
+        *end = stamp;
+    }
+    Ok(())
 }
 
-/// Reads the stamp of a message. Returns `None` if the host cannot address it. Like [`write`], does not wait for work on
-/// device memory.
+/// Reads the stamp of a message. Returns `None` if the host cannot address it. Like [`write`], does not wait for work
+/// on device memory.
 pub(crate) fn read(buffer: &Buffer) -> Result<Option<Stamp>> {
     let bytes = match buffer.storage() {
         Storage::Host(bytes) => Some(&bytes[..]),
         Storage::Pinned(pinned) => Some(pinned.as_slice()?),
         Storage::Device(memory) => memory.try_as_slice().transpose()?,
     };
-    Ok(bytes.and_then(|bytes| bytes[..buffer.len()].last_chunk()).copied())
+    Ok(bytes.and_then(<[u8]>::last_chunk).copied())
 }

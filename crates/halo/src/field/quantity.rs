@@ -2,7 +2,8 @@
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::{FieldSpec, Symmetry};
+use super::spec::FieldSpec;
+use crate::topology::Symmetry;
 
 /// How the components of a quantity change where the axes of two blocks differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +157,7 @@ mod tests {
     use runtime_core::DType;
 
     use super::*;
-    use crate::Dim;
+    use crate::field::spec::Dim;
 
     #[test]
     fn components_follow_their_axes() {

@@ -2,7 +2,7 @@
 
 use runtime_core::{DType, Device, Error, ErrorKind, Layout, MAX_RANK, Result};
 
-use crate::symmetry::AXES;
+use crate::topology::symmetry::AXES;
 
 /// One dimension of a field: the elements that the rank owns, and the ghosts around them.
 ///

@@ -1,0 +1,130 @@
+//! The job as one rank sees it: what lives on with the requests after the communicator is dropped.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use halo::communicator::Envelope;
+use parking_lot::Mutex;
+use runtime_core::{Error, ErrorKind, Result};
+
+use crate::library::{Barrier, Handle, Turn};
+use crate::matching::Matching;
+use crate::tag::Tags;
+
+/// How long a rank sleeps between two checks that need not be quick.
+pub(crate) const LONG: Duration = Duration::from_millis(1);
+
+/// The state that the communicator and its requests share.
+pub(crate) struct Job {
+    pub(crate) handle: Handle,
+    pub(crate) matching: Mutex<Matching>,
+    pub(crate) place: Place,
+    /// Whether this MPI accepts addresses of device memory.
+    pub(crate) device_aware: bool,
+    /// The number of waits of this rank since a request completed.
+    pub(crate) idle_waits: AtomicU32,
+    /// Whether the latest wait of this rank timed out.
+    pub(crate) has_timed_out: AtomicBool,
+    /// The first failure of MPI.
+    failure: OnceLock<String>,
+}
+
+/// The position of a rank in the job and on its node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) local_rank: usize,
+    pub(crate) local_size: usize,
+    pub(crate) tags: Tags,
+}
+
+impl Job {
+    pub(crate) fn new(handle: Handle, place: Place) -> Self {
+        let device_aware = std::env::var("HALO_MPI_DEVICE_AWARE").is_ok_and(|value| value == "1");
+        Self {
+            handle,
+            matching: Mutex::new(Matching::new(place.tags)),
+            place,
+            device_aware,
+            idle_waits: AtomicU32::new(0),
+            has_timed_out: AtomicBool::new(false),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// Refuses calls after a failure of MPI.
+    pub(crate) fn check(&self, envelope: &Envelope) -> Result<()> {
+        let Some(failure) = self.failure.get() else { return Ok(()) };
+        let message = format!("{envelope}, after: {failure}");
+        Err(Error::new(ErrorKind::PeerLost, envelope.operation(), message))
+    }
+
+    /// Stores a failure of MPI. The state of MPI is unknown after it.
+    pub(crate) fn record_failure(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Driver {
+            // The first failure is the cause.
+            let _first = self.failure.set(error.to_string());
+        }
+        error
+    }
+
+    /// Records that a request is over.
+    pub(crate) fn record_progress(&self) {
+        self.idle_waits.store(0, Ordering::Relaxed);
+        self.has_timed_out.store(false, Ordering::Relaxed);
+    }
+
+    /// Receives the messages of dropped requests. Returns how many are in progress.
+    pub(crate) fn receive_abandoned(&self) -> Result<usize> {
+        let mut matching = self.matching.lock();
+        if matching.has_no_abandoned() {
+            return Ok(0);
+        }
+        let turn = Turn::take("wait")?;
+        matching.receive_abandoned(&turn, self.handle).map_err(|error| self.record_failure(error))
+    }
+
+    /// Waits for messages whose requests were dropped: sends must find their receive.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`. The errors that MPI reports.
+    pub(crate) fn wait_for_abandoned(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let open = self.receive_abandoned()?;
+            if open == 0 {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let message = format!(
+                    "after {timeout:?}, {open} messages of dropped requests are in transit"
+                );
+                return Err(Error::new(ErrorKind::Timeout, "run", message));
+            }
+            thread::sleep(LONG);
+        }
+    }
+
+    /// Waits until all ranks have reached their end, as MPI does when it ends. Ends with an error after the timeout if
+    /// the latest wait of this rank timed out.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`. The errors that MPI reports.
+    pub(crate) fn wait_for_all_ranks(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut barrier = Barrier::new(&Turn::take("run")?, self.handle)?;
+        while !barrier.test(&Turn::take("run")?)? {
+            if self.has_timed_out.load(Ordering::Relaxed) && Instant::now() >= deadline {
+                let message = format!("after {timeout:?}, other ranks have not reached their end");
+                return Err(Error::new(ErrorKind::Timeout, "run", message));
+            }
+            thread::sleep(LONG);
+        }
+        Ok(())
+    }
+}

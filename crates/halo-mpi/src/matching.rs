@@ -1,0 +1,113 @@
+//! How arrived messages and receives are matched, and what becomes of the messages of dropped requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::sync::Arc;
+
+use halo::communicator::Envelope;
+use parking_lot::Mutex;
+use runtime_core::{Error, Result};
+
+use crate::library::{Handle, Turn};
+use crate::message::{Bytes, Found, Message, find};
+use crate::tag::Tags;
+
+/// The open requests and messages of one communicator.
+pub(crate) struct Matching {
+    tags: Tags,
+    /// By peer and tag.
+    queues: HashMap<(usize, u32), Queue>,
+    /// The number of receives whose requests were dropped.
+    pub(crate) dropped_receives: usize,
+    /// Messages in progress whose requests were dropped.
+    pub(crate) abandoned: Vec<Message>,
+}
+
+/// Receives or messages without a partner, in order.
+#[derive(Default)]
+struct Queue {
+    receives: VecDeque<Arc<Receive>>,
+    /// Messages that arrived before their receive.
+    found: VecDeque<Found>,
+}
+
+/// A receive, shared by its request and its queue.
+pub(crate) struct Receive {
+    envelope: Envelope,
+    /// Locked while `Matching` is locked, or alone.
+    pub(crate) stage: Mutex<Stage>,
+}
+
+pub(crate) enum Stage {
+    /// No message yet. If there is no buffer, the request was dropped.
+    Waiting(Option<Bytes>),
+    /// MPI receives a message. With an error, it is the wrong message.
+    Arriving(Message, Option<Error>),
+    Over,
+}
+
+impl Matching {
+    pub(crate) fn new(tags: Tags) -> Self {
+        Self { tags, queues: HashMap::new(), dropped_receives: 0, abandoned: Vec::new() }
+    }
+
+    /// Adds a receive behind earlier receives of its peer and tag.
+    pub(crate) fn add(&mut self, envelope: Envelope, bytes: Bytes) -> Arc<Receive> {
+        let stage = Mutex::new(Stage::Waiting(Some(bytes)));
+        let receive = Arc::new(Receive { envelope, stage });
+        let queue = self.queues.entry((envelope.peer, envelope.tag)).or_default();
+        queue.receives.push_back(Arc::clone(&receive));
+        receive
+    }
+
+    /// Matches messages that have arrived with the receives of a queue.
+    pub(crate) fn match_arrived(
+        &mut self,
+        turn: &Turn,
+        on: Handle,
+        (peer, tag): (usize, u32),
+    ) -> Result<()> {
+        while let Some(found) = find(turn, on, self.tags, peer)? {
+            self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
+        }
+        let Some(Queue { receives, found }) = self.queues.get_mut(&(peer, tag)) else {
+            return Ok(());
+        };
+        while !found.is_empty()
+            && let Some(first) = receives.pop_front()
+            && let Some(found) = found.pop_front()
+        {
+            let mut stage = first.stage.lock();
+            let bytes = match mem::replace(&mut *stage, Stage::Over) {
+                Stage::Waiting(bytes) => bytes,
+                Stage::Arriving(..) | Stage::Over => None,
+            };
+            let (wanted, mismatch) = (bytes.is_some(), found.mismatch(self.tags, &first.envelope));
+            self.dropped_receives -= usize::from(!wanted);
+            let message = Message::receive(turn, &first.envelope, found, bytes)?;
+            if wanted {
+                *stage = Stage::Arriving(message, mismatch);
+            } else {
+                self.abandoned.push(message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no dropped request is still open.
+    pub(crate) fn has_no_abandoned(&self) -> bool {
+        self.dropped_receives == 0 && self.abandoned.is_empty()
+    }
+
+    /// Takes messages whose requests were dropped, and frees those that MPI has finished. Returns how many are still in
+    /// progress.
+    pub(crate) fn receive_abandoned(&mut self, turn: &Turn, on: Handle) -> Result<usize> {
+        if self.dropped_receives > 0 {
+            let queues: Vec<_> = self.queues.keys().copied().collect();
+            queues.into_iter().try_for_each(|queue| self.match_arrived(turn, on, queue))?;
+        }
+        // An error ends a message, too.
+        self.abandoned.retain_mut(|message| matches!(message.test(turn), Ok(None)));
+        Ok(self.abandoned.len())
+    }
+}

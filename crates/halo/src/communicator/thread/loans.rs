@@ -1,0 +1,49 @@
+//! The loans that a rank offers to others.
+#![expect(unsafe_code, reason = "views pass to other threads")]
+
+use parking_lot::Mutex;
+use runtime_core::{Event, MemoryView};
+use smallvec::SmallVec;
+
+/// Up to this number of neighbours, the lists need no allocation.
+pub(super) const FEW: usize = 8;
+
+/// The loans of one rank.
+#[derive(Default)]
+pub(super) struct LoanTable {
+    pub(super) open: Mutex<SmallVec<[OpenLoan; 1]>>,
+    /// The tags of loans that this rank does not make.
+    pub(super) declined: Mutex<SmallVec<[u64; 2]>>,
+}
+
+/// The views that a rank lends at the moment.
+pub(super) struct OpenLoan {
+    pub(super) tag: u64,
+    pub(super) views: *const MemoryView<'static>,
+    pub(super) count: usize,
+    pub(super) ready: Event,
+    pub(super) readers: SmallVec<[(usize, ReadState); FEW]>,
+}
+
+// SAFETY: any thread may read views, and `LoanSession` keeps them in place while other threads may read them.
+unsafe impl Send for OpenLoan {}
+
+/// The progress of a peer with a loan.
+#[derive(Debug)]
+pub(super) enum ReadState {
+    NotYet,
+    Now,
+    /// Holds the event after the reading. `None` if the reading failed.
+    Over(Option<Event>),
+}
+
+/// Whether a peer is reading, or may still start to read.
+pub(super) fn is_open((_, reading): &(usize, ReadState)) -> bool {
+    !matches!(reading, ReadState::Over(_))
+}
+
+impl OpenLoan {
+    pub(super) fn reading(&mut self, rank: usize) -> Option<&mut ReadState> {
+        self.readers.iter_mut().find(|reader| reader.0 == rank).map(|reader| &mut reader.1)
+    }
+}

@@ -1,0 +1,198 @@
+//! The agreement of the ranks when they make an exchange: they compare their plans, and find the first difference.
+
+use std::time::Duration;
+
+use runtime_core::{Error, ErrorKind, Result, bytemuck};
+
+use crate::communicator::Communicator;
+use crate::engine::Engine;
+use crate::engine::direct::DirectRoute;
+use crate::options::HaloOptions;
+use crate::plan::attributes::Attribute;
+use crate::plan::fingerprint::{Hasher, PlanFingerprint};
+use crate::plan::transfer::refuse;
+
+/// The contribution of a rank.
+#[derive(Debug)]
+pub(super) struct Contribution<'a> {
+    /// The engine that holds the plan.
+    pub(super) engine: &'a Engine,
+    /// The device's number; 0 if no other rank can use the device.
+    pub(super) device: u64,
+    /// Whether its messages have two possible paths that must be measured.
+    pub(super) measures: bool,
+}
+
+/// The result of the comparison.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    /// Whether all ranks have the same device.
+    pub(super) same_device: bool,
+    /// Whether all ranks put stamps into their messages.
+    pub(super) stamps: bool,
+    /// Whether the messages of all ranks have two possible paths that must be measured.
+    pub(super) measures: bool,
+    /// The serial numbers that ranks gave the exchange.
+    pub(super) serials: Vec<u64>,
+}
+
+/// Compares the plans of all ranks. `own` is `None` on a rank that could not make its plan: the other ranks then get an
+/// error.
+///
+/// Blocks until all ranks have called it. If their plans differ, it blocks again to find the difference.
+pub(super) fn agree(
+    communicator: &dyn Communicator,
+    own: Option<Contribution<'_>>,
+    serial: u64,
+    options: &HaloOptions,
+) -> Result<Agreement> {
+    const NUMBERS: usize = 10;
+    let HaloOptions { channel, timeout, .. } = *options;
+    let mut mine = [0; NUMBERS];
+    mine[0] = serial.into();
+    if let Some(Contribution { engine, device, measures }) = own {
+        mine[1] = 1;
+        mine[2] = device.into();
+        mine[3] = engine.stamps().into();
+        mine[4] = measures.into();
+        mine[5..].copy_from_slice(&engine.fingerprint().0);
+    }
+    let mine: Vec<u8> = mine.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let all = gather(communicator, channel, &mine, timeout)?;
+    let all: Vec<u128> =
+        all.as_chunks().0.iter().map(|bytes| u128::from_le_bytes(*bytes)).collect();
+    let ranks = all.as_chunks::<NUMBERS>().0;
+    let failed: Vec<usize> = (0..ranks.len()).filter(|rank| ranks[*rank][1] == 0).collect();
+    let (true, Some(own)) = (failed.is_empty(), own) else {
+        return Err(refuse(format!("ranks {failed:?} could not make their plans")));
+    };
+    let plans: Vec<PlanFingerprint> =
+        ranks.iter().map(|[_, _, _, _, _, plan @ ..]| PlanFingerprint(*plan)).collect();
+    if let Err(difference) = PlanFingerprint::compare(&plans) {
+        let attributes = own.engine.attributes().into_all();
+        let found = find(communicator, &attributes, channel, timeout)?;
+        return Err(found.unwrap_or(difference));
+    }
+    let is_common = |number: usize| {
+        let first = ranks[0][number];
+        first != 0 && ranks.iter().all(|rank| rank[number] == first)
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
+    let serials = ranks.iter().map(|rank| rank[0] as u64).collect();
+    let [same_device, stamps, measures] = [2, 3, 4].map(is_common);
+    Ok(Agreement { same_device, stamps, measures, serials })
+}
+
+/// Returns the error for ranks whose attributes differ, which names the first that differs. Returns `None` if none
+/// differs. All ranks call this together.
+///
+/// Blocks until all ranks have called it, about log2 of the number of attributes times.
+#[cold]
+fn find(
+    communicator: &dyn Communicator,
+    own: &[Attribute],
+    channel: u32,
+    timeout: Duration,
+) -> Result<Option<Error>> {
+    let collect = |mine: &[u8]| gather(communicator, channel, mine, timeout);
+    let numbers = |own: usize| -> Result<Vec<usize>> {
+        let all = collect(&(own as u64).to_le_bytes())?;
+        let numbers = all.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        Ok(numbers.map(|number| usize::try_from(number).unwrap_or(usize::MAX)).collect())
+    };
+    // `hashes[n]` is the hash of the first `n` attributes.
+    let mut hasher = Hasher::new();
+    let mut hashes = vec![hasher.value()];
+    for attribute in own {
+        hasher.attribute(attribute);
+        hashes.push(hasher.value());
+    }
+    let agree_on = |count: usize| -> Result<bool> {
+        let all = collect(&hashes[count.min(own.len())].to_le_bytes())?;
+        let all = all.as_chunks::<{ size_of::<u128>() }>().0;
+        Ok(all.iter().all(|hash| *hash == all[0]))
+    };
+    let (mut same, mut different) = (0, numbers(own.len())?.into_iter().max().unwrap_or(0));
+    if agree_on(different)? {
+        return Ok(None);
+    }
+    while different - same > 1 {
+        let middle = same + (different - same) / 2;
+        *if agree_on(middle)? { &mut same } else { &mut different } = middle;
+    }
+    let text =
+        own.get(same).map_or(String::new(), |Attribute { what, value }| format!("{what}\n{value}"));
+    let longest = numbers(text.len())?.into_iter().max().unwrap_or(0);
+    let mut padded = text.into_bytes();
+    padded.resize(longest, 0);
+    let all = collect(&padded)?;
+    let all: Vec<String> = all
+        .chunks(longest.max(1))
+        .map(|bytes| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned())
+        .collect();
+    let others: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != all[0]).collect();
+    let Some(&other) = others.first() else { return Ok(None) };
+    let split = |rank: usize| all[rank].split_once('\n').unwrap_or(("attribute", "none"));
+    let ((what, first), (_, value)) = (split(0), split(other));
+    Ok(Some(refuse(format!(
+        "ranks {others:?} have another {what} than rank 0: {value} on rank {other}, {first} on rank 0"
+    ))))
+}
+
+/// Makes the copies from the fields of other ranks, if all ranks can. All ranks call this together.
+///
+/// Blocks until all ranks have called it.
+pub(super) fn direct_route(
+    communicator: &dyn Communicator,
+    engine: &Engine,
+    options: &HaloOptions,
+) -> Result<Option<DirectRoute>> {
+    let HaloOptions { channel, timeout, .. } = *options;
+    let all = gather(communicator, channel, bytemuck::cast_slice(&engine.placements()), timeout)?;
+    let own = engine.direct_route(&all);
+    let all = gather(communicator, channel, &[u8::from(own.is_ok())], timeout)?;
+    Ok(own.ok().filter(|_| !all.contains(&0)))
+}
+
+/// As [`Communicator::all_gather`]. Errors name the exchange that is being made.
+fn gather(
+    communicator: &dyn Communicator,
+    channel: u32,
+    mine: &[u8],
+    timeout: Duration,
+) -> Result<Vec<u8>> {
+    gathered(communicator, mine, timeout).map_err(|error| {
+        let rank = communicator.rank();
+        error.about(format_args!("rank {rank} makes its exchange of channel {channel}"))
+    })
+}
+
+/// What the transport gathers, which must be the bytes of all ranks.
+fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+    let all = communicator.all_gather(mine, timeout)?;
+    let (ranks, each) = (communicator.size(), mine.len());
+    if ranks.checked_mul(each) != Some(all.len()) {
+        let message = format!("{} bytes of {ranks} ranks that contribute {each} each", all.len());
+        return Err(Error::new(ErrorKind::Driver, "all_gather", message));
+    }
+    Ok(all)
+}
+
+/// Shares with all ranks whether each rank made what it needs. A rank's own error says more than the error that others
+/// failed.
+///
+/// Blocks until all ranks have called it.
+pub(super) fn all_made<T>(
+    communicator: &dyn Communicator,
+    own: Result<T>,
+    timeout: Duration,
+) -> Result<T> {
+    let all = gathered(communicator, &[u8::from(own.is_ok())], timeout);
+    let own = own?;
+    let all = all?;
+    let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] == 0).collect();
+    if !failed.is_empty() {
+        return Err(refuse(format!("ranks {failed:?} could not make their launches")));
+    }
+    Ok(own)
+}

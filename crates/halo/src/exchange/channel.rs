@@ -1,0 +1,90 @@
+//! The channel of an exchange: the tags and marks that distinguish its messages from others of the communicator.
+
+use std::sync::Arc;
+
+use runtime_core::{Error, Result};
+
+use crate::communicator::Communicator;
+use crate::plan::transfer::refuse;
+
+/// The number of tag sets of a channel. Each reset moves to the next set, so that late messages from before a reset are
+/// not mistaken for new ones.
+const EPOCHS: u32 = 16;
+/// Tags per epoch. Successive exchanges use different tags, so that their messages do not overtake each other.
+const TURNS: u32 = 4;
+const CHANNEL_TAGS: u32 = EPOCHS * TURNS;
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) communicator: Arc<dyn Communicator>,
+    number: u32,
+    /// The serial number of this exchange object on each rank. It distinguishes this one from others of the
+    /// communicator.
+    serials: Vec<u64>,
+    /// Selects the channel's tags that are in use. It is the same on every rank.
+    epoch: u32,
+    /// The number of exchanges so far; the same on every rank.
+    pub(super) exchanges: u64,
+    /// Whether all messages of all ranks end with a stamp.
+    pub(super) stamps: bool,
+}
+
+impl Channel {
+    /// Checks that the communicator has tags for a channel.
+    pub(super) fn check(communicator: &dyn Communicator, number: u32) -> Result<()> {
+        let last = (u64::from(number) + 1) * u64::from(CHANNEL_TAGS);
+        if last > communicator.max_tag().into() {
+            let (rank, channels) = (communicator.rank(), communicator.max_tag() / CHANNEL_TAGS);
+            return Err(refuse(format!("rank {rank}: channel {number}; there are {channels}")));
+        }
+        Ok(())
+    }
+
+    /// A channel for the messages that measure the staging.
+    pub(super) fn new(
+        communicator: Arc<dyn Communicator>,
+        number: u32,
+        serials: Vec<u64>,
+        stamps: bool,
+    ) -> Self {
+        // Ranks that failed to measure may have left messages behind, without a reset.
+        let epoch = remainder(serials[0], EPOCHS);
+        Self { communicator, number, serials, epoch, exchanges: 0, stamps }
+    }
+
+    /// Uses the tags for messages after the latest reset. They are the same on all ranks, even if a rank completed an
+    /// earlier reset of the exchange as a reset of the communicator.
+    pub(super) fn begin_epoch(&mut self) {
+        self.epoch = remainder(self.communicator.collectives().resets(), EPOCHS);
+    }
+
+    /// The tag of the messages of the current exchange.
+    pub(super) fn tag(&self) -> u32 {
+        // Tag 0 belongs to collective calls.
+        1 + self.number * CHANNEL_TAGS + self.epoch * TURNS + remainder(self.exchanges, TURNS)
+    }
+
+    /// The number with which a rank marks the current exchange. No other exchange of the communicator has the same mark
+    /// of that rank.
+    pub(super) fn mark(&self, rank: usize) -> u64 {
+        (self.serials[rank] << u32::BITS).wrapping_add(self.exchanges)
+    }
+
+    /// The number that identifies a message: the mark of its sender, and the number of the message among the sender's.
+    pub(super) fn message_mark(&self, sender: usize, part: usize) -> u64 {
+        const PART: u32 = 48;
+        self.mark(sender) ^ (part as u64) << PART
+    }
+
+    /// Adds the number of the exchange and the rank to an error of the transport.
+    #[cold]
+    pub(super) fn failed(&self, error: Error) -> Error {
+        let (number, rank) = (self.exchanges, self.communicator.rank());
+        error.about(format_args!("exchange {number} of rank {rank}"))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]
+fn remainder(number: u64, of: u32) -> u32 {
+    (number % u64::from(of)) as u32
+}

@@ -1,0 +1,210 @@
+//! The messages of one exchange while they are in transit.
+
+use std::mem;
+use std::time::Instant;
+
+use runtime_core::{Error, ErrorKind, Event, Result, Stream};
+
+use super::channel::Channel;
+use crate::communicator::{Buffer, Declined, Request, Storage};
+use crate::engine::route::Peer;
+use crate::engine::statistics::Moved;
+use crate::engine::{Engine, stamp};
+use crate::field::Field;
+
+/// An exchange in progress.
+#[derive(Debug)]
+pub(super) struct Flight {
+    route: usize,
+    stream: Stream,
+    packed: Event,
+    /// Messages to send once they are packed.
+    outgoing: Vec<(usize, Buffer)>,
+    /// Buffers of messages whose receives are not yet started.
+    incoming: Vec<(usize, Buffer)>,
+    sends: Vec<Option<Box<dyn Request>>>,
+    receives: Vec<Option<Box<dyn Request>>>,
+    /// Messages that arrived and wait to be unpacked together with others.
+    arrived: Vec<(usize, Storage)>,
+    is_unpacked: bool,
+    /// Makes an error for ranks that wait to read this rank's fields directly.
+    pub(super) declined: Option<Declined>,
+}
+
+impl Flight {
+    /// Takes buffers for all messages, and enqueues packing. If it fails, nothing is left behind.
+    pub(super) fn new(
+        engine: &mut Engine,
+        route: usize,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+    ) -> Result<Self> {
+        let incoming = engine.receive_buffers(route)?;
+        let (outgoing, packed) = match engine.pack(route, stream, fields) {
+            Ok(packed) => packed,
+            Err(error) => {
+                incoming.into_iter().for_each(|(_, buffer)| engine.recycle(buffer));
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            route,
+            stream: stream.clone(),
+            packed,
+            outgoing,
+            is_unpacked: incoming.is_empty() && engine.routes(route).takes_any_order(),
+            incoming,
+            sends: Vec::new(),
+            receives: Vec::new(),
+            arrived: Vec::new(),
+            declined: None,
+        })
+    }
+
+    /// Starts to receive all messages.
+    pub(super) fn receive(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
+        let route = engine.routes(self.route);
+        let mut recorder = engine.recorder();
+        recorder.begin();
+        if route.own_bytes > 0 {
+            recorder.moved(engine.rank, Moved::Copied, route.own_bytes);
+        }
+        drop(recorder);
+        for ((rank, buffer), peer) in self.incoming.drain(..).zip(&route.receives) {
+            let buffer = buffer.marked(channel.message_mark(rank, peer.part));
+            let request = channel.communicator.receive(rank, channel.tag(), buffer);
+            self.receives.push(Some(request.map_err(|error| channel.failed(error))?));
+        }
+        Ok(())
+    }
+
+    /// Advances as far as possible without waiting. Returns whether the exchange is complete.
+    pub(super) fn advance(
+        &mut self,
+        engine: &mut Engine,
+        channel: &Channel,
+        fields: &mut [Field<'_>],
+    ) -> Result<bool> {
+        if !self.outgoing.is_empty() && self.packed.is_done()? {
+            self.send(engine, channel)?;
+        }
+        for (index, place) in self.receives.iter_mut().enumerate() {
+            if let Some(buffer) = complete(engine, channel, place)? {
+                let peer = engine.routes(self.route).receives[index];
+                check_stamp(channel, &buffer, peer)?;
+                engine.recorder().moved(peer.rank, Moved::Received, peer.bytes);
+                self.arrived.push((index, buffer.into_storage()));
+            }
+        }
+        let all_arrived = self.receives.iter().all(Option::is_none);
+        if all_arrived {
+            engine.recorder().all_received();
+        }
+        let has_work = match engine.routes(self.route).takes_any_order() {
+            true => !self.arrived.is_empty(),
+            false => all_arrived && !self.is_unpacked,
+        };
+        if has_work {
+            engine.unpack(self.route, &self.stream, fields, mem::take(&mut self.arrived))?;
+            self.is_unpacked = all_arrived;
+        }
+        for place in &mut self.sends {
+            if let Some(buffer) = complete(engine, channel, place)? {
+                engine.recycle(buffer);
+            }
+        }
+        let all_sent = self.outgoing.is_empty() && self.sends.iter().all(Option::is_none);
+        Ok(self.is_unpacked && all_sent)
+    }
+
+    /// Starts to send all messages, which are packed.
+    fn send(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
+        engine.recorder().sending();
+        let peers = &engine.routes(self.route).sends;
+        for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(peers) {
+            engine.recorder().moved(rank, Moved::Sent, buffer.len());
+            let mark = channel.message_mark(engine.rank, peer.part);
+            let stamped = stamp::write(&mut buffer, mark.to_le_bytes());
+            let request = stamped
+                .and_then(|()| channel.communicator.send(rank, channel.tag(), buffer.marked(mark)));
+            self.sends.push(Some(request.map_err(|error| channel.failed(error))?));
+        }
+        Ok(())
+    }
+
+    /// The number of messages whose unpacking is enqueued.
+    pub(super) fn unpacked(&self) -> usize {
+        self.receives.iter().filter(|place| place.is_none()).count() - self.arrived.len()
+    }
+
+    /// Blocks until more can be done.
+    pub(super) fn wait(&self, channel: &Channel, seen: u64, deadline: Instant) -> Result<()> {
+        if !self.outgoing.is_empty() {
+            return self.packed.wait_for(deadline.saturating_duration_since(Instant::now()));
+        }
+        channel.communicator.wait_beyond(seen, deadline);
+        Ok(())
+    }
+
+    /// The error after the timeout.
+    #[cold]
+    pub(super) fn late(&self, engine: &Engine) -> Error {
+        let route = engine.routes(self.route);
+        let open = |requests: &[Option<Box<dyn Request>>], peers: &[Peer]| -> Vec<usize> {
+            let open = requests.iter().zip(peers).filter(|(request, _)| request.is_some());
+            let mut ranks: Vec<usize> = open.map(|(_, peer)| peer.rank).collect();
+            ranks.dedup();
+            ranks
+        };
+        let message = format!(
+            "waited {:?} for messages from ranks {:?} and to ranks {:?}",
+            engine.options.timeout,
+            open(&self.receives, &route.receives),
+            open(&self.sends, &route.sends)
+        );
+        error_of(engine, ErrorKind::Timeout, &message)
+    }
+}
+
+/// Returns the buffer of a request that is complete: the buffer that the request got, or an equal one.
+fn complete(
+    engine: &Engine,
+    channel: &Channel,
+    place: &mut Option<Box<dyn Request>>,
+) -> Result<Option<Buffer>> {
+    let Some(request) = place else { return Ok(None) };
+    let tested = request.test().map_err(|error| channel.failed(error))?;
+    if let Some(buffer) = &tested {
+        let envelope = request.envelope();
+        if !engine.is_like_own(buffer, envelope.len) {
+            let message = format!("{:?} came back from the {envelope}", buffer.storage());
+            return Err(channel.failed(envelope.invalid(message)));
+        }
+        *place = None;
+    }
+    Ok(tested)
+}
+
+/// Refuses a message if the host can see that the transport returned it before its bytes had arrived, or that it is a
+/// different message.
+fn check_stamp(channel: &Channel, buffer: &Buffer, Peer { rank, part, .. }: Peer) -> Result<()> {
+    if !channel.stamps {
+        return Ok(());
+    }
+    let stamp = stamp::read(buffer).map_err(|error| {
+        channel.failed(error.about(format_args!("the message from rank {rank}")))
+    })?;
+    // Compares with the sender's mark, not with this rank's: the sender's mark in a record is valid for every replay.
+    if stamp.is_none_or(|stamp| stamp == channel.message_mark(rank, part).to_le_bytes()) {
+        return Ok(());
+    }
+    let message = format!("the bytes from rank {rank} are not those of part {part}");
+    Err(channel.failed(Error::new(ErrorKind::Driver, "exchange", message)))
+}
+
+/// An error of an exchange of the engine's rank.
+#[cold]
+pub(super) fn error_of(engine: &Engine, kind: ErrorKind, message: &str) -> Error {
+    let message = format!("rank {}: {message}", engine.rank);
+    Error::new(kind, "exchange", message).on(engine.device.id())
+}

@@ -1,0 +1,120 @@
+//! The attributes of an exchange that must be the same on all ranks, in readable form.
+
+use super::transfer::Fields;
+use crate::field::FieldSpec;
+use crate::options::HaloOptions;
+use crate::topology::Topology;
+
+/// One attribute: what it is, and its value on this rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attribute {
+    pub(crate) what: String,
+    pub(crate) value: String,
+}
+
+impl Attribute {
+    fn new(what: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { what: what.into(), value: value.into() }
+    }
+}
+
+/// All attributes of an exchange. Each depends only on earlier ones.
+#[derive(Debug)]
+pub(crate) struct Attributes {
+    pub(crate) topology: Vec<Attribute>,
+    pub(crate) options: Vec<Attribute>,
+    pub(crate) fields: Vec<Attribute>,
+    /// The orders of dimensions in memory.
+    orders: Vec<Attribute>,
+}
+
+impl Attributes {
+    pub(crate) fn new(topology: &Topology, options: &HaloOptions, fields: &Fields) -> Self {
+        Self {
+            topology: of_topology(topology),
+            options: of_options(options),
+            fields: of_fields(fields),
+            orders: orders(fields),
+        }
+    }
+
+    pub(crate) fn into_all(self) -> Vec<Attribute> {
+        [self.topology, self.options, self.fields, self.orders].concat()
+    }
+}
+
+fn of_topology(topology: &Topology) -> Vec<Attribute> {
+    let mut all = vec![
+        Attribute::new("number of axes", topology.axes().to_string()),
+        Attribute::new("number of tiles", topology.tiles().to_string()),
+    ];
+    for (number, tile) in topology.cuts().enumerate() {
+        for (axis, cuts) in tile.iter().enumerate() {
+            let what = format!("division of tile {number} along axis {axis}");
+            all.push(Attribute::new(what, format!("cells {cuts:?}")));
+        }
+    }
+    all.push(Attribute::new("number of joined sides", topology.seams().count().to_string()));
+    for (number, seam) in topology.seams().enumerate() {
+        let (tile, side) = (seam.tile, seam.side);
+        let value =
+            format!("tile {tile}, side {side}, to tile {} by {}", seam.neighbour, seam.symmetry);
+        all.push(Attribute::new(format!("joined side, number {number}"), value));
+    }
+    all
+}
+
+fn of_options(options: &HaloOptions) -> Vec<Attribute> {
+    let HaloOptions { reach, missing_corners, messages, channel, .. } = options;
+    let limit = match messages.limit() {
+        usize::MAX => "any number of bytes".to_owned(),
+        limit => format!("{limit} bytes"),
+    };
+    vec![
+        Attribute::new("reach", format!("{reach:?}")),
+        Attribute::new("choice of missing corners", format!("{missing_corners:?}")),
+        Attribute::new("limit of fields that share a message", limit),
+        Attribute::new("channel", channel.to_string()),
+    ]
+}
+
+fn of_fields(fields: &Fields) -> Vec<Attribute> {
+    let specs = fields.specs();
+    let mut all = vec![Attribute::new("number of fields", specs.len().to_string())];
+    let mut add = |what: String, value: String| all.push(Attribute { what, value });
+    for (index, spec) in specs.iter().enumerate() {
+        let field = format!("field {index}, {}", name(spec));
+        add(format!("name of field {index}"), name(spec));
+        add(format!("kind of {field}"), format!("{:?}", fields.kind(index)));
+        add(format!("element type of {field}"), spec.dtype().to_string());
+        add(format!("number of dimensions of {field}"), spec.dims().len().to_string());
+        for (number, dim) in spec.dims().iter().enumerate() {
+            let dimension = format!("dimension {number} of {field}");
+            let [below, above] = dim.widths();
+            let axis = match dim.along() {
+                Some(axis) => format!("axis {axis}"),
+                None => format!("no axis, with {} elements", dim.points()),
+            };
+            let place = if dim.is_staggered() { "points" } else { "cells" };
+            add(format!("axis of {dimension}"), axis);
+            add(format!("place of values along {dimension}"), place.to_owned());
+            add(format!("halo along {dimension}"), format!("{below} below and {above} above"));
+        }
+    }
+    all
+}
+
+fn orders(fields: &Fields) -> Vec<Attribute> {
+    let order = |(index, spec): (usize, &FieldSpec)| {
+        let order: Vec<usize> =
+            spec.memory_order().filter(|dim| spec.dims()[*dim].points() > 1).collect();
+        let what = format!("order of dimensions in memory of field {index}, {}", name(spec));
+        Attribute::new(what, format!("{order:?}"))
+    };
+    fields.specs().iter().enumerate().map(order).collect()
+}
+
+/// The name of a field in one line without zeros: attributes are sent as lines that end with zeros.
+fn name(spec: &FieldSpec) -> String {
+    spec.name().escape_debug().to_string()
+}

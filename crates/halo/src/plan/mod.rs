@@ -1,0 +1,177 @@
+//! The messages that a rank sends and receives, one or several for each neighbour, and its local copies.
+
+pub(crate) mod attributes;
+pub(crate) mod copies;
+pub(crate) mod fingerprint;
+pub(crate) mod transfer;
+
+use std::collections::HashMap;
+
+use runtime_core::Result;
+
+use self::copies::extents;
+use self::fingerprint::Hasher;
+use self::transfer::{Edge, Fields, Pattern, Transfer, refuse};
+use crate::field::FieldSpec;
+use crate::options::Messages;
+use crate::topology::Topology;
+
+/// The alignment of blocks in a message: devices can then move whole words.
+pub(crate) const ALIGN: usize = 16;
+
+/// The number of bytes of a stamp. It distinguishes a message from others of its rank and from those of other
+/// exchanges.
+pub(crate) const STAMP_BYTES: usize = 8;
+
+/// The exchange of one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Ordered by rank and part.
+    pub(crate) sends: Vec<Message>,
+    /// Ordered by rank and part.
+    pub(crate) receives: Vec<Message>,
+    /// Copies of data that the rank exchanges with itself.
+    pub(crate) local: Vec<Transfer>,
+    /// Ghost elements that no rank sends.
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// The data of one message between two ranks. Both order it by side of the receiver and by field, so the message needs
+/// no description of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) peer: usize,
+    /// 0 for the message with the combined fields. For a field with its own message, the field's number plus 1.
+    pub(crate) part: usize,
+    /// Includes [`STAMP_BYTES`] at the end.
+    pub(crate) bytes: usize,
+    /// The transfers, and the offset of each.
+    pub(crate) blocks: Vec<(Transfer, usize)>,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        topology: &Topology,
+        fields: &Fields,
+        rank: usize,
+        pattern: Pattern,
+        sharing: Messages,
+    ) -> Result<Self> {
+        let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
+        // Any rank within the widest halo of this rank has this rank within its own widest halo.
+        let reach = match pattern {
+            Pattern::Halo(_) => fields.reach(),
+            Pattern::Shared => 1,
+        };
+        let (around, _) = topology.surroundings(rank, &[[reach; 2]; 3])?;
+        let mut ranks: Vec<usize> = around.iter().map(|piece| piece.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let mut outgoing = Vec::new();
+        for to in ranks.into_iter().filter(|to| *to != rank) {
+            let (theirs, _) = fields.incoming(topology, to, pattern)?;
+            outgoing.extend(theirs.into_iter().filter(|transfer| transfer.from == rank));
+        }
+        let (mut local, incoming): (Vec<_>, _) =
+            incoming.into_iter().partition(|transfer| transfer.from == rank);
+        let specs = fields.specs();
+        // Fields without elements have no offsets to copy from.
+        local.retain(|transfer| {
+            extents(&specs[transfer.field], transfer).all(|(_, extent)| extent > 0)
+        });
+        Ok(Self {
+            sends: messages(specs, rank, outgoing, sharing, |transfer| transfer.to)?,
+            receives: messages(specs, rank, incoming, sharing, |transfer| transfer.from)?,
+            local,
+            edges,
+        })
+    }
+
+    /// The number of bytes that the rank exchanges with itself.
+    pub(crate) fn own_bytes(&self, specs: &[FieldSpec]) -> usize {
+        let bytes = |transfer: &Transfer| {
+            let spec = &specs[transfer.field];
+            let elements: usize = extents(spec, transfer).map(|(_, extent)| extent).product();
+            elements * spec.dtype().size()
+        };
+        self.local.iter().map(bytes).fold(0, usize::saturating_add)
+    }
+
+    /// A hash sum of the sent messages minus that of the received messages. The sum over all ranks is 0 if they agree
+    /// on every message.
+    pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
+        let hash = |from, to, message: &Message| {
+            let mut hash = Hasher::new();
+            hash.number(from);
+            hash.number(to);
+            hash.number(message.part);
+            hash.number(message.bytes);
+            for (transfer, offset) in &message.blocks {
+                hash.number(transfer.side.id());
+                hash.number(transfer.field);
+                hash.number(*offset);
+                for (dim, extent) in extents(&specs[transfer.field], transfer) {
+                    hash.number(dim);
+                    hash.number(extent);
+                }
+            }
+            hash.value()
+        };
+        let sent = self.sends.iter().map(|message| hash(rank, message.peer, message));
+        let received = self.receives.iter().map(|message| hash(message.peer, rank, message));
+        sent.fold(0, u128::wrapping_add).wrapping_sub(received.fold(0, u128::wrapping_add))
+    }
+}
+
+/// Groups the transfers of a rank into messages.
+fn messages(
+    specs: &[FieldSpec],
+    rank: usize,
+    transfers: Vec<Transfer>,
+    sharing: Messages,
+    peer: impl Fn(&Transfer) -> usize,
+) -> Result<Vec<Message>> {
+    let too_long = |field: usize| {
+        let name = specs[field].name();
+        refuse(format!("field {name} of rank {rank}: a message of 2^63 bytes or more"))
+    };
+    let mut sized = Vec::with_capacity(transfers.len());
+    // Bytes by peer and field.
+    let mut shares: HashMap<(usize, usize), usize> = HashMap::new();
+    for transfer in transfers {
+        let spec = &specs[transfer.field];
+        let bytes = extents(spec, &transfer)
+            .try_fold(spec.dtype().size(), |bytes, (_, extent)| bytes.checked_mul(extent));
+        let bytes = bytes.ok_or_else(|| too_long(transfer.field))?;
+        let share = shares.entry((peer(&transfer), transfer.field)).or_default();
+        *share = share.saturating_add(bytes);
+        sized.push((transfer, bytes));
+    }
+    let part = |transfer: &Transfer| {
+        let goes_alone = shares[&(peer(transfer), transfer.field)] > sharing.limit();
+        if goes_alone { transfer.field + 1 } else { 0 }
+    };
+    sized.retain(|(_, bytes)| *bytes > 0);
+    sized.sort_by_cached_key(|(transfer, _)| {
+        let start = [0, 1, 2].map(|axis| transfer.target[axis].start);
+        (peer(transfer), part(transfer), transfer.side.id(), transfer.field, start)
+    });
+    let mut messages: Vec<Message> = Vec::new();
+    for (transfer, bytes) in sized {
+        let (peer, part) = (peer(&transfer), part(&transfer));
+        if messages.last().is_none_or(|message| (message.peer, message.part) != (peer, part)) {
+            messages.push(Message { peer, part, bytes: 0, blocks: Vec::new() });
+        }
+        let Some(message) = messages.last_mut() else { continue };
+        let offset = message.bytes.next_multiple_of(ALIGN);
+        message.bytes = offset
+            .checked_add(bytes)
+            .filter(|b| *b <= isize::MAX as usize - 2 * ALIGN)
+            .ok_or_else(|| too_long(transfer.field))?;
+        message.blocks.push((transfer, offset));
+    }
+    for message in &mut messages {
+        message.bytes = message.bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES;
+    }
+    Ok(messages)
+}
