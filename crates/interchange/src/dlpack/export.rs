@@ -58,9 +58,9 @@ impl ArrayExchange<Ordered> {
     /// # Errors
     ///
     /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, and errors of the stream.
-    pub fn into_dlpack(self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
+    pub fn into_dlpack(mut self, options: DlpackOptions) -> Result<DlpackTensor, Refused<Self>> {
         if self.array.kind == MemoryKind::Host
-            && let Err(error) = self.stream().synchronize()
+            && let Err(error) = self.synchronize()
         {
             return Err(Refused::new(self, error));
         }
