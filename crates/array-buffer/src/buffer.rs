@@ -153,7 +153,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Creates an array over host memory that the caller manages, without a copy. The elements are in row-major order,
-    /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone.
+    /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone, or
+    /// after [`evict_host`](Self::evict_host), which holds the array meanwhile. For destructors that use arrays, see
+    /// [`Lease`](crate::Lease).
     ///
     /// # Errors
     ///
@@ -484,8 +486,10 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         self.core.read(&request).map(drop)
     }
 
-    /// Copies the array into a new, independent array. The copy is made where the values are: on a device or on the
-    /// host. Ghost parts that are not valid are not valid in the copy either.
+    /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of
+    /// a device, without blocking unless region copies are [emulated](runtime_core::RegionPlan), or on the host. Ghost
+    /// parts that are not valid are not copied. They are not valid in the copy either, and their elements there have
+    /// unspecified values until they are written. If there are such parts, the device copies the others one by one.
     ///
     /// # Errors
     ///
@@ -508,7 +512,18 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 let memory = stream.device().memory_allocate(self.len())?;
                 copy.core.storage.adopt_memory(target, memory);
                 let source = self.core.storage.view(at)?;
-                copy.core.storage.view_mut(target)?.copy_from(stream, &source)?;
+                let mut values = copy.core.storage.view_mut(target)?;
+                if readable == self.all() {
+                    values.copy_from(stream, &source)?;
+                } else {
+                    // The stream does not wait for the writers of other parts.
+                    let source = source.reshape(self.shape())?;
+                    for part in readable.iter() {
+                        let ranges = self.core.partition.ranges(part.into());
+                        let mut target = values.reborrow().reshape(self.shape())?.region(ranges)?;
+                        target.copy_from(stream, &source.region(ranges)?)?;
+                    }
+                }
                 origins = self.core.origins(readable, at);
                 (target, by)
             }

@@ -30,6 +30,11 @@ use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite,
 /// panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing was
 /// written. A forgotten lease (`mem::forget`) holds the array forever. A second panic is treated as by
 /// [`WriteGuard`](crate::WriteGuard).
+///
+/// A lease may belong to the owner of [adopted](Device::memory_adopt) memory. If the destructor of such an owner uses
+/// the same array, it must drop the lease first; otherwise it gets `Conflict` or `Timeout`. It always gets them if
+/// other adopted memory owns the lease: within a destructor of an owner, memory is given back to its owner after the
+/// destructor returns (see [`Owner`](runtime_core::Owner)).
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,

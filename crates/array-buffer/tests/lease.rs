@@ -1,13 +1,15 @@
 //! Accesses that own their share of an array.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, ErrorKind, Leased, PartStatus, SharedArrayBuffer};
 use backend_sim::{SimConfig, SimDevice};
 use ndarray::Ix1;
-use runtime_core::Device;
+use runtime_core::{Device, Memory, NativeHandle, NativeKind};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -95,4 +97,44 @@ fn a_panic_under_a_lease_poisons_the_array() {
     });
     assert!(panicked.join().is_err());
     assert_eq!(shared.read(PATIENCE).unwrap().status(0), PartStatus::Poisoned);
+}
+
+/// What owns adopted memory, and uses an array in its destructor after it has dropped what it holds.
+struct Owner {
+    held: Option<Box<dyn Any + Send + Sync>>,
+    shared: SharedArrayBuffer<f64, Ix1>,
+    seen: Arc<Mutex<Option<ErrorKind>>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        let written = self.shared.write(Duration::from_millis(5));
+        *self.seen.lock().unwrap() = written.err().map(|error| error.kind());
+    }
+}
+
+/// Adopts eight elements that are never freed.
+#[expect(unsafe_code, reason = "adopts memory")]
+fn adopt(device: &Device, owner: impl Any + Send + Sync) -> Memory<f64> {
+    let raw = Box::leak(Box::new([0.0_f64; 8])).as_mut_ptr().expose_provenance();
+    let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
+    // SAFETY: nothing else uses the elements.
+    unsafe { device.memory_adopt(handle, 8, owner) }.unwrap().unwrap()
+}
+
+/// As the page of `Lease` says.
+#[test]
+fn an_owner_that_drops_its_lease_first_can_use_the_array_unless_another_owner_has_the_lease() {
+    let device = device();
+    for (through_memory, expected) in [(false, None), (true, Some(ErrorKind::Conflict))] {
+        let (shared, seen) = (shared(), Arc::default());
+        let lease = shared.lease_read(None, PATIENCE).unwrap();
+        let held: Box<dyn Any + Send + Sync> =
+            if through_memory { Box::new(adopt(&device, lease)) } else { Box::new(lease) };
+        let owner = Owner { held: Some(held), shared: shared.clone(), seen: Arc::clone(&seen) };
+        drop(adopt(&device, owner));
+        assert_eq!(*seen.lock().unwrap(), expected, "through memory: {through_memory}");
+        drop(shared.write(Duration::ZERO).unwrap());
+    }
 }

@@ -19,12 +19,13 @@ use backend_sim::{Fault, Operation, SimHandle};
 use common::{Rig, add, counting, moved, quick, set, values, values_on};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{
-    Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, Stream, args,
+    Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, Stream, Support, args,
 };
 
 on_all_devices! {
     host_devices_use_the_hosts_memory,
     duplicates_stay_where_the_values_are,
+    stale_ghosts_are_not_duplicated,
     memory_is_taken_up_and_given_back,
     eviction_saves_what_is_nowhere_else,
     reports_name_both_ends,
@@ -56,6 +57,22 @@ fn duplicates_stay_where_the_values_are(rig: &Rig) {
     assert_eq!(array.transfers().total(), moved);
     assert_eq!(copy.transfers().total().count, 0);
     assert_eq!(values(&copy)[999], 1000.0);
+}
+
+/// The duplicate does not wait for their writer.
+fn stale_ghosts_are_not_duplicated(rig: &Rig) {
+    let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
+    let (owned, ghosts) = (partition.owned(), partition.ghosts());
+    let mut array = ArrayBuffer::from_array_with(Array2::zeros((4, 5)), partition).unwrap();
+    let [mut own] = array.split([owned]).unwrap();
+    set(&mut own.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    let before = rig.a.statistics().on_device;
+    let copy = array.duplicate().unwrap();
+    let copied = rig.a.statistics().on_device.bytes - before.bytes;
+    let native = rig.a.capabilities().region_copy == Support::Native && !rig.shares();
+    assert_eq!(copied, if native { 2 * 3 * 8 } else { 0 });
+    assert!(ghosts.iter().all(|part| copy.status(part) == PartStatus::Stale));
+    assert_eq!(*copy.part(owned).unwrap().read_host().unwrap(), Array2::from_elem((2, 3), 1.0));
 }
 
 fn memory_is_taken_up_and_given_back(rig: &Rig) {

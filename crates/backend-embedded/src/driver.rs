@@ -16,7 +16,7 @@ pub(crate) const GDB_INDEX: usize = MACHINES.len();
 /// |---|---|
 /// | `embedded`, `embedded:0`, `embedded:qemu-riscv64` | the QEMU machine `virt`: RV64GC |
 /// | `embedded:1`, `embedded:qemu-cortex-m7` | the QEMU machine `mps2-an500`: Arm Cortex-M7 |
-/// | `embedded:gdb:HOST:PORT?board=FILE` | the processor behind a server of the GDB remote protocol, described by a [`Board`] |
+/// | `embedded:gdb:HOST:PORT?board=FILE` | the processor behind a server of the GDB remote protocol, described by a [`Board`]; an IPv6 address is written in brackets, `[::1]` |
 ///
 /// Options follow a question mark: those of [`QemuConfig::set`], and `timeout` of [`AcceleratorConfig::set`]. Opening a
 /// QEMU machine twice starts two machines. [`open`] returns the embedded device itself.
@@ -72,10 +72,16 @@ pub fn open(selector: &str) -> Result<Embedded> {
 fn open_selected(selector: &Selector, options: &[&(String, String)]) -> Result<Embedded> {
     let parts: Vec<&str> = selector.parts().iter().map(String::as_str).collect();
     let machine = match parts.as_slice() {
-        ["gdb", host, port] => return connect(&format!("{host}:{port}"), options),
+        ["gdb", host, port] => {
+            if !Selector::number::<u16>(port).is_some_and(|port| port > 0) {
+                let message = format!("{selector}: {port:?} is no port from 1 to 65535");
+                return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
+            }
+            return connect(&format!("{host}:{port}"), options);
+        }
         [] => MACHINES[0].name,
         [name] => {
-            let by_number = name.parse::<usize>().ok().and_then(|index| MACHINES.get(index));
+            let by_number = Selector::number::<usize>(name).and_then(|index| MACHINES.get(index));
             by_number
                 .or_else(|| MACHINES.iter().find(|machine| machine.name == *name))
                 .ok_or_else(|| unknown(selector))?

@@ -45,10 +45,10 @@ impl Driver for HostDriver {
                 let message = format!("{selector}: no option {key:?}; a host device takes threads");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
             }
-            threads = value.parse().map_err(|error| {
+            threads = Selector::number(value).ok_or_else(|| {
                 let message =
                     format!("threads={value}: not a number from 1 to {}", HostDevice::MAX_THREADS);
-                Error::new(ErrorKind::InvalidArgument, "open", message).with_source(error)
+                Error::new(ErrorKind::InvalidArgument, "open", message)
             })?;
         }
         Device::new(HostDevice::with_threads(index, threads)?)
@@ -81,11 +81,13 @@ mod tests {
     fn wrong_selectors_name_what_is_wrong() {
         for (selector, kind, named) in [
             ("host:x", ErrorKind::UnknownDevice, "host:x"),
+            ("host:+1", ErrorKind::UnknownDevice, "host:+1"),
             ("host:2", ErrorKind::UnknownDevice, "host:2: there are 2 host devices"),
             ("host:9", ErrorKind::UnknownDevice, "host:0 and host:1"),
             ("host?cores=2", ErrorKind::UnknownDevice, "cores"),
             ("host?threads=0", ErrorKind::InvalidArgument, "threads=0"),
             ("host?threads=4097", ErrorKind::InvalidArgument, "4096"),
+            ("host?threads=+2", ErrorKind::InvalidArgument, "threads=+2"),
             ("host?threads=many", ErrorKind::InvalidArgument, "threads=many"),
             ("host?threads=", ErrorKind::InvalidArgument, "threads="),
         ] {

@@ -72,6 +72,37 @@ fn a_vector_that_the_host_has_no_room_for_is_an_error() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "adopts memory twice")]
+fn a_copy_between_two_devices_over_the_same_bytes_is_refused_if_it_overlaps() {
+    let one = device();
+    let two = Device::new(HostDevice::with_threads(1, 2).unwrap()).unwrap();
+    assert!(one.reaches(&two) && two.reaches(&one));
+    let mut values = [1_u32, 2, 3, 4, 5, 6, 7, 8];
+    let raw = values.as_mut_ptr().expose_provenance();
+    let handle = NativeHandle { api: one.native().api, kind: NativeKind::Pointer, raw };
+    let adopt = |device: &Device| {
+        // SAFETY: the elements outlive both memories, and the test uses one memory after the other.
+        unsafe { device.memory_adopt::<u32>(handle, 8, ()) }.unwrap().unwrap()
+    };
+    let (source, mut target) = (adopt(&one), adopt(&two));
+    let (from, to) = (one.default_stream(), two.default_stream());
+    for (read, written, overlap) in [(0..4, 3..7, true), (0..8, 0..8, true), (0..4, 4..8, false)] {
+        let mut target = target.view_mut().slice(written.clone()).unwrap();
+        let source = source.view().slice(read.clone()).unwrap();
+        let copied = target.copy_from_device(&to, &source, &from);
+        match copied {
+            Err(error) => {
+                assert!(overlap, "{read:?} to {written:?}: {error}");
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                assert!(error.to_string().contains("on host:1"), "{error}");
+            }
+            Ok(()) => assert!(!overlap, "{read:?} to {written:?}"),
+        }
+    }
+    assert_eq!(target.to_vec(&to).unwrap(), [1, 2, 3, 4, 1, 2, 3, 4]);
+}
+
+#[test]
 fn memory_that_work_uses_is_shown_without_a_wait_or_not_at_all() {
     let device = device();
     let stream = device.default_stream();

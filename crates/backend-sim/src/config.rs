@@ -1,9 +1,8 @@
 //! The behaviour of a simulated device.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{Error, ErrorKind, Result, Selector};
 
 use crate::{Fault, Operation};
 
@@ -111,8 +110,8 @@ impl SimConfig {
     /// | option | value |
     /// |---|---|
     /// | `seed` | a number |
-    /// | `jitter` | the longest pause in microseconds |
-    /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB` |
+    /// | `jitter` | the longest pause in microseconds, at most 60000000 |
+    /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
     /// | `peers`, `regions`, `graphs`, `cooperative` | `on` or `off` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
@@ -127,7 +126,9 @@ impl SimConfig {
             let message = format!("{option}={value}: expected {accepted}");
             Error::new(ErrorKind::InvalidArgument, "open", message)
         };
-        let number = |text: &str, accepted: &str| text.parse::<u64>().map_err(|_| refuse(accepted));
+        let number = |text: &str, accepted: &str| {
+            Selector::number::<u64>(text).ok_or_else(|| refuse(accepted))
+        };
         let switch = || match value {
             "on" => Ok(true),
             "off" => Ok(false),
@@ -147,11 +148,19 @@ impl SimConfig {
         };
         Ok(match option {
             "seed" => self.seed(number(value, "a number")?),
-            "jitter" => self.jitter(Duration::from_micros(number(value, "microseconds")?)),
+            "jitter" => {
+                let accepted = format!("microseconds from 0 to {MOST_JITTER}");
+                match number(value, &accepted)? {
+                    micros @ ..=MOST_JITTER => self.jitter(Duration::from_micros(micros)),
+                    _ => return Err(refuse(&accepted)),
+                }
+            }
             "memory" => {
-                let bytes = bytes(value)
-                    .ok_or_else(|| refuse("bytes, or a number with KiB, MiB or GiB"))?;
-                self.memory_bytes(bytes)
+                let bytes =
+                    bytes(value).filter(|bytes| (1..=MOST_MEMORY).contains(&(*bytes as u64)));
+                self.memory_bytes(bytes.ok_or_else(|| {
+                    refuse("bytes, or a number with KiB, MiB or GiB, from 1 byte to 1024GiB")
+                })?)
             }
             "peers" => self.peers(switch()?),
             "regions" => self.region_copies(switch()?),
@@ -179,11 +188,16 @@ impl SimConfig {
     }
 }
 
+/// The longest pause in microseconds that an option can ask for: one minute.
+const MOST_JITTER: u64 = 60_000_000;
+/// The largest memory in bytes that an option can ask for: 1024 GiB.
+const MOST_MEMORY: u64 = 1 << 40;
+
 fn bytes(text: &str) -> Option<usize> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1_usize << 30)];
     let unit = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
     let (number, unit) = unit.unwrap_or((text, 1));
-    usize::from_str(number).ok()?.checked_mul(unit)
+    Selector::number::<usize>(number)?.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -197,6 +211,8 @@ mod tests {
             ("jitter", "0", SimConfig::new().jitter(Duration::ZERO)),
             ("memory", "4096", SimConfig::new().memory_bytes(4096)),
             ("memory", "3KiB", SimConfig::new().memory_bytes(3072)),
+            ("jitter", "60000000", SimConfig::new().jitter(Duration::from_secs(60))),
+            ("memory", "1024GiB", SimConfig::new().memory_bytes(1 << 40)),
             ("peers", "off", SimConfig::new().peers(false)),
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
@@ -219,8 +235,13 @@ mod tests {
         for (option, value) in [
             ("seed", "-1"),
             ("seed", ""),
+            ("seed", "+1"),
             ("jitter", "1ms"),
+            ("jitter", "60000001"),
             ("memory", "1TB"),
+            ("memory", "+1KiB"),
+            ("memory", "0"),
+            ("memory", "1025GiB"),
             ("memory", "99999999999GiB"),
             ("peers", "yes"),
             ("fail-copy", "0"),

@@ -16,12 +16,16 @@ pub struct Ready;
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub(crate) after: SmallVec<[After; 1]>,
+    /// The failure of a wait. Streams report a failure once.
+    failed: Option<Error>,
 }
 
 /// The values are ready only for work that is enqueued on one stream from now on.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     stream: Stream,
+    /// As for [`Pending`].
+    failed: Option<Error>,
 }
 
 /// Work that must finish first.
@@ -49,6 +53,14 @@ impl After {
         let message = format!("{own:?} in the place of {handle:?}");
         Err(Error::new(ErrorKind::InvalidArgument, "taking_up", message))
     }
+}
+
+/// Why a wait did not make the values ready.
+enum Unready {
+    /// The wait was not possible, or it was not over in time. Another wait may succeed.
+    Refused(Error),
+    /// The work failed, so no other wait can make the values ready.
+    Failed(Error),
 }
 
 /// One of [`Ready`], [`Pending`] and [`Ordered`].
@@ -93,24 +105,24 @@ impl State for Ordered {
 impl Pending {
     /// Pending until all work already on `stream` has finished.
     pub fn on(stream: &Stream) -> Self {
-        Self { after: smallvec![After::Stream(stream.clone())] }
+        Self { after: smallvec![After::Stream(stream.clone())], failed: None }
     }
 
     /// Pending until all of these events are complete.
     pub fn events(events: impl IntoIterator<Item = Event>) -> Self {
-        Self { after: events.into_iter().map(After::Event).collect() }
+        Self { after: events.into_iter().map(After::Event).collect(), failed: None }
     }
 
     /// Pending until the work of another library's stream or event has finished.
     pub fn foreign(handle: NativeHandle) -> Self {
-        Self { after: smallvec![After::Foreign(handle)] }
+        Self { after: smallvec![After::Foreign(handle)], failed: None }
     }
 }
 
 impl Ordered {
     /// Ready for work that is enqueued on `stream` from now on.
     pub fn on(stream: &Stream) -> Self {
-        Self { stream: stream.clone() }
+        Self { stream: stream.clone(), failed: None }
     }
 }
 
@@ -147,31 +159,64 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// Errors of the streams. `InvalidArgument` for a stream or event of another library; use
-    /// [`host_wait_on`](Self::host_wait_on) for these.
+    /// Errors of the streams. The capsule keeps such an error: every later wait, and
+    /// [`order_after`](Self::order_after), returns it again. A failure that a stream reported to another caller before
+    /// is not known here (see [`Stream::failures`]), and an event reports no failures of work. `InvalidArgument` for a
+    /// stream or event of another library; use [`host_wait_on`](Self::host_wait_on) for these.
     pub fn host_wait(self) -> Result<ArrayExchange, ConversionError<Self>> {
-        let waited = self.state.after.iter().try_for_each(|after| match after {
-            After::Stream(stream) => stream.synchronize(),
-            After::Event(event) => event.wait(),
-            After::Foreign(handle) => Err(foreign(*handle)),
-        });
-        self.with_state(waited.map(|()| Ready))
+        self.ready_after(|after| {
+            after.iter().try_for_each(|after| match after {
+                After::Stream(stream) => stream.synchronize().map_err(Unready::Failed),
+                After::Event(event) => event.wait().map_err(Unready::Failed),
+                After::Foreign(handle) => Err(Unready::Refused(foreign(*handle))),
+            })
+        })
     }
 
     /// As [`host_wait`](Self::host_wait), for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// `Timeout`. As [`host_wait`](Self::host_wait).
+    /// `Timeout`; the capsule can be waited for again. Otherwise as [`host_wait`](Self::host_wait).
     pub fn host_wait_for(self, timeout: Duration) -> Result<ArrayExchange, ConversionError<Self>> {
         let start = Instant::now();
         let left = || timeout.saturating_sub(start.elapsed());
-        let waited = self.state.after.iter().try_for_each(|after| match after {
-            After::Stream(stream) => stream.synchronize_for(left()),
-            After::Event(event) => event.wait_for(left()),
-            After::Foreign(handle) => Err(foreign(*handle)),
-        });
-        self.with_state(waited.map(|()| Ready))
+        self.ready_after(|after| {
+            after.iter().try_for_each(|after| {
+                // Work may also fail with `Timeout`. The stream then counts a failure.
+                let failures = || match after {
+                    After::Stream(stream) => stream.failures(),
+                    After::Event(_) | After::Foreign(_) => 0,
+                };
+                let before = failures();
+                let waited = match after {
+                    After::Stream(stream) => stream.synchronize_for(left()),
+                    After::Event(event) => event.wait_for(left()),
+                    After::Foreign(handle) => return Err(Unready::Refused(foreign(*handle))),
+                };
+                waited.map_err(|error| match error.kind() {
+                    ErrorKind::Timeout if failures() == before => Unready::Refused(error),
+                    _ => Unready::Failed(error),
+                })
+            })
+        })
+    }
+
+    /// Ready after `wait`, unless a failure is known already.
+    fn ready_after(
+        mut self,
+        wait: impl FnOnce(&[After]) -> Result<(), Unready>,
+    ) -> Result<ArrayExchange, ConversionError<Self>> {
+        let waited = match self.state.failed.take() {
+            Some(error) => Err(Unready::Failed(error)),
+            None => wait(&self.state.after),
+        };
+        let error = match waited {
+            Ok(()) => return self.with_state(Ok(Ready)),
+            Err(Unready::Refused(error)) => error,
+            Err(Unready::Failed(error)) => self.state.failed.insert(error).clone(),
+        };
+        Err(ConversionError::new(self, error))
     }
 
     /// Waits, on the host, until all work of `device` has finished. This includes work of other libraries on the same
@@ -179,9 +224,9 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`]. `WrongDevice` if the work that the array waits for is not work of this device. An
-    /// external stream or event is taken to be of the array's device. Protocols name no device for pinned or shared memory;
-    /// such an array is taken to be of this device.
+    /// As [`Device::synchronize`]; every later wait returns the error again. `WrongDevice` if the work that the array
+    /// waits for is not work of this device. An external stream or event is taken to be of the array's device.
+    /// Protocols name no device for pinned or shared memory; such an array is taken to be of this device.
     pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, ConversionError<Self>> {
         let nowhere = matches!(self.array.kind, MemoryKind::Pinned | MemoryKind::Shared);
         let is_here = nowhere || self.array.device.is(device);
@@ -197,14 +242,14 @@ impl ArrayExchange<Pending> {
             }
             _ => None,
         });
-        let waited = match strange {
-            None => device.synchronize(),
+        self.ready_after(|_| match strange {
+            None => device.synchronize().map_err(Unready::Failed),
             Some(what) => {
                 let message = format!("it waits for work of {what}");
-                Err(Error::new(ErrorKind::WrongDevice, "host_wait_on", message).on(device.id()))
+                let error = Error::new(ErrorKind::WrongDevice, "host_wait_on", message);
+                Err(Unready::Refused(error.on(device.id())))
             }
-        };
-        self.with_state(waited.map(|()| Ready))
+        })
     }
 
     /// Orders work that is enqueued on `consumer` from now on after the work that the values wait for. The host does
@@ -213,11 +258,14 @@ impl ArrayExchange<Pending> {
     /// # Errors
     ///
     /// `WrongDevice` if the stream's device cannot wait for the device of that work (see [`Device::reaches`]).
-    /// `InvalidArgument` as for [`host_wait`](Self::host_wait).
+    /// `InvalidArgument` as for [`host_wait`](Self::host_wait), and a failure that a wait returned before.
     pub fn order_after(
         self,
         consumer: &Stream,
     ) -> Result<ArrayExchange<Ordered>, ConversionError<Self>> {
+        if let Some(error) = self.state.failed.clone() {
+            return Err(ConversionError::new(self, error));
+        }
         let ordered = self.state.after.iter().try_for_each(|after| match after {
             After::Stream(stream) if stream == consumer => Ok(()),
             After::Stream(stream) => consumer.wait(&stream.record_event()?),
@@ -233,10 +281,21 @@ impl ArrayExchange<Ordered> {
     ///
     /// # Errors
     ///
-    /// Errors of the stream.
-    pub fn host_wait(self) -> Result<ArrayExchange, ConversionError<Self>> {
-        let waited = self.state.stream.synchronize();
+    /// Errors of the stream. As for a [pending](ArrayExchange::host_wait) array, every later wait returns such an error
+    /// again.
+    pub fn host_wait(mut self) -> Result<ArrayExchange, ConversionError<Self>> {
+        let waited = self.synchronize();
         self.with_state(waited.map(|()| Ready))
+    }
+
+    /// Waits for the stream, unless a failure is known already.
+    pub(crate) fn synchronize(&mut self) -> Result<()> {
+        let waited = match self.state.failed.take() {
+            Some(error) => Err(error),
+            None => self.state.stream.synchronize(),
+        };
+        self.state.failed = waited.clone().err();
+        waited
     }
 
     /// The stream for which the values are ready.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use runtime_core::{Device, DeviceKind, Error, ErrorKind, NativeHandle, Result};
+use runtime_core::{Device, DeviceKind, Error, ErrorKind, NativeHandle, Result, Selector};
 
 /// The name of a device, `backend:kind:index`, from which a runtime finds its own object. It includes the device's
 /// unique identifier if that is known.
@@ -129,9 +129,9 @@ impl FromStr for DeviceToken {
                 "cuda" | "hip" | "opencl" | "level_zero" | "host" | "sim" if backend.is_none() => {
                     backend = Some(part);
                 }
-                number if index.is_none() && !number.is_empty() => match number.parse() {
-                    Ok(number) => index = Some(number),
-                    Err(_) => return refuse(&format!("{part:?} is no backend, kind or index")),
+                number if index.is_none() && !number.is_empty() => match Selector::number(number) {
+                    Some(number) => index = Some(number),
+                    None => return refuse(&format!("{part:?} is no backend, kind or index")),
                 },
                 _ => return refuse(&format!("{part:?} is one part too many")),
             }

@@ -456,7 +456,7 @@ fn sycl_usm() {
     for _ in 0..CASES {
         let (typestr, _, dtype) = typestr(&mut rng);
         let (shape, strides) = arrangement(&mut rng);
-        const FILTERS: [(&str, bool); 8] = [
+        const FILTERS: [(&str, bool); 9] = [
             ("opencl:gpu:0", true),
             ("level_zero", true),
             ("cuda:1", true),
@@ -464,6 +464,7 @@ fn sycl_usm() {
             ("gpu", false),
             ("", false),
             ("opencl:gpu:-1", false),
+            ("opencl:gpu:+1", false),
             (":::", false),
         ];
         let (filter, known) = FILTERS[rng.usize(..8).min(rng.usize(..8))];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend_host::HostDevice;
-use backend_sim::{SimConfig, SimDevice};
+use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
 use interchange::{Access, After, ArrayExchange, Ordered, Pending};
 use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, Stream};
@@ -90,6 +90,42 @@ fn a_wait_ends_in_time_and_gives_the_capsule_back() {
     gate.open();
     let ready = refused.into_inner().host_wait_for(Duration::from_secs(60)).unwrap();
     assert_eq!(values(&ready), sevens());
+}
+
+/// Streams report a failure once.
+#[test]
+fn values_whose_work_failed_never_become_ready() {
+    let failed = || {
+        let config = SimConfig::new().fault(Fault::fail_late(Operation::Launch, 1));
+        let device = Device::new(SimDevice::new(0, config)).unwrap();
+        let (pending, stream, gate) = produced(&device);
+        gate.open();
+        (device, pending, stream)
+    };
+    let waits: [fn(ArrayExchange<Pending>, &Device) -> Result<ArrayExchange, _>; 3] = [
+        |pending, _| pending.host_wait(),
+        |pending, _| pending.host_wait_for(Duration::from_secs(60)),
+        |pending, device| pending.host_wait_on(device),
+    ];
+    for first in waits {
+        let (device, pending, _) = failed();
+        let (mut pending, told) = first(pending, &device).unwrap_err().into_parts();
+        for second in waits {
+            let again = second(pending, &device).unwrap_err();
+            assert_eq!(again.error().to_string(), told.to_string());
+            pending = again.into_inner();
+        }
+        let refused = pending.order_after(&device.default_stream()).unwrap_err();
+        assert_eq!(refused.error().to_string(), told.to_string());
+    }
+
+    let (_device, pending, stream) = failed();
+    let ordered = pending.order_after(&stream).unwrap();
+    let (ordered, told) = ordered.host_wait().unwrap_err().into_parts();
+    let (ordered, again) = ordered.host_wait().unwrap_err().into_parts();
+    assert_eq!(again.to_string(), told.to_string());
+    let again = ordered.into_dlpack(DlpackOptions::versioned()).unwrap_err();
+    assert_eq!(again.error().to_string(), told.to_string());
 }
 
 #[test]

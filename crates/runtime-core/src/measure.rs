@@ -148,7 +148,7 @@ pub fn measure_with(
         setup()?;
         stream.synchronize()?;
         if let Some(counters) = &mut counters {
-            counters.read(&mut before)?;
+            counters.read(&mut before).map_err(|e| device.place(e))?;
         }
         let clock = Instant::now();
         stream.record(&start)?;
@@ -157,7 +157,7 @@ pub fn measure_with(
         stream.synchronize()?;
         let wall = clock.elapsed();
         if let Some(counters) = &mut counters {
-            counters.read(&mut after)?;
+            counters.read(&mut after).map_err(|e| device.place(e))?;
         }
         if wall < options.min_repeat && number <= usize::MAX / 2 {
             number *= 2;

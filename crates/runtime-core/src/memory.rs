@@ -15,8 +15,8 @@ use crate::element::check_representation;
 use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
 use crate::{
-    Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, NativeHandle, Result,
-    Stream,
+    Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, NativeHandle, NativeKind,
+    Result, Stream,
 };
 
 /// Memory on a device for a fixed number of elements. Has one owner and is freed on drop.
@@ -37,6 +37,8 @@ pub(crate) struct Allocation {
     /// `None` for memory of no bytes, which is never allocated on a device.
     raw: ManuallyDrop<Option<Box<dyn DeviceMemory>>>,
     bytes: usize,
+    /// The position of the first byte: an address with 0, or 0 with the number of the object that the driver has.
+    place: (usize, usize),
     /// The address of its first byte is a multiple of this.
     align: usize,
     uses: Uses,
@@ -57,7 +59,8 @@ impl Allocation {
             let uses = Uses::of(allocation.clone());
             let shown = raw.as_ref().is_some_and(|raw| raw.host_ptr().is_some());
             let marks = shown.then(Marks::default);
-            Self { raw: ManuallyDrop::new(raw), bytes, align, uses, marks, device }
+            let place = raw.as_deref().map_or((0, 0), place);
+            Self { raw: ManuallyDrop::new(raw), bytes, place, align, uses, marks, device }
         })
     }
 
@@ -68,6 +71,11 @@ impl Allocation {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> (usize, usize) {
+        self.place
     }
 
     #[inline]
@@ -107,6 +115,17 @@ impl Allocation {
         }
         let message = format!("work uses the memory of {} bytes", self.bytes);
         Err(Error::new(ErrorKind::Conflict, operation, message).on(self.device.id()))
+    }
+}
+
+/// The position of a memory's first byte. The contract says that it is fixed.
+fn place(memory: &dyn DeviceMemory) -> (usize, usize) {
+    if let Some(address) = memory.host_ptr() {
+        return (0, address.addr());
+    }
+    match memory.native() {
+        NativeHandle { kind: NativeKind::Pointer, raw, .. } => (0, raw),
+        NativeHandle { raw, .. } => (raw, 0),
     }
 }
 

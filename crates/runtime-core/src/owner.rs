@@ -12,7 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Memory may be owned by an array that is itself made of adopted memory, and so on without limit. If an owner is
 /// dropped while its thread drops another owner, it is dropped after that owner and not inside its destructor. Such a
 /// chain therefore needs no more stack than two owners. All owners of the chain are dropped when the outermost drop
-/// returns.
+/// returns. So a destructor must not wait for something that another owner, which it has just dropped, holds: a lock,
+/// for instance, or a lease of an array.
 ///
 /// [Adopted](crate::Device::memory_adopt) memory keeps its owner in this type.
 pub struct Owner<O: Send + 'static>(Option<O>);

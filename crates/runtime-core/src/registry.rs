@@ -9,7 +9,8 @@ use crate::{Device, DeviceInfo, Error, ErrorKind, Result};
 /// Names the device to open, as text: `backend[:part…][?key=value[&key=value…]]`.
 ///
 /// The backend's driver defines the meaning of parts and options: `host`, `cuda:0`, `opencl:pocl:1`, `sim:0?seed=7`,
-/// `embedded:qemu-riscv64`.
+/// `embedded:qemu-riscv64`. Numbers are digits alone. Colons in square brackets do not divide parts, so an IPv6 address
+/// is one part: `embedded:gdb:[::1]:3333`. An option is given once.
 ///
 /// ```
 /// use runtime_core::Selector;
@@ -33,7 +34,7 @@ impl Selector {
         &self.backend
     }
 
-    /// The parts between the backend and the options, split at colons.
+    /// The parts between the backend and the options, split at colons outside of square brackets.
     pub fn parts(&self) -> &[String] {
         &self.parts
     }
@@ -51,10 +52,26 @@ impl Selector {
     /// `UnknownDevice` if there are several parts, or if the single part is not a number.
     pub fn index(&self) -> Result<usize> {
         match self.parts.as_slice() {
-            [] => Ok(0),
-            [part] if part.parse::<usize>().is_ok() => Ok(part.parse().unwrap_or(0)),
-            _ => Err(unknown(format!("{self}: {} takes one device number", self.backend))),
+            [] => Some(0),
+            [part] => Self::number(part),
+            _ => None,
         }
+        .ok_or_else(|| unknown(format!("{self}: {} takes one device number", self.backend)))
+    }
+
+    /// The number that `digits` is, for drivers. `None` for anything but digits, and for a number beyond the range of
+    /// the type.
+    ///
+    /// ```
+    /// use runtime_core::Selector;
+    ///
+    /// assert_eq!(Selector::number("12"), Some(12_u8));
+    /// assert_eq!(Selector::number::<u8>("+12"), None);
+    /// assert_eq!(Selector::number::<u8>("256"), None);
+    /// ```
+    pub fn number<N: FromStr>(digits: &str) -> Option<N> {
+        // The standard library's parser also accepts a sign.
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
     }
 }
 
@@ -63,7 +80,12 @@ impl FromStr for Selector {
 
     fn from_str(text: &str) -> Result<Self> {
         let (place, options) = text.split_once('?').map_or((text, None), |(p, o)| (p, Some(o)));
-        let mut words = place.split(':').map(str::to_owned);
+        let mut bracketed = false;
+        let divides = |letter: char| {
+            bracketed = letter == '[' || bracketed && letter != ']';
+            letter == ':' && !bracketed
+        };
+        let mut words = place.split(divides).map(str::to_owned);
         let backend = words.next().unwrap_or_default();
         let parts: Vec<String> = words.collect();
         if backend.is_empty() || parts.iter().any(String::is_empty) {
@@ -76,7 +98,15 @@ impl FromStr for Selector {
             _ => Err(unknown(format!("{pair:?} in {text:?} is no option; expected key=value"))),
         };
         let options = options.map(|o| o.split('&').map(option).collect()).transpose()?;
-        Ok(Self { backend, parts, options: options.unwrap_or_default() })
+        let options: Vec<(String, String)> = options.unwrap_or_default();
+        for (index, (key, value)) in options.iter().enumerate() {
+            if let Some((_, first)) = options[..index].iter().find(|(known, _)| known == key) {
+                return Err(unknown(format!(
+                    "{key}={value} after {key}={first} in {text:?}; an option is given once"
+                )));
+            }
+        }
+        Ok(Self { backend, parts, options })
     }
 }
 
@@ -239,9 +269,30 @@ mod tests {
 
     #[test]
     fn selectors_round_trip() {
-        for text in ["host", "cuda:0", "opencl:pocl:1", "sim:1?seed=7&peers=off", "embedded:a?x="] {
+        for text in [
+            "host",
+            "cuda:0",
+            "opencl:pocl:1",
+            "sim:1?seed=7&peers=off",
+            "embedded:a?x=",
+            "embedded:gdb:[fe80::1%eth0]:3333",
+        ] {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn an_address_in_brackets_is_one_part() {
+        let selector: Selector = "embedded:gdb:[::1]:3333?board=a:b".parse().unwrap();
+        assert_eq!(selector.parts(), ["gdb", "[::1]", "3333"]);
+        assert_eq!(selector.options()[0].1, "a:b");
+    }
+
+    #[test]
+    fn an_option_is_given_once() {
+        let error = "sim?seed=7&peers=on&seed=8".parse::<Selector>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownDevice);
+        assert!(error.message().contains("seed=8 after seed=7"), "{error}");
     }
 
     #[test]
@@ -253,7 +304,7 @@ mod tests {
                 "{text:?}"
             );
         }
-        for text in ["cuda:x", "cuda:0:1", "cuda:-1", "cuda:99999999999999999999"] {
+        for text in ["cuda:x", "cuda:0:1", "cuda:-1", "cuda:+1", "cuda:99999999999999999999"] {
             let selector: Selector = text.parse().unwrap();
             assert_eq!(selector.index().unwrap_err().kind(), ErrorKind::UnknownDevice, "{text:?}");
         }

@@ -364,13 +364,21 @@ impl Event {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// The time on the device from the mark of `earlier` to the mark of this event. Blocks until both are reached. Zero
-    /// if this event was reached first.
+    /// The time from the latest mark of `earlier` to the latest mark of this event, by the device's clock. It begins
+    /// when the work before the first mark is done, and ends when the work before the second mark is done. The marks
+    /// may be in different streams of the device. Zero if this event was reached first.
+    ///
+    /// The host blocks until both marks are reached. Do not record either event meanwhile.
+    ///
+    /// The resolution is that of the device's clock. CUDA and HIP measure in steps of about half a microsecond and
+    /// return milliseconds with seven significant digits. Devices in host memory and embedded devices use the host's
+    /// clock.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if either event was created without timing or never recorded. `WrongDevice` if the events
-    /// belong to different devices.
+    /// belong to different devices. As [`wait`](Self::wait), and errors of the driver. A failure of the work before the
+    /// marks is no error here; its stream reports it.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         self.check_timed(earlier)?;
         earlier.wait()?;

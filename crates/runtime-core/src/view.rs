@@ -14,8 +14,8 @@ use crate::mark::InUse;
 use crate::memory::Allocation;
 use crate::region::are_apart;
 use crate::{
-    AroundMut, DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, NativeKind, Pinned,
-    RegionSide, Result, Stream,
+    AroundMut, DType, Device, Element, Error, ErrorKind, Layout, NativeHandle, Pinned, RegionSide,
+    Result, Stream,
 };
 
 /// A part of a memory, for reading: the position and layout of its elements.
@@ -107,17 +107,21 @@ impl<'a> MemoryView<'a> {
             && !are_apart((one - low, &self.layout), (two - low, &other.layout))
     }
 
+    /// Whether the bytes `range` of this memory and the bytes `others` of the other memory have bytes in common. The
+    /// devices of both are one, or have a common address space.
+    #[inline]
+    fn meets(&self, range: &Range<usize>, other: &MemoryView<'_>, others: &Range<usize>) -> bool {
+        let ((space, one), (another, two)) = (self.allocation.place(), other.allocation.place());
+        let start = one.saturating_add(range.start).max(two.saturating_add(others.start));
+        let end = one.saturating_add(range.end).min(two.saturating_add(others.end));
+        space == another && start < end
+    }
+
     /// The position of the lowest byte: an address with 0, or the offset into the object with that number.
+    #[inline]
     pub(crate) fn place(&self) -> (usize, usize) {
-        let start = self.byte_range().start;
-        let Some(raw) = self.allocation.raw() else { return (0, start) };
-        if let Some(address) = raw.host_ptr() {
-            return (0, address.addr().saturating_add(start));
-        }
-        match raw.native() {
-            NativeHandle { kind: NativeKind::Pointer, raw, .. } => (0, raw.saturating_add(start)),
-            NativeHandle { raw, .. } => (raw, start),
-        }
+        let (space, first) = self.allocation.place();
+        (space, first.saturating_add(self.byte_range().start))
     }
 
     /// The vendor's handle of the whole memory. `None` for memory of no bytes.
@@ -771,7 +775,7 @@ impl<'a> MemoryViewMut<'a> {
             return self.copy_strided(stream, source);
         }
         let (from, to) = (source.byte_range(), self.view.byte_range());
-        if self.view.overlaps(source) {
+        if self.view.meets(&to, source, &from) {
             let message = format!("bytes {from:?} and {to:?} of one memory overlap");
             return Err(self.device().invalid(OPERATION, message));
         }
@@ -799,7 +803,8 @@ impl<'a> MemoryViewMut<'a> {
     /// # Errors
     ///
     /// As [`copy_from`](Self::copy_from), with each stream checked against its own view's device. `InvalidArgument` if
-    /// a view is not contiguous.
+    /// a view is not contiguous. Views of two devices that adopted the same memory may overlap too. This is found if
+    /// the devices reach each other, or if the host can address both memories.
     pub fn copy_from_device(
         &mut self,
         stream: &Stream,
@@ -815,6 +820,12 @@ impl<'a> MemoryViewMut<'a> {
         let same = self.device().is_same(source.device());
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
+        let comparable = || reached || self.view.is_host_visible() && source.is_host_visible();
+        if !same && comparable() && self.view.meets(&to, source, &from) {
+            let peer = source.device().id();
+            let message = format!("bytes {from:?} on {peer} and {to:?} here are the same memory");
+            return Err(self.device().invalid(OPERATION, message));
+        }
         if !reached {
             let report = self.report;
             let tell = |enqueued| report.iter().for_each(|report| report.note(enqueued));

@@ -63,11 +63,16 @@ impl AcceleratorConfig {
         if option != "timeout" {
             return Err(options::refused(option, value, "the option timeout"));
         }
-        let seconds =
-            value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        match seconds {
+        // The standard library's parser also accepts signs, exponents and words.
+        let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let seconds = value.parse().ok().filter(|_| is_plain);
+        match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
             Some(timeout) if !timeout.is_zero() => Ok(self.with_timeout(timeout)),
-            _ => Err(options::refused(option, value, "a positive number of seconds")),
+            _ => Err(options::refused(
+                option,
+                value,
+                "a positive number of seconds, such as 60 or 0.5",
+            )),
         }
     }
 }

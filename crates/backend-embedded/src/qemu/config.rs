@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use backend_support::options;
-use runtime_core::Result;
+use runtime_core::{Result, Selector};
 
 use super::machine::{Machine, RESERVED};
 
@@ -50,8 +50,8 @@ impl QemuConfig {
         match option {
             "icount" => self.icount = options::switch(option, value)?,
             "memory" => {
-                let bytes =
-                    value.parse::<u64>().ok().and_then(|mebibytes| mebibytes.checked_mul(1 << 20));
+                let bytes = Selector::number::<u64>(value)
+                    .and_then(|mebibytes| mebibytes.checked_mul(1 << 20));
                 let bytes = bytes.filter(|bytes| (2 * RESERVED..=MOST_RAM).contains(bytes));
                 self.memory_bytes = Some(
                     bytes.ok_or_else(|| options::refused(option, value, "2 to 1020 mebibytes"))?,

@@ -33,7 +33,8 @@ fn an_emulator_that_does_not_start_says_why() {
 
 #[test]
 fn selectors_that_name_nothing_are_refused() {
-    for selector in ["embedded:qemu-z80", "embedded:7", "embedded:gdb:host", "host"] {
+    for selector in ["embedded:qemu-z80", "embedded:7", "embedded:+0", "embedded:gdb:host", "host"]
+    {
         refused(open(selector), ErrorKind::UnknownDevice, "embedded:qemu-riscv64");
     }
     for (selector, told) in [
@@ -41,7 +42,11 @@ fn selectors_that_name_nothing_are_refused() {
         ("embedded:0?memory=1", "memory=1"),
         ("embedded:0?memory=1021", "memory=1021"),
         ("embedded:0?color=red", "color=red"),
+        ("embedded:0?memory=+64", "memory=+64"),
         ("embedded:gdb:localhost:1", "board=FILE"),
+        ("embedded:gdb:localhost:+1", "\"+1\" is no port from 1 to 65535"),
+        ("embedded:gdb:localhost:65536", "\"65536\" is no port"),
+        ("embedded:gdb:localhost:0", "\"0\" is no port"),
         ("embedded:gdb:localhost:1?board=/nonexistent.toml", "/nonexistent.toml"),
         ("embedded:gdb:localhost:1?icount=on", "icount"),
         ("embedded:1?memory=64", "memory=64"),
@@ -52,12 +57,19 @@ fn selectors_that_name_nothing_are_refused() {
             other => refused(other, ErrorKind::InvalidArgument, told),
         }
     }
-    let selector = "embedded:0?timeout=never".parse().unwrap();
-    refused(
-        backend_embedded::EmbeddedDriver::new().open(&selector),
-        ErrorKind::InvalidArgument,
-        "never",
-    );
+    for timeout in ["never", "+1", "1e3", "inf", "1.5.2", "0", ""] {
+        let selector = format!("embedded:0?timeout={timeout}").parse().unwrap();
+        let opened = backend_embedded::EmbeddedDriver::new().open(&selector);
+        refused(opened, ErrorKind::InvalidArgument, &format!("timeout={timeout}: not"));
+    }
+}
+
+#[test]
+fn a_server_has_an_ipv6_address_in_brackets() {
+    let board = concat!(env!("CARGO_MANIFEST_DIR"), "/boards/qemu-virt.toml");
+    // No debugger's server has port 1.
+    let opened = open(&format!("embedded:gdb:[::1]:1?board={board}"));
+    refused(opened, ErrorKind::Unavailable, "no debugger's server at [::1]:1:");
 }
 
 /// Finds the program header of a little-endian ELF file and changes a field of its first loaded segment. `at_64` and

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use backend_embedded::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice};
 use runtime_core::contract::{
-    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
-    StreamOptions, Symbol,
+    CallOutcome, CallValue, CommonRuntime, CounterSet, Counters, DeviceModule, EmbeddedDevice,
+    MemoryArea, StreamOptions, Symbol,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Embedded, Error, ErrorKind, ImageFormat, Launch,
-    Limits, ModuleImage, Result, args,
+    Limits, MeasureOptions, ModuleImage, Result, args, measure,
 };
 
 use crate::input::{BYTES_IN_MEMORY, changed, kernels};
@@ -141,7 +141,26 @@ impl EmbeddedDevice for Own {
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
-        None
+        Some(&Unreadable)
+    }
+}
+
+/// A counter that can be opened and not be read.
+struct Unreadable;
+
+impl Counters for Unreadable {
+    fn names(&self) -> Vec<String> {
+        vec!["cycles".to_owned()]
+    }
+
+    fn open(&self, _: &[&str]) -> Result<Box<dyn CounterSet>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl CounterSet for Unreadable {
+    fn read(&mut self, _: &mut [u64]) -> Result<()> {
+        Err(Error::new(ErrorKind::Driver, "counters_read", "no counter"))
     }
 }
 
@@ -164,6 +183,15 @@ fn devices_that_no_launch_suits_are_refused() {
     let stream = device.default_stream();
     let memory = device.memory_from_slice(&stream, &[1_u8; 64]).unwrap();
     assert_eq!(memory.to_vec(&stream).unwrap(), [1; 64]);
+}
+
+#[test]
+fn a_counter_that_cannot_be_read_names_its_device() {
+    let device = Own::new(RAM, RAM_BYTES, 8).accelerator().unwrap();
+    let counters = vec!["cycles".to_owned()];
+    let options = MeasureOptions { warm_up: 0, counters, ..Default::default() };
+    let error = measure(&device.default_stream(), &options, || Ok(())).unwrap_err();
+    assert_eq!(error.to_string(), "counters_read on own:0: driver error: no counter");
 }
 
 #[test]

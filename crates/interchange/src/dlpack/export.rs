@@ -62,11 +62,11 @@ impl ArrayExchange<Ordered> {
     ///
     /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, and errors of the stream.
     pub fn into_dlpack(
-        self,
+        mut self,
         options: DlpackOptions,
     ) -> Result<DlpackTensor, ConversionError<Self>> {
         if self.array.kind == MemoryKind::Host
-            && let Err(error) = self.stream().synchronize()
+            && let Err(error) = self.synchronize()
         {
             return Err(ConversionError::new(self, error));
         }
