@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
-use interchange::{Access, After, ArrayExchange, Ordered, Pending};
+use interchange::{Access, After, ArrayExchange, ConversionError, Ordered, Pending};
 use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, Stream};
 
 use common::{Case, Count, Lie, elements};
@@ -92,6 +92,11 @@ fn a_wait_ends_in_time_and_gives_the_capsule_back() {
     assert_eq!(values(&ready), sevens());
 }
 
+type Wait = fn(
+    ArrayExchange<Pending>,
+    &Device,
+) -> Result<ArrayExchange, ConversionError<ArrayExchange<Pending>>>;
+
 /// Streams report a failure once.
 #[test]
 fn values_whose_work_failed_never_become_ready() {
@@ -102,7 +107,7 @@ fn values_whose_work_failed_never_become_ready() {
         gate.open();
         (device, pending, stream)
     };
-    let waits: [fn(ArrayExchange<Pending>, &Device) -> Result<ArrayExchange, _>; 3] = [
+    let waits: [Wait; 3] = [
         |pending, _| pending.host_wait(),
         |pending, _| pending.host_wait_for(Duration::from_secs(60)),
         |pending, device| pending.host_wait_on(device),
