@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use ndarray::Dimension;
-use runtime_core::{Element, Error};
-
-use crate::ArrayBuffer;
+use runtime_core::Error;
 
 /// The error of a failed [`into_inner`](crate::ArrayBuffer::into_inner) or
 /// [`into_memory`](crate::ArrayBuffer::into_memory), together with the array.
@@ -50,8 +47,8 @@ impl<A> Kept<A> {
     }
 }
 
-impl<T: Element, D: Dimension, M> From<Kept<ArrayBuffer<T, D, M>>> for Error {
-    fn from(kept: Kept<ArrayBuffer<T, D, M>>) -> Self {
+impl<A> From<Kept<A>> for Error {
+    fn from(kept: Kept<A>) -> Self {
         kept.0.1
     }
 }

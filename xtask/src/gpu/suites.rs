@@ -1,23 +1,24 @@
-//! Packages above the backends, whose tests run on the devices of a backend.
+//! The packages above the backends whose tests run on GPUs.
 
 use std::process::Command;
 
-use crate::run::cargo;
+use crate::cargo::cargo;
 
-/// A package whose rules have a test for each backend.
-pub(crate) struct Above {
+/// A package whose tests have a module for each backend.
+#[derive(Debug)]
+pub(crate) struct Suite {
     pub(crate) package: &'static str,
     /// Its test programs that have a module named after each backend.
     pub(crate) programs: &'static [&'static str],
 }
 
-pub(crate) const ALL: [Above; 3] = [
-    Above { package: "array-buffer", programs: &["movement", "regressions"] },
-    Above { package: "halo", programs: &["geometry", "messages", "reverse"] },
-    Above { package: "interchange", programs: &["devices"] },
+pub(crate) const ALL: [Suite; 3] = [
+    Suite { package: "array-buffer", programs: &["movement", "regressions"] },
+    Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
+    Suite { package: "interchange", programs: &["devices"] },
 ];
 
-impl Above {
+impl Suite {
     /// The tests on the devices of a backend.
     pub(crate) fn tests(&self, backend: &str) -> Command {
         let mut command =
@@ -37,7 +38,7 @@ mod tests {
     /// A test module for a GPU that no run lists would never run.
     #[test]
     fn every_program_with_tests_for_gpus_is_run() {
-        let crates = crate::run::root().join("crates");
+        let crates = crate::cargo::root().join("crates");
         let mut found = Vec::new();
         for package in fs::read_dir(crates).unwrap() {
             let package = package.unwrap();
@@ -50,7 +51,7 @@ mod tests {
                 }
             }
         }
-        let programs = |above: Above| above.programs.iter().map(move |name| (above.package, *name));
+        let programs = |above: Suite| above.programs.iter().map(move |name| (above.package, *name));
         let mut run: Vec<_> = ALL
             .into_iter()
             .flat_map(programs)
@@ -63,8 +64,8 @@ mod tests {
 
     #[test]
     fn the_tests_of_a_backend_are_those_of_its_modules() {
-        for above in ALL {
-            let tests = above.tests("hip");
+        for suite in ALL {
+            let tests = suite.tests("hip");
             assert_eq!(tests.get_args().last().unwrap(), "hip::");
         }
     }

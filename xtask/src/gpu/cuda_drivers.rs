@@ -7,13 +7,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::run::{must, root};
+use crate::cargo::{must, root};
 
 /// Packages with drivers of different ages, and the purpose of each. A Debian release has some of them.
 pub(crate) const PACKAGES: &[(&str, &str)] = &[
-    ("libcuda1", "the library of a CUDA driver, which needs no GPU to say so"),
-    ("libnvidia-tesla-cuda1", "an older one"),
+    ("libcuda1", "the library of a CUDA driver, which loads without a GPU"),
+    ("libnvidia-tesla-cuda1", "the library of an older driver"),
 ];
+
+/// The variable that makes `backend-cuda` load a driver's library.
+pub(crate) const VARIABLE: &str = "BACKEND_CUDA_DRIVER";
 
 fn folder() -> PathBuf {
     root().join("target/drivers")
@@ -41,13 +44,13 @@ pub(crate) fn fetch() -> Result<()> {
     if !libraries().is_empty() {
         return Ok(());
     }
-    let asked = Command::new("apt-get")
+    let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(CODENAME) $(REPO_URI)"])
         .args(["Created-By: Packages", "Component: main", "Origin: Debian"])
         .output()
         .context("cannot start apt-get")?;
-    let told = String::from_utf8_lossy(&asked.stdout);
-    let releases = told.lines().filter_map(|line| line.split_once(' '));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let releases = text.lines().filter_map(|line| line.split_once(' '));
     let source = releases
         // The release itself, without its updates.
         .filter(|(name, _)| !name.contains('-'))

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::conformance::watch;
-use crate::run::{cargo, messages};
+use crate::cargo::{cargo, messages};
+use crate::conformance;
 
 /// The number of test programs that run at once: most of them spend part of their time waiting.
 const AT_ONCE: usize = 2;
@@ -129,7 +129,7 @@ impl TestRun {
     }
 
     /// The same run, in which a run without tests is a success.
-    pub(crate) fn or_none(self) -> Self {
+    pub(crate) fn allow_no_tests(self) -> Self {
         Self { may_be_empty: true, ..self }
     }
 
@@ -143,7 +143,7 @@ impl TestRun {
 
     /// Makes rules of the conformance suite report to `file`.
     pub(crate) fn report_to(self, file: &Path) -> Self {
-        self.each(|command| watch(command, file))
+        self.each(|command| conformance::report_to(command, file))
     }
 
     /// Runs the programs and counts their tests. A single program shows its output immediately; several programs show
@@ -159,7 +159,7 @@ impl TestRun {
     fn run_all(self) -> Result<Counts> {
         let mut commands = self.commands;
         if let [command] = &mut commands[..] {
-            return run_and_count(command, true, PATIENCE);
+            return run_and_count(command, true, SILENCE);
         }
         let counts = Mutex::new(Counts { clean: true, ..Counts::default() });
         commands.reverse();
@@ -168,7 +168,7 @@ impl TestRun {
             loop {
                 let next = waiting.lock().expect("no panic under it").pop();
                 let Some(mut command) = next else { return Ok(()) };
-                let counted = run_and_count(&mut command, false, PATIENCE)?;
+                let counted = run_and_count(&mut command, false, SILENCE)?;
                 counts.lock().expect("no panic under it").join(counted);
             }
         };
@@ -182,9 +182,9 @@ impl TestRun {
 
 /// How long a program may be silent before a line reports that it still runs, and how long to wait for a process that
 /// it left behind.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(60);
 
-fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Result<Counts> {
+fn run_and_count(command: &mut Command, live: bool, silence: Duration) -> Result<Counts> {
     let start = Instant::now();
     let (output, writer) = io::pipe()?;
     if !live {
@@ -209,9 +209,9 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
     });
     let mut counts = Counts::default();
     let mut text = String::new();
-    let (mut ended, mut left) = (None, false);
+    let (mut ended, mut left_process) = (None, false);
     loop {
-        match lines.recv_timeout(patience) {
+        match lines.recv_timeout(silence) {
             Ok(line) => {
                 counts.add(&line);
                 if live {
@@ -225,8 +225,8 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
             Err(RecvTimeoutError::Timeout) => {}
         }
         // A process that the program left behind holds the pipe.
-        left = ended.is_some();
-        if left {
+        left_process = ended.is_some();
+        if left_process {
             break;
         }
         ended = child.try_wait()?;
@@ -237,10 +237,10 @@ fn run_and_count(command: &mut Command, live: bool, patience: Duration) -> Resul
     }
     let status = child.wait()?;
     let mut how = if status.success() { String::new() } else { format!(", {status}") };
-    if left {
+    if left_process {
         how += ", left a process behind that holds its output";
     }
-    counts.clean = status.success() && !left;
+    counts.clean = status.success() && !left_process;
     if !counts.clean && counts.failed == 0 {
         // The program failed, although none of its tests did.
         counts.failed = 1;
@@ -351,26 +351,26 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_kept_with_what_was_said_of_them() {
+    fn the_output_of_failed_programs_is_kept() {
         let ok = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
         let failing =
             "echo 'running 1 test'; echo 'failures:'; echo '---- a stdout ----'; exit 101";
         let counts = TestRun::of([ok, failing].map(shell)).run().unwrap();
-        let [said] = &counts.failures[..] else { panic!("{:?}", counts.failures) };
-        assert!(said.ends_with("\nfailures:\n---- a stdout ----"), "{said}");
+        let [output] = &counts.failures[..] else { panic!("{:?}", counts.failures) };
+        assert!(output.ends_with("\nfailures:\n---- a stdout ----"), "{output}");
         let long = TestRun::of([shell("seq 1000; exit 1")]).run().unwrap();
         assert_eq!(long.failures[0].lines().nth(1), Some("941"));
     }
 
     #[test]
-    fn a_run_without_a_test_is_an_error_unless_it_may_be() {
+    fn a_run_without_tests_is_an_error_unless_allowed() {
         let none = || TestRun::of([shell("echo 'test result: ok. 0 passed; 0 failed; 0 ignored'")]);
         assert_eq!(none().run().unwrap_err().to_string(), "no test ran");
-        assert!(none().or_none().run().unwrap().clean);
+        assert!(none().allow_no_tests().run().unwrap().clean);
     }
 
     #[test]
-    fn a_process_left_behind_is_not_waited_for() {
+    fn a_run_does_not_wait_for_a_process_left_behind() {
         let mut leaves = shell("sleep 60 & echo 'test result: ok. 2 passed; 0 failed; 0 ignored'");
         let start = Instant::now();
         let counts = run_and_count(&mut leaves, false, Duration::from_millis(200)).unwrap();

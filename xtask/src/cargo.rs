@@ -44,6 +44,9 @@ fn started_here(args: &[&str]) -> Command {
     command
 }
 
+/// Arguments of clippy.
+pub(crate) const DENY_WARNINGS: [&str; 3] = ["--", "--deny", "warnings"];
+
 /// Runs a command that must succeed.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;

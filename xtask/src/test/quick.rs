@@ -8,15 +8,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::conformance::{On, suite};
-use crate::programs::TestRun;
-use crate::run::{cargo, foreign, must, root};
-use crate::test::STRICT;
-use crate::totals::Totals;
-use crate::{cuda, mpi};
-
-/// A folder outside the workspace, an example of a third-party device.
-const FOREIGN: &str = "foreign-device";
+use super::programs::TestRun;
+use super::totals::Totals;
+use crate::backends::{BACKENDS, Backend, FOREIGN};
+use crate::cargo::{DENY_WARNINGS, cargo, foreign, must, root};
+use crate::gpu::nvidia_compilers;
+use crate::mpi;
+use crate::test_backend::Target;
 
 /// Runs the checks of these packages, or of the packages that differ from the last commit.
 pub(crate) fn quick(packages: Vec<String>) -> Result<()> {
@@ -45,60 +43,42 @@ pub(crate) fn quick(packages: Vec<String>) -> Result<()> {
         if !with_mpi {
             totals.skip(
                 "feature mpi",
-                "no MPI or no libclang; `cargo xtask test --install` brings both",
+                "no MPI or no libclang; `cargo xtask test --install` installs both",
             );
         }
         let chosen = mpi::features_of_all(&ours, with_mpi)?;
-        totals
-            .step("lints", || must(cargo(&["clippy", "--all-targets"]).args(&chosen).args(STRICT)));
+        totals.step("lints", || {
+            must(cargo(&["clippy", "--all-targets"]).args(&chosen).args(DENY_WARNINGS))
+        });
         totals.step("documentation", || {
             let mut doc = cargo(&["doc", "--no-deps"]);
             must(doc.args(&chosen).env("RUSTDOCFLAGS", "--deny warnings"))
         });
         let mut units = cargo(&["test", "--no-fail-fast", "--lib", "--bins"]);
         units.args(&chosen);
-        totals.tests("units", || Ok(TestRun::of([units]).or_none()), &[], "");
+        totals.tests("units", || Ok(TestRun::of([units]).allow_no_tests()), &[], "");
     }
-    for (device, on, place) in devices(&touched) {
-        if on.stand_in
-            && let Err(error) = cuda::tools()
+    for backend in backends(&touched) {
+        let (name, target) = (backend.name, Target::without_gpu(backend));
+        let place = if target.is_stand_in() { " on the stand-in" } else { "" };
+        if target.is_stand_in()
+            && let Err(error) = nvidia_compilers::tools()
         {
-            totals.skip(&format!("conformance {device}{place}"), &error.to_string());
+            totals.skip(&format!("conformance {name}{place}"), &error.to_string());
             continue;
         }
-        let complaints = root().join("target/conformance/quick.stand-in.jsonl");
-        let run = || Ok(TestRun::of([suite(device, on, &complaints)?]));
-        totals.tests(&format!("rules on {device}"), run, &[device], place);
+        let report = root().join("target/conformance/quick.stand-in.jsonl");
+        let run = || Ok(TestRun::of([target.suite(&report)?]));
+        totals.tests(&format!("rules on {name}"), run, &[name], place);
     }
     totals.close(start)
 }
 
-/// The devices whose rules a change of these packages may break.
-///
-/// Changes of code that all devices use are tested on `host`, `sim` and the foreign device, which need no installed
-/// software.
-fn devices(touched: &BTreeSet<String>) -> Vec<(&str, On<'static>, &'static str)> {
-    const COMMON: [&str; 3] = ["runtime-core", "backend-support", "conformance"];
-    let common = touched.iter().any(|package| COMMON.contains(&package.as_str()));
-    let mut devices = BTreeSet::new();
-    if common {
-        devices.extend(["host", "sim", "foreign"]);
-    }
-    for package in touched {
-        match package.as_str() {
-            "stand-in" | "backend-gpu" => devices.extend(["cuda", "hip"]),
-            FOREIGN => drop(devices.insert("foreign")),
-            other => {
-                let of = ["backend-", "stand-in-"].iter().find_map(|kind| other.strip_prefix(kind));
-                devices.extend(of.filter(|name| *name != "support"));
-            }
-        }
-    }
-    let on = |device| match device {
-        "cuda" | "hip" => (device, On { stand_in: true, ..On::default() }, " on the stand-in"),
-        _ => (device, On::default(), ""),
-    };
-    devices.into_iter().map(on).collect()
+/// The backends whose rules a change of these packages may break.
+fn backends(touched: &BTreeSet<String>) -> impl Iterator<Item = &'static Backend> {
+    BACKENDS
+        .iter()
+        .filter(|backend| backend.packages.iter().any(|package| touched.contains(*package)))
 }
 
 /// The workspace's packages, whose folders have the same names, and the foreign device.
@@ -165,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_package_has_the_rules_that_it_can_break() {
-        let names = |packages: &[&str]| -> Vec<String> {
-            devices(&set(packages)).iter().map(|device| device.0.to_owned()).collect()
+        let names = |packages: &[&str]| -> Vec<_> {
+            backends(&set(packages)).map(|backend| backend.name).collect()
         };
         assert_eq!(names(&["backend-opencl"]), ["opencl"]);
         assert_eq!(names(&["halo", "xtask"]), [""; 0]);

@@ -1,12 +1,11 @@
-//! The tools for tests of HIP devices on a machine without a GPU: ROCm's compilers from the packages of Debian and
-//! Ubuntu.
+//! ROCm's compiler, for tests on a machine without a GPU. It is in packages of Debian and Ubuntu.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that tells the tests which compiler to try.
+/// The variable that names the compiler for the tests.
 const HIPCC: &str = "BACKEND_HIP_HIPCC";
 /// The path of the compiler from the package.
 const INSTALLED: &str = "/usr/bin/hipcc";

@@ -7,26 +7,15 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::run::{cargo, messages};
+use crate::cargo::{cargo, messages};
 
 /// A stand-in: its package, its library, and the variable that points the backend to it.
 #[derive(Debug)]
 pub(crate) struct StandIn {
-    package: &'static str,
+    pub(crate) package: &'static str,
     pub(crate) library: &'static str,
     pub(crate) variable: &'static str,
 }
-
-pub(crate) const CUDA: StandIn = StandIn {
-    package: "stand-in-cuda",
-    library: "libstandin_cuda.so",
-    variable: "BACKEND_CUDA_DRIVER",
-};
-pub(crate) const HIP: StandIn = StandIn {
-    package: "stand-in-hip",
-    library: "libstandin_hip.so",
-    variable: "BACKEND_HIP_LIBRARY",
-};
 
 /// The variable for the file in which a stand-in reports leaks and broken rules at its end.
 const REPORT: &str = "STAND_IN_REPORT";

@@ -1,5 +1,4 @@
-//! The tools for tests of CUDA devices on a machine without a GPU: NVIDIA's compilers. The stand-in for the HIP runtime
-//! uses them, too.
+//! NVIDIA's compilers, for tests on a machine without a GPU. The stand-in for the HIP runtime uses them, too.
 
 use std::env;
 use std::fs;
@@ -8,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::run::root;
+use crate::cargo::root;
 
 /// The variables that override where `backend-cuda` and its tests look for these.
 const NVRTC: &str = "BACKEND_CUDA_NVRTC";
@@ -36,7 +35,7 @@ fn tools_in(lib: &Path) -> Result<Tools> {
     let known: Vec<PathBuf> = packages.collect();
     let find = |file: &str| {
         known.iter().map(|folder| folder.join(file)).find(|path| path.exists()).with_context(|| {
-            format!("no {file} in target/venv; `cargo xtask test --install` brings it")
+            format!("no {file} in target/venv; `cargo xtask test --install` installs it")
         })
     };
     Ok(Tools {
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_compilers_are_told_with_the_way_to_get_them() {
+    fn the_error_for_missing_compilers_says_how_to_install_them() {
         let error = tools_in(Path::new("/nowhere")).unwrap_err().to_string();
         for part in ["libnvrtc.so.12", "--install"] {
             assert!(error.contains(part), "{error}");

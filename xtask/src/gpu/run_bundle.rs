@@ -15,13 +15,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::conformance::count;
-use crate::programs::Counts;
+use crate::test::programs::Counts;
 
 /// The list of programs to run, in order.
 pub(crate) const MANIFEST: &str = "bundle.json";
 
 /// How long to wait for the end of a program that was killed.
-const LAST_MOMENTS: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -261,7 +261,7 @@ fn wait(mut child: Child, end: Instant) -> Result<Ended> {
         child.kill()?;
     }
     // A program that is stuck in the driver does not end, and is left behind.
-    until(&mut child, Instant::now() + LAST_MOMENTS)?;
+    until(&mut child, Instant::now() + KILL_TIMEOUT)?;
     Ok(Ended::Stopped)
 }
 
@@ -298,19 +298,13 @@ fn markdown(manifest: &Value, parts: &[Part], rules: &[Value]) -> Result<String>
         }
     }
     for (device, tally) in &tallies {
-        let (failed, skipped) = (tally.failed.len(), tally.skipped.len());
-        writeln!(
-            text,
-            "\nconformance of {device}: {} passed, {failed} failed, {skipped} skipped of {} rules",
-            tally.passed,
-            tally.rules()
-        )?;
-        for line in tally.failed.iter().chain(&tally.skipped) {
+        writeln!(text, "\nconformance of {device}: {tally}")?;
+        for line in tally.problems() {
             writeln!(text, "- {line}")?;
         }
     }
-    let told = |part: &&Part| part.kind != "tests" || !part.passed();
-    for part in parts.iter().filter(told).filter(|part| !part.output.is_empty()) {
+    let is_shown = |part: &&Part| part.kind != "tests" || !part.passed();
+    for part in parts.iter().filter(is_shown).filter(|part| !part.output.is_empty()) {
         writeln!(text, "\n## {}\n\n```text\n{}\n```", part.title, part.output.trim_end())?;
     }
     Ok(text)
@@ -355,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_stopped_with_what_it_started_and_the_rest_is_left_out() {
+    fn a_program_that_takes_too_long_is_stopped_with_its_children_and_the_others_do_not_run() {
         let begun = Instant::now();
         let lines = [("program", "sleep 50 & echo $!; sleep 50"), ("program", "echo late")];
         let (passed, text, report) = run_lines("slow", &lines, 1);
@@ -383,7 +377,7 @@ mod tests {
 
     /// If a run is killed from outside, the results so far remain.
     #[test]
-    fn the_report_is_there_while_programs_run() {
+    fn the_report_is_up_to_date_while_programs_run() {
         let lines = [("program", "echo first"), ("program", "cat report.md")];
         let (_, _, report) = run_lines("early", &lines, 60);
         let early = report["programs"][1]["output"].as_str().unwrap();

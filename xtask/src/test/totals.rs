@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Tallies, read, report_file};
-use crate::programs::{Counts, TestRun};
+use crate::test::programs::{Counts, TestRun};
 
 /// One line of the table.
 #[derive(Debug, Deserialize, Serialize)]

@@ -9,8 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::run::{cargo, programs, root};
-use crate::run_bundle::MANIFEST;
+use crate::backends::{Backend, gpus};
+use crate::cargo::{cargo, programs, root};
+use crate::gpu::run_bundle::MANIFEST;
 
 /// Programs that one cargo call builds. `NAME` stands for the backend.
 struct Item {
@@ -71,7 +72,7 @@ const CONFORMANCE: Item = Item {
 const BENCHMARK: Item = Item {
     title: "benchmark",
     kind: Kind::Benchmark,
-    build: "bench --no-run --package benches --features cuda --bench cuda",
+    build: "bench --no-run --package benches --features NAME --bench NAME",
     args: "--check --verbose",
     quick: "--quick --verbose",
     parts: &[
@@ -133,10 +134,9 @@ const LARGEST: u64 = 40 << 20;
 
 /// `cargo xtask bundle NAME`.
 pub(crate) fn bundle(name: &str) -> Result<()> {
-    ensure!(
-        ["cuda", "hip"].contains(&name),
-        "no bundle of {name:?}; there are those of cuda and hip"
-    );
+    let names: Vec<_> = gpus().map(|(backend, _)| backend.name).collect();
+    let gpu = Backend::named(name)?.gpu.as_ref();
+    let gpu = gpu.with_context(|| format!("no bundle of {name}; there are those of {names:?}"))?;
     let folder = root().join("target/bundles").join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)
@@ -145,7 +145,7 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
     fs::create_dir_all(folder.join("bin"))?;
     let mut entries = add(&folder, &DEVICES, name)?;
     entries.extend(add(&folder, &CONFORMANCE, name)?);
-    if name == "cuda" {
+    if gpu.has_benchmarks {
         entries.extend(add(&folder, &BENCHMARK, name)?);
         entries.push(add_cupy(&folder)?);
     }
