@@ -1,15 +1,15 @@
 //! Kernels whose threads work together, as NVRTC compiles them: see `data/threads.cu`.
 
 use crate::memory::{Memory, launch, line, p};
-use crate::nvrtc::Nvrtc;
+use crate::nvrtc::{architecture, compile, compiler};
 use stand_in::ptx::{Fault, Geometry, Module};
 
 /// The kernels as NVRTC 12.0 compiled them, and as the compiler of the environment does.
 fn modules() -> Vec<Module> {
     let mut texts = vec![include_str!("data/threads.ptx").to_owned()];
-    if let Some(nvrtc) = Nvrtc::named() {
-        let architecture = format!("--gpu-architecture={}", nvrtc.architecture());
-        texts.push(nvrtc.compile(include_str!("data/threads.cu"), &[&architecture]));
+    if let Some(nvrtc) = compiler() {
+        let architecture = format!("--gpu-architecture={}", architecture(nvrtc));
+        texts.push(compile(nvrtc, include_str!("data/threads.cu"), &[&architecture]));
     }
     texts.iter().map(|text| Module::parse(text).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! State that every part of the engine uses.
+//! The state that all parts of the engine use.
 
 use parking_lot::Mutex;
 
@@ -8,20 +8,20 @@ use crate::fault::FaultPlan;
 use crate::report::Report;
 use crate::space::Space;
 
-/// State that every part of the engine uses.
+/// The state that all parts of the engine use.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EngineState {
     pub(crate) config: Config,
     pub(crate) faults: FaultPlan,
     pub(crate) report: Report,
     pub(crate) space: Space,
-    /// What the host knows to be over.
+    /// The work that the host knows to be finished.
     pub(crate) host: Mutex<Clock>,
 }
 
-impl Shared {
-    /// The host has seen that something is over.
-    pub(crate) fn learn(&self, clock: &Clock) {
+impl EngineState {
+    /// Notes that the host has seen the end of this work.
+    pub(crate) fn host_saw(&self, clock: &Clock) {
         self.host.lock().join(clock);
     }
 }
