@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::run::{must, root};
+use crate::cargo::{must, root};
 
 /// A processor, and how code for it is compiled.
 struct Target {
@@ -91,7 +91,7 @@ pub(crate) fn absence() -> Option<String> {
     TARGETS.iter().find_map(|target| {
         let output = Command::new(target.compiler).arg("-dumpfullversion").output();
         let Ok(output) = output else {
-            return Some(format!("no {}; --install brings it", target.compiler));
+            return Some(format!("no {}; --install installs it", target.compiler));
         };
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let other =

@@ -5,30 +5,30 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::drivers;
-use crate::run::{must, root};
+use crate::cargo::{must, root};
+use crate::gpu::cuda_drivers;
 
 /// Debian and Ubuntu packages, and the purpose of each.
 const PACKAGES: &[(&str, &str)] = &[
     ("python3-venv", "the virtual environment for the Python checks"),
     ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
-    ("pocl-opencl-icd", "an OpenCL platform on the processor, with as many devices as asked for"),
+    ("pocl-opencl-icd", "an OpenCL platform on the CPU, with any number of devices"),
     ("openmpi-bin", "starts the ranks of halo-mpi's tests"),
     ("libopenmpi-dev", "the MPI that halo-mpi is built with"),
     ("libclang1-14", "reads MPI's headers when halo-mpi is built"),
     (
         "libamdhip64-dev",
-        "the HIP runtime, which needs no GPU to say so, with its compiler and headers",
+        "the HIP runtime, which loads without a GPU, with its compiler and headers",
     ),
-    ("hipcc", "the compiler of HIP C, which needs no GPU either"),
-    ("rocm-device-libs", "what both compilers link with"),
+    ("hipcc", "the compiler of HIP C, which needs no GPU"),
+    ("rocm-device-libs", "the device libraries that both compilers link"),
     ("qemu-system-misc", "a RISC-V machine, for embedded devices"),
-    ("qemu-system-arm", "an Arm Cortex-M machine, likewise"),
+    ("qemu-system-arm", "an Arm Cortex-M machine, for embedded devices"),
     (
         "gcc-riscv64-linux-gnu",
-        "the compiler of what runs on the first; bare-metal ones link nothing that lies anywhere",
+        "the compiler for RISC-V; the bare-metal one cannot link position-independent programs",
     ),
-    ("gcc-arm-none-eabi", "the compiler of what runs on the second"),
+    ("gcc-arm-none-eabi", "the compiler for Cortex-M"),
 ];
 
 /// Python packages, and the purpose of each. They are installed into a virtual environment under `target`.
@@ -38,8 +38,8 @@ const PYTHON: &[(&str, &str)] = &[
         "nvidia-cuda-nvrtc-cu12==12.0.140",
         "the oldest compiler of CUDA C that must work; it needs no GPU",
     ),
-    ("nvidia-cuda-nvrtc==13.0.88", "a new one"),
-    ("nvidia-cuda-nvcc==13.0.88", "an assembler of its output"),
+    ("nvidia-cuda-nvrtc==13.0.88", "a newer compiler of CUDA C"),
+    ("nvidia-cuda-nvcc==13.0.88", "the assembler for PTX"),
 ];
 
 /// The nightly compiler for Miri and the sanitizers. This version is known to include them.
@@ -49,8 +49,8 @@ pub(crate) const NIGHTLY: &str = "nightly-2026-10-30";
 const PYTHON_TESTS: &[(&str, &str)] = &[
     ("pytest", "runs the tests of the Python package"),
     ("pyarrow", "a second consumer of its arrays, besides NumPy"),
-    ("mpi4py", "carries messages of halo exchange in them"),
-    ("mypy", "checks the package's stubs, and a program by them"),
+    ("mpi4py", "carries messages of halo exchanges in these tests"),
+    ("mypy", "checks the package's stubs, and a program that uses them"),
 ];
 
 /// Intel's CPU runtime for OpenCL, and a library that it needs but does not declare.
@@ -65,7 +65,7 @@ pub(crate) fn install() -> Result<()> {
     rustup(&["component", "add", "rustfmt", "clippy"]);
     rustup(&["toolchain", "install", NIGHTLY, "--profile=minimal", "--component=miri,rust-src"]);
     let packages: Vec<&str> = PACKAGES.iter().map(|package| package.0).collect();
-    let all = PACKAGES.iter().chain(drivers::PACKAGES).chain(PYTHON).chain(PYTHON_TESTS);
+    let all = PACKAGES.iter().chain(cuda_drivers::PACKAGES).chain(PYTHON).chain(PYTHON_TESTS);
     for (package, why) in all {
         println!("the tests use {package}: {why}");
     }
@@ -84,7 +84,7 @@ pub(crate) fn install() -> Result<()> {
                 .args(&packages),
         )?;
     }
-    if let Err(error) = drivers::fetch() {
+    if let Err(error) = cuda_drivers::fetch() {
         println!("no driver of CUDA to load without a GPU: {error:#}");
     }
     install_python()

@@ -1,32 +1,33 @@
 //! The commands of this workspace: `cargo xtask --help` lists them.
 
-mod above;
-mod bundle;
+mod backends;
+mod bench;
+mod cargo;
 mod conformance;
-mod cuda;
 mod demo;
-mod drivers;
+mod devices;
+mod examples;
 mod firmware;
-mod hip;
+mod gpu;
+mod halo_map;
 mod install;
 mod layers;
 mod mpi;
 mod mutants;
 mod opencl;
-mod programs;
 mod python;
-mod quick;
-mod run;
-mod run_bundle;
 mod sanitize;
-mod stand_in;
 mod test;
-mod totals;
+mod test_backend;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use gpu::{bundle, run_bundle};
+use test::quick;
+use test_backend::Target;
 
 /// Commands of this workspace.
 #[derive(Parser)]
@@ -82,7 +83,7 @@ enum Command {
         packages: Vec<String>,
         /// Runs the second lane of tests; `cargo xtask test` calls this.
         #[arg(long, hide = true, value_name = "FOLDER")]
-        apart: Option<PathBuf>,
+        second_lane: Option<PathBuf>,
     },
     /// Runs every conformance rule on one backend; a skipped rule is a failure. On GPUs, then runs the tests of arrays
     /// and halos.
@@ -115,10 +116,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Checks the dependencies between crates, and that files of a crate do not import each other in circles.
+    Layers,
     /// Runs tests under Miri, ThreadSanitizer and AddressSanitizer. `cargo xtask test` runs a part of them.
     Sanitize {
         /// The tools to run; all of them by default.
-        watchers: Vec<sanitize::Watcher>,
+        tools: Vec<sanitize::Tool>,
     },
     /// Breaks the foreign device in every way that compiles, and checks that a conformance rule fails.
     Mutants,
@@ -146,20 +149,21 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo { mpi, options } => demo::demo(mpi, &options),
-        Command::Devices { json } => demo::devices(json),
-        Command::HaloMap { options } => demo::halo_map(&options),
-        Command::Test { apart: Some(folder), .. } => test::test_apart(&folder),
+        Command::Devices { json } => devices::devices(json),
+        Command::HaloMap { options } => halo_map::halo_map(&options),
+        Command::Test { second_lane: Some(folder), .. } => test::run_second_lane(&folder),
         Command::Test { quick: true, packages, .. } => quick::quick(packages),
         Command::Test { install, exhaustive, .. } => test::test(install, exhaustive),
         Command::TestBackend { name, stand_in, platform, install } => {
-            let on = conformance::On { platform: platform.as_deref(), stand_in };
-            conformance::test_backend(&name, on, install)
+            let target = Target::new(&name, platform.as_deref(), stand_in)?;
+            test_backend::test_backend(target, install)
         }
         Command::Bundle { name } => bundle::bundle(&name),
         Command::RunBundle(options) => run_bundle::run(&options),
         Command::Firmware { check } => firmware::firmware(check),
-        Command::Sanitize { watchers } => sanitize::sanitize(&watchers),
+        Command::Sanitize { tools } => sanitize::sanitize(&tools),
+        Command::Layers => layers::layers(),
         Command::Mutants => mutants::mutants(),
-        Command::Bench { check, quick } => demo::bench(check, quick),
+        Command::Bench { check, quick } => bench::bench(check, quick),
     }
 }

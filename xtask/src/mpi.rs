@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::run::cargo;
+use crate::cargo::cargo;
 
 /// The feature that needs MPI and libclang. All crates that have it use this name.
 const FEATURE: &str = "mpi";

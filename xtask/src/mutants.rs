@@ -11,8 +11,8 @@ use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::{File, ImplItem, ImplItemFn, Item, ReturnType};
 
-use crate::conformance::{read, report_file, watch};
-use crate::run::{cargo, root};
+use crate::cargo::{cargo, root};
+use crate::conformance::{read, report_file, report_to};
 
 /// The traits of the contract that the foreign device implements.
 const TRAITS: &[&str] = &[
@@ -56,7 +56,7 @@ pub(crate) fn mutants() -> Result<()> {
         bail!("{silent} mutants that compile; at least {LEAST} are wanted");
     }
     lay_out(&source, &copy)?;
-    let (failing, which) = noticed(&copy)?;
+    let (failing, which) = fails_a_rule(&copy)?;
     if failing {
         bail!("the device fails without a mutation: {which}");
     }
@@ -64,8 +64,8 @@ pub(crate) fn mutants() -> Result<()> {
     for mutant in &mutants {
         place(&source, &copy, mutant)?;
         let (killed, how) = match mutant.change {
-            Change::Delete => refused(&copy, mutant)?,
-            Change::Nothing(_) => noticed(&copy)?,
+            Change::Delete => is_refused(&copy, mutant)?,
+            Change::Nothing(_) => fails_a_rule(&copy)?,
         };
         let done = match mutant.change {
             Change::Delete => "deleted".to_owned(),
@@ -203,7 +203,7 @@ fn at(copy: &Path, args: &[&str]) -> Command {
 }
 
 /// Whether the compiler rejects the device because of the missing method.
-fn refused(copy: &Path, mutant: &Mutant) -> Result<(bool, String)> {
+fn is_refused(copy: &Path, mutant: &Mutant) -> Result<(bool, String)> {
     let output = at(copy, &["check", "--quiet"]).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     let name = mutant.method.rsplit("::").next().unwrap_or_default();
@@ -212,15 +212,15 @@ fn refused(copy: &Path, mutant: &Mutant) -> Result<(bool, String)> {
 }
 
 /// Whether a rule fails.
-fn noticed(copy: &Path) -> Result<(bool, String)> {
+fn fails_a_rule(copy: &Path) -> Result<(bool, String)> {
     let report = report_file("mutant")?;
     let mut command = at(copy, &["test", "--quiet", "--test", "conformance"]);
-    let output = watch(&mut command, &report).output()?;
+    let output = report_to(&mut command, &report).output()?;
     let tallies = read(&report)?;
     let failed: Vec<&str> = tallies
         .values()
         .flat_map(|tally| &tally.failed)
-        .map(|told| told.split(':').next().unwrap_or(told))
+        .map(|problem| problem.split(':').next().unwrap_or(problem))
         .collect();
     if failed.is_empty() && !output.status.success() {
         bail!("the mutant does not run:\n{}", String::from_utf8_lossy(&output.stderr));

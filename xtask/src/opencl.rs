@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_choice_of_devices_stands() {
+    fn the_number_of_devices_can_be_chosen_by_the_caller() {
         let mut command = Command::new("cargo");
         two_devices(&mut command);
         let chosen = env::var_os(POCL_DEVICES).is_some();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_runtime_is_told_with_the_way_to_get_it() {
+    fn the_error_for_a_missing_runtime_says_how_to_install_it() {
         let error = installed(Path::new("/nowhere/libintelocl.so")).unwrap_err().to_string();
         for part in ["/nowhere/libintelocl.so", "--install", VENDORS] {
             assert!(error.contains(part), "{error}");

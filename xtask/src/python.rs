@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::cargo::{must, root};
 use crate::install;
-use crate::run::{must, root};
 
 fn folder() -> PathBuf {
     root().join("crates/python")
@@ -18,7 +18,7 @@ pub(crate) fn absence() -> Option<String> {
         Command::new(install::python()).args(["-c", "import pytest, numpy, pyarrow"]).output();
     let there = found.is_ok_and(|output| output.status.success());
     (!there)
-        .then(|| "no pytest, NumPy and pyarrow in target/venv; --install brings them".to_owned())
+        .then(|| "no pytest, NumPy and pyarrow in target/venv; --install installs them".to_owned())
 }
 
 /// Builds the package and installs it into the virtual environment.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_are_read() {
+    fn the_last_line_of_pytest_is_parsed() {
         assert_eq!(counts("687 passed, 1 warning in 95.17s (0:01:35)"), [687, 0, 0]);
         assert_eq!(counts("2 failed, 5 passed, 3 skipped, 1 error in 1.2s"), [5, 3, 3]);
         assert_eq!(counts("no tests ran in 0.01s"), [0, 0, 0]);

@@ -8,14 +8,14 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
+use crate::cargo::root;
 use crate::install::NIGHTLY;
-use crate::programs::TestRun;
-use crate::run::root;
-use crate::totals::Totals;
+use crate::test::programs::TestRun;
+use crate::test::totals::Totals;
 
-/// The tools that watch the tests.
+/// The tools under which tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Watcher {
+pub(crate) enum Tool {
     /// Detects undefined behaviour and data races in small cases, which it interprets.
     Miri,
     /// Detects data races.
@@ -102,7 +102,7 @@ const COMPILED: &[Set] = &[
     },
 ];
 
-impl Watcher {
+impl Tool {
     const ALL: [Self; 3] = [Self::Miri, Self::Thread, Self::Address];
 
     fn sets(self) -> &'static [Set] {
@@ -160,39 +160,39 @@ impl Watcher {
             Self::Thread | Self::Address => version(&["rustc", &plus, "--version"]),
         };
         let there = found.is_ok_and(|output| output.status.success());
-        (!there).then(|| format!("no {NIGHTLY} with it; --install brings it"))
+        (!there).then(|| format!("no {NIGHTLY} with it; --install installs it"))
     }
 }
 
 /// `cargo xtask sanitize`.
-pub(crate) fn sanitize(watchers: &[Watcher]) -> Result<()> {
+pub(crate) fn sanitize(tools: &[Tool]) -> Result<()> {
     let start = Instant::now();
-    let chosen = if watchers.is_empty() { &Watcher::ALL } else { watchers };
+    let chosen = if tools.is_empty() { &Tool::ALL } else { tools };
     let mut totals = Totals::default();
-    for watcher in chosen {
-        if let Some(why) = watcher.absence() {
-            ensure!(watchers.is_empty(), "{why}");
-            totals.skip(watcher.name(), &why);
+    for tool in chosen {
+        if let Some(why) = tool.absence() {
+            ensure!(tools.is_empty(), "{why}");
+            totals.skip(tool.name(), &why);
             continue;
         }
-        watch(&mut totals, *watcher, watcher.sets());
+        run_sets(&mut totals, *tool, tool.sets());
     }
     totals.close(start)
 }
 
 /// The part that `cargo xtask test` runs.
-pub(crate) fn briefly(totals: &mut Totals) {
-    for watcher in [Watcher::Miri, Watcher::Thread] {
-        match watcher.absence() {
-            Some(why) => totals.skip(watcher.name(), &why),
-            None => watch(totals, watcher, watcher.sets().iter().filter(|set| set.always)),
+pub(crate) fn brief(totals: &mut Totals) {
+    for tool in [Tool::Miri, Tool::Thread] {
+        match tool.absence() {
+            Some(why) => totals.skip(tool.name(), &why),
+            None => run_sets(totals, tool, tool.sets().iter().filter(|set| set.always)),
         }
     }
 }
 
-fn watch<'a>(totals: &mut Totals, watcher: Watcher, sets: impl IntoIterator<Item = &'a Set>) {
+fn run_sets<'a>(totals: &mut Totals, tool: Tool, sets: impl IntoIterator<Item = &'a Set>) {
     for set in sets {
-        let name = format!("{}: {}", watcher.name(), set.title);
-        totals.tests(&name, || Ok(watcher.run(set)), &[], &format!(" ({})", watcher.name()));
+        let name = format!("{}: {}", tool.name(), set.title);
+        totals.tests(&name, || Ok(tool.run(set)), &[], &format!(" ({})", tool.name()));
     }
 }

@@ -13,9 +13,10 @@ use crate::account::TransferReport;
 use crate::coherence::{Access, Action, HOST, Reduce, Set};
 use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
-use crate::part::{self, PartMut, PartRef};
+use crate::part::{PartMut, PartRef};
 use crate::poison::Verdict;
 use crate::scope::here;
+use crate::status::PartStatus;
 use crate::{ConversionError, Partition, Parts};
 
 /// Marks an [`ArrayBuffer`] that can be written.
@@ -58,23 +59,6 @@ impl<G, H> Here<G, H> {
     pub fn is_host(&self) -> bool {
         matches!(self, Self::Host(_))
     }
-}
-
-/// The status of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartStatus {
-    /// Never written.
-    Uninitialized,
-    /// Readable.
-    Valid,
-    /// An out-of-date ghost part; an exchange or a write must fill it.
-    Stale,
-    /// A ghost part whose contributions wait for a reduction.
-    Pending(Reduce),
-    /// Lost, because a writer failed.
-    Poisoned,
-    /// Held by a guard or an exchange, which may have been forgotten (`mem::forget`).
-    InUse,
 }
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
@@ -234,7 +218,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
-        part::write(&self.core, self.all(), stream, Access::ReadWrite, Location::caller(), true)
+        WriteGuard::take(
+            &self.core,
+            self.all(),
+            stream,
+            Access::ReadWrite,
+            Location::caller(),
+            true,
+        )
     }
 
     /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element; this is
@@ -250,7 +241,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
-        part::write(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
+        WriteGuard::take(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
 
     /// Borrows the array to add contributions to it on `stream`. Owned parts have their values. Ghost parts begin with
@@ -270,7 +261,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ) -> Result<WriteGuard<'a, T, D>> {
         self.core.tidy()?;
         let stream = StreamRef::Borrowed(stream);
-        part::write(
+        WriteGuard::take(
             &self.core,
             self.all(),
             stream,
@@ -289,7 +280,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
+        HostWriteGuard::take(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
 
     /// As [`write`](Self::write), on the host. Fresh host memory is zero.
@@ -300,7 +291,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::Write, Location::caller(), true)
+        HostWriteGuard::take(&self.core, self.all(), Access::Write, Location::caller(), true)
     }
 
     /// As [`accumulate`](Self::accumulate), on the host.
@@ -311,7 +302,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
-        part::write_host(&self.core, self.all(), Access::Accumulate(op), Location::caller(), true)
+        HostWriteGuard::take(
+            &self.core,
+            self.all(),
+            Access::Accumulate(op),
+            Location::caller(),
+            true,
+        )
     }
 
     /// As [`read_write`](Self::read_write), on the current device of this thread.
@@ -347,10 +344,10 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.core.tidy()?;
         match here() {
             Some(stream) => {
-                part::write(&self.core, all, StreamRef::Owned(stream), access, site, true)
+                WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, site, true)
                     .map(Here::Device)
             }
-            None => part::write_host(&self.core, all, access, site, true).map(Here::Host),
+            None => HostWriteGuard::take(&self.core, all, access, site, true).map(Here::Host),
         }
     }
 
@@ -417,7 +414,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
-        part::read(&self.core, self.all(), StreamRef::Borrowed(stream), Location::caller())
+        ReadGuard::take(&self.core, self.all(), StreamRef::Borrowed(stream), Location::caller())
     }
 
     /// Borrows the values to read on the host. Blocks until they are there.
@@ -429,7 +426,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
-        part::read_host(&self.core, self.all(), Location::caller())
+        HostReadGuard::take(&self.core, self.all(), Location::caller())
     }
 
     /// Borrows the values to read on the current device of this thread.
@@ -442,10 +439,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn read_here(&self) -> Result<Here<ReadGuard<'_, T, D>, HostReadGuard<'_, T, D>>> {
         let site = Location::caller();
         match here() {
-            Some(stream) => {
-                part::read(&self.core, self.all(), StreamRef::Owned(stream), site).map(Here::Device)
-            }
-            None => part::read_host(&self.core, self.all(), site).map(Here::Host),
+            Some(stream) => ReadGuard::take(&self.core, self.all(), StreamRef::Owned(stream), site)
+                .map(Here::Device),
+            None => HostReadGuard::take(&self.core, self.all(), site).map(Here::Host),
         }
     }
 

@@ -5,9 +5,9 @@ use std::panic::Location;
 use ndarray::Dimension;
 use runtime_core::{DType, Element, Error, ErrorKind, Layout, Result, Stream};
 
+use crate::ArrayBuffer;
 use crate::coherence::Access;
 use crate::guard::{ReadGuard, StreamRef, WriteGuard};
-use crate::{ArrayBuffer, part};
 
 /// Two bytes without a common bit. A byte that keeps both values was not written.
 const PATTERNS: [u8; 2] = [0x55, 0xAA];
@@ -33,7 +33,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         for pattern in PATTERNS {
             self.core.tidy()?;
             let own = StreamRef::Borrowed(stream);
-            let mut guard = part::write(&self.core, self.all(), own, Access::Write, site, true)?;
+            let mut guard =
+                WriteGuard::take(&self.core, self.all(), own, Access::Write, site, true)?;
             let mut pass = || {
                 guard.fill_bytes(pattern)?;
                 writer(&mut guard)?;

@@ -9,7 +9,6 @@ use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream
 
 use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
-use crate::buffer::PartStatus;
 use crate::coherence::{
     Access, Action, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan, REPLICAS, Reduce,
     Refusal, ReplicaId, Set, SmallSet, Step, Who, plan, readable,
@@ -18,6 +17,7 @@ use crate::mirror::Mirror;
 use crate::partition::Partition;
 use crate::poison::{Poison, Verdict};
 use crate::site::{At, Site};
+use crate::status::PartStatus;
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
 

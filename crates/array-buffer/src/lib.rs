@@ -145,6 +145,7 @@ mod poison;
 mod scope;
 mod shared;
 mod site;
+mod status;
 mod storage;
 mod transfer;
 
@@ -153,7 +154,7 @@ pub use runtime_core::{ConversionError, Error, ErrorKind, Result};
 
 pub use account::{Cause, Transfer, TransferReport, transfer_totals};
 pub use budget::{Direction, TransferBudget};
-pub use buffer::{ArrayBuffer, Constant, Here, Mutable, PartStatus};
+pub use buffer::{ArrayBuffer, Constant, Here, Mutable};
 pub use coherence::Reduce;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
@@ -164,3 +165,4 @@ pub use partition::{Partition, Parts};
 pub use scope::{Offload, here, offload, on_host};
 pub use shared::{SharedArrayBuffer, SharedRead, SharedWrite};
 pub use site::hide_sites;
+pub use status::PartStatus;

@@ -7,9 +7,6 @@ use runtime_core::{Device, DeviceInfo, Driver, Embedded, Error, ErrorKind, Resul
 use crate::qemu::{self, MACHINES};
 use crate::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice, QemuConfig, QemuDevice};
 
-/// The index of boards behind a debug server, which device lists do not contain.
-pub(crate) const GDB_INDEX: usize = MACHINES.len();
-
 /// The backend `embedded`: QEMU machines, and boards behind a debug server.
 ///
 /// | selector | device |

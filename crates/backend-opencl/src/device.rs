@@ -30,7 +30,7 @@ use crate::module::OpenClModule;
 use crate::platform::{self, Found};
 use crate::program::Builder;
 use crate::queue::{Queue, status};
-use crate::region::RegionKernels;
+use crate::region_kernels::RegionKernels;
 use crate::shared::{Context, Object, Retired, Shared};
 use crate::stream::OpenClStream;
 use crate::{MemoryKind, OpenClConfig};

@@ -5,7 +5,6 @@
     reason = "enqueueing a command and submitting its event are one step"
 )]
 
-use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +16,7 @@ use runtime_core::contract::{RawArg, own};
 use runtime_core::{Error, ErrorKind, Launch, Result};
 use smallvec::SmallVec;
 
+use crate::arguments::{set_buffer, set_memory};
 use crate::handle::{Handle, Mem};
 use crate::memory::{OpenClMemory, Place, new_buffer};
 use crate::module::OpenClKernel;
@@ -216,45 +216,6 @@ unsafe fn bind(
             }
         }
     }
-}
-
-/// Sets memory by pointer, or a whole buffer, as an argument.
-///
-/// # Safety
-///
-/// The kernel is locked; a buffer's `origin` is 0.
-pub(crate) unsafe fn set_memory(
-    shared: &Shared,
-    kernel: cl_kernel,
-    index: cl_uint,
-    place: &Place,
-    origin: usize,
-) -> Result<(), cl_int> {
-    match (place, &shared.pointers) {
-        (Place::Pointer(address), Some(pointers)) => {
-            let pointer = ptr::with_exposed_provenance::<c_void>(address + origin);
-            // SAFETY: the caller holds the kernel's lock.
-            unsafe { pointers.set_argument(kernel, index, pointer) }
-        }
-        // SAFETY: as above.
-        (Place::Buffer(buffer), _) => unsafe { set_buffer(kernel, index, buffer.raw()) },
-        // SAFETY: as above; memory by pointer exists only on devices that support it.
-        (Place::Pointer(_), None) => unsafe { set_buffer(kernel, index, ptr::null_mut()) },
-    }
-}
-
-/// Sets a buffer as an argument.
-///
-/// # Safety
-///
-/// The kernel is locked.
-pub(crate) unsafe fn set_buffer(
-    kernel: cl_kernel,
-    index: cl_uint,
-    buffer: cl_mem,
-) -> Result<(), cl_int> {
-    // SAFETY: the handle is only read during the call.
-    unsafe { set_kernel_arg(kernel, index, size_of::<cl_mem>(), (&raw const buffer).cast()) }
 }
 
 /// The bytes of an argument, and the position of the kernel's pointer in them.

@@ -52,10 +52,12 @@ assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 #![deny(unsafe_code)]
 #![cfg(feature = "opencl")]
 
+mod arguments;
 mod codes;
 mod config;
 mod device;
 mod driver;
+mod end;
 mod event;
 mod handle;
 mod info;
@@ -69,6 +71,7 @@ mod pointers;
 mod program;
 mod queue;
 mod region;
+mod region_kernels;
 mod shared;
 mod signature;
 mod sizes;

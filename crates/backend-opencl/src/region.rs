@@ -10,86 +10,27 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use backend_support::{
-    Binding, Dialect, Mapping, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits,
-};
+use backend_support::{Binding, Dialect, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits};
 use opencl3::command_queue::enqueue_nd_range_kernel;
-use opencl3::kernel::set_kernel_arg;
 use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, create_buffer};
 use opencl3::types::{cl_int, cl_kernel, cl_uint};
 use runtime_core::contract::{
     DeviceMemory, DeviceRegions, DeviceStream, RawSlot, RegionCopyAbility, own,
 };
-use runtime_core::{
-    DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, ModuleImage, RegionProgram, Result,
-};
+use runtime_core::{Error, ErrorKind, ImageFormat, ModuleImage, RegionProgram, Result};
 
-use crate::RegionMapping;
+use crate::arguments::{set_buffer, set_memory, set_number};
 use crate::device::OpenClDevice;
 use crate::handle::{Handle, Kernel, Mem};
-use crate::launch::{set_buffer, set_memory};
 use crate::memory::OpenClMemory;
 use crate::module::OpenClModule;
+use crate::region_kernels::Source;
 use crate::shared::Shared;
 use crate::stream::OpenClStream;
 
 const OPERATION: &str = "execute";
-
-/// The numbers of memory arguments for which there are kernels: fewer arguments are set faster.
-const SLOTS: [usize; 3] = [2, 8, RegionKernel::MAX_SLOTS];
-
-/// The bytes of the parameters that every kernel has, and of the parameters for each slot.
-const FIXED_BYTES: usize = 16;
-const SLOT_BYTES: usize = 16;
-
-/// The kernels of region copies. Each is built on first use.
-#[derive(Debug)]
-pub(crate) struct RegionKernels {
-    /// The kernels that the device supports, fewest slots first. Empty if there is no compiler.
-    kernels: Vec<Source>,
-    /// The kernel for any number of memories that have addresses.
-    by_address: Option<Source>,
-    limits: RegionLimits,
-    building: Mutex<()>,
-}
-
-/// A kernel, and its built module.
-type Source = (RegionKernel, OnceLock<OpenClModule>);
-
-impl RegionKernels {
-    pub(crate) fn new(info: &DeviceInfo, doubles: bool, mapping: RegionMapping) -> Self {
-        let compiles = info.formats.contains(&ImageFormat::OpenClC);
-        let most = info.limits.argument_bytes.saturating_sub(FIXED_BYTES) / SLOT_BYTES;
-        let (mapping, group) = match (mapping, info.kind) {
-            // A CPU runs the work-items of a group one after the other.
-            (RegionMapping::Auto, DeviceKind::Cpu) | (RegionMapping::Runs, _) => (Mapping::Runs, 1),
-            (RegionMapping::Auto | RegionMapping::Lanes, _) => (Mapping::Lanes, 256),
-        };
-        let group = group.min(info.limits.block_size).min(info.limits.block[0]);
-        let make = |binding| RegionKernel::new(mapping, binding, doubles).ok().filter(|_| compiles);
-        let bindings = SLOTS.map(|slots| Binding::Parameters(slots.min(most)));
-        let mut kernels: Vec<RegionKernel> = bindings.into_iter().filter_map(make).collect();
-        kernels.dedup();
-        let source = |kernel| (kernel, OnceLock::new());
-        Self {
-            kernels: kernels.into_iter().map(source).collect(),
-            by_address: make(Binding::Table).map(source),
-            limits: RegionLimits {
-                compute_units: info.compute_units as usize,
-                group_size: group as usize,
-                most_groups: (info.limits.grid[0] / group.max(1)).into(),
-                slab: RegionLimits::MAX_SLAB,
-            },
-            building: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn is_supported(&self) -> bool {
-        !self.kernels.is_empty()
-    }
-}
 
 /// A program that is ready to run.
 #[derive(Debug)]
@@ -124,12 +65,6 @@ impl DeviceRegions for OpenClRegions {
 }
 
 impl OpenClDevice {
-    /// The kernel with the fewest arguments that fits a program, or else the kernel with the most arguments.
-    fn with_arguments(&self, slots: usize) -> Option<&Source> {
-        let kernels = &self.regions().kernels;
-        kernels.iter().find(|(kernel, _)| kernel.slots() >= slots).or(kernels.last())
-    }
-
     fn region_module<'a>(&self, (kernel, module): &'a Source) -> Result<&'a OpenClModule> {
         if let Some(module) = module.get() {
             return Ok(module);
@@ -298,7 +233,7 @@ unsafe impl RegionCopyAbility for OpenClDevice {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         self.shared.check("plan_regions")?;
         let used = program.slots().iter().filter(|slot| slot.bytes > 0).count();
-        let Some(arguments) = self.with_arguments(used) else {
+        let Some(arguments) = self.regions().for_slots(used) else {
             let message = "the device has no compiler for region copies";
             return Err(Error::new(ErrorKind::Driver, "plan_regions", message));
         };
@@ -381,14 +316,4 @@ unsafe fn set_fixed(
         unsafe { set_number(kernel, slot_index(slot) + 1, 0) }?;
     }
     Ok(())
-}
-
-/// Sets a number as an argument.
-///
-/// # Safety
-///
-/// The kernel is locked.
-unsafe fn set_number(kernel: cl_kernel, index: cl_uint, number: u64) -> Result<(), cl_int> {
-    // SAFETY: the number is copied during the call.
-    unsafe { set_kernel_arg(kernel, index, size_of::<u64>(), (&raw const number).cast()) }
 }

@@ -15,8 +15,8 @@ use opencl3::program::{build_program, create_program_with_source};
 use opencl3::types::{CL_NON_BLOCKING, cl_int};
 use runtime_core::Result;
 
+use crate::arguments::set_buffer;
 use crate::handle::{Handle, Kernel, Program};
-use crate::launch::set_buffer;
 use crate::memory::new_buffer;
 use crate::queue::Queue;
 use crate::shared::Shared;

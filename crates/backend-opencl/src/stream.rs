@@ -17,13 +17,13 @@ use runtime_core::contract::{
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
+use crate::end::End;
 use crate::event::{Mark, OpenClEvent};
 use crate::handle::{Event, Handle};
 use crate::memory::OpenClPinned;
 use crate::module::OpenClKernel;
 use crate::queue::Queue;
 use crate::shared::Shared;
-use crate::transfer::End;
 
 /// A stream.
 #[derive(Debug)]

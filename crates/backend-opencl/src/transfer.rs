@@ -18,18 +18,12 @@ use opencl3::types::{
 use runtime_core::Result;
 
 use crate::codes;
+use crate::end::{End, Named};
 use crate::handle::{Event, Handle};
 use crate::memory::{OpenClMemory, Place};
 use crate::pointers::Pointers;
 use crate::queue::status;
 use crate::stream::OpenClStream;
-
-/// One end of a copy.
-#[derive(Clone, Copy)]
-pub(crate) enum End<'a> {
-    Device(&'a OpenClMemory, usize),
-    Host(*mut c_void),
-}
 
 /// The driver call for a copy, by the kinds of its ends.
 enum Route<'a> {
@@ -58,37 +52,8 @@ enum Route<'a> {
     Staged,
 }
 
-/// A location as a command refers to it.
-enum Named {
-    Buffer(cl_mem, usize),
-    Address { pointer: *mut c_void, host: bool },
-}
-
 /// The number of bytes that a copy through the host moves at a time.
 const STAGE_BYTES: usize = 1 << 20;
-
-impl End<'_> {
-    /// The location this many bytes further on.
-    fn behind(self, bytes: usize) -> Self {
-        match self {
-            Self::Device(memory, offset) => Self::Device(memory, offset + bytes),
-            Self::Host(pointer) => Self::Host(pointer.wrapping_byte_add(bytes)),
-        }
-    }
-
-    fn named(self) -> Named {
-        match self {
-            Self::Host(pointer) => Named::Address { pointer, host: true },
-            Self::Device(memory, offset) => match memory.place() {
-                Place::Buffer(buffer) => Named::Buffer(buffer.raw(), offset),
-                Place::Pointer(address) => {
-                    let pointer = ptr::with_exposed_provenance_mut(address + offset);
-                    Named::Address { pointer, host: memory.is_visible() }
-                }
-            },
-        }
-    }
-}
 
 impl Route<'_> {
     /// # Safety

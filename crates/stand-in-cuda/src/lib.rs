@@ -5,8 +5,9 @@
 //! variables of the environment that configure the devices and the report. `STAND_IN_VERSION` sets the version of the
 //! driver; the default is 12040.
 //!
-//! Codes are those of the driver's manual. The stand-in refuses some calls that the driver accepts: calls with the
-//! legacy stream, and work on a stream while another context is current.
+//! The library has the functions that `backend-cuda` and its tests call, and no others. Codes are those of the driver's
+//! manual. The stand-in refuses some calls that the driver accepts: calls with the legacy stream, and work on a stream
+//! while another context is current.
 #![deny(unsafe_code)]
 
 mod context;

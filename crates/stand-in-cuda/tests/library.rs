@@ -1,16 +1,15 @@
-//! The library as a program meets it: loaded, and called by the names of its functions.
-#![expect(clippy::unwrap_used, reason = "a library that cannot be used fails its test")]
+//! The library, loaded at run time, and called by the names of its functions.
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::fs;
-use std::process::Command;
 use std::ptr;
 
-use libloading::{Library, Symbol};
+use libloading::Library;
 
-/// Tells the process that a test starts what it is for.
-const ROLE: &str = "STAND_IN_TEST_ROLE";
+#[path = "../../stand-in/tests/support/library.rs"]
+mod support;
+
+use support::{call, has_role, in_a_process, load, must};
 
 const PTX: &CStr = c"
 .version 8.0
@@ -31,37 +30,9 @@ const PTX: &CStr = c"
 }
 ";
 
-/// The library that cargo built beside this test.
-fn library() -> Library {
-    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    let name = libloading::library_filename("standin_cuda");
-    // SAFETY: it does nothing when it is loaded.
-    unsafe { Library::new(folder.join(name)) }.unwrap()
-}
-
-/// Calls a function of the library, which answers a code.
-macro_rules! call {
-    ($library:expr, $name:ident($($arg:expr => $type:ty),* $(,)?)) => {{
-        // SAFETY: the types are those of the function, and pointers go to what lives through the call.
-        unsafe {
-            let name = stringify!($name);
-            let function: Symbol<'_, unsafe extern "C" fn($($type),*) -> u32> =
-                $library.get(name).unwrap();
-            function($($arg),*)
-        }
-    }};
-}
-
-/// As `call`, where the code must be 0.
-macro_rules! must {
-    ($library:expr, $name:ident($($args:tt)*)) => {
-        assert_eq!(call!($library, $name($($args)*)), 0, stringify!($name))
-    };
-}
-
 /// The library, initialised, with the context of its first device current.
 fn ready() -> (Library, u64) {
-    let library = library();
+    let library = load("standin_cuda");
     must!(library, cuInit(0 => u32));
     let mut context = 0;
     must!(library, cuDevicePrimaryCtxRetain(&mut context => &mut u64, 0 => c_int));
@@ -69,29 +40,8 @@ fn ready() -> (Library, u64) {
     (library, context)
 }
 
-/// Runs one test of this file in a process of its own, and gives what it appends to its report.
-fn in_a_process(test: &str, variables: &[(&str, &str)]) -> (String, String) {
-    let report = env::temp_dir().join(format!("stand-in-{test}-{}", std::process::id()));
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(ROLE, test)
-        .env("STAND_IN_REPORT", &report)
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    let text = fs::read_to_string(&report).unwrap();
-    fs::remove_file(&report).unwrap();
-    (text, errors)
-}
-
-fn has_role(test: &str) -> bool {
-    env::var(ROLE).is_ok_and(|role| role == test)
-}
-
 #[test]
-fn a_kernel_runs_and_its_results_come_back() {
+fn a_kernel_runs_and_its_results_are_copied_back() {
     const THREADS: usize = 64;
     let (library, _) = ready();
     let (mut stream, mut module, mut function, mut memory) = (0_u64, 0_u64, 0_u64, 0_u64);
@@ -121,7 +71,7 @@ fn a_kernel_runs_and_its_results_come_back() {
 }
 
 #[test]
-fn it_claims_to_be_no_gpu() {
+fn the_device_name_says_that_there_is_no_gpu() {
     let (library, _) = ready();
     let mut name = [0_u8; 64];
     must!(library, cuDeviceGetName(name.as_mut_ptr() => *mut u8, 64 => c_int, 0 => c_int));
@@ -130,8 +80,8 @@ fn it_claims_to_be_no_gpu() {
 }
 
 #[test]
-fn codes_have_the_driver_s_names() {
-    let library = library();
+fn codes_have_the_names_of_the_driver() {
+    let library = load("standin_cuda");
     for (code, expected) in [(0, c"CUDA_SUCCESS"), (700, c"CUDA_ERROR_ILLEGAL_ADDRESS")] {
         let mut name: *const c_char = ptr::null();
         must!(library, cuGetErrorName(code => u32, &mut name => &mut *const c_char));
@@ -143,7 +93,7 @@ fn codes_have_the_driver_s_names() {
 }
 
 #[test]
-fn images_are_refused_as_the_driver_does() {
+fn invalid_images_are_refused_with_the_driver_s_codes() {
     const LOG: u32 = 5;
     const LOG_BYTES: u32 = 6;
     let (library, _) = ready();
@@ -162,13 +112,13 @@ fn images_are_refused_as_the_driver_does() {
 }
 
 #[test]
-fn calls_need_a_driver_and_a_context() {
-    let test = "calls_need_a_driver_and_a_context";
+fn calls_need_an_initialised_driver_and_a_context() {
+    let test = "calls_need_an_initialised_driver_and_a_context";
     if !has_role(test) {
         in_a_process(test, &[("STAND_IN_VERSION", "13000"), ("STAND_IN_DEVICES", "3")]);
         return;
     }
-    let library = library();
+    let library = load("standin_cuda");
     let mut number = 0;
     must!(library, cuDriverGetVersion(&mut number => &mut c_int));
     assert_eq!(number, 13_000);
@@ -181,8 +131,8 @@ fn calls_need_a_driver_and_a_context() {
 }
 
 #[test]
-fn what_is_left_and_what_was_wrong_is_told_at_the_end() {
-    let test = "what_is_left_and_what_was_wrong_is_told_at_the_end";
+fn the_report_has_leaks_and_violations() {
+    let test = "the_report_has_leaks_and_violations";
     if has_role(test) {
         let (library, _) = ready();
         let (mut stream, mut memory) = (0_u64, 0_u64);
@@ -197,11 +147,11 @@ fn what_is_left_and_what_was_wrong_is_told_at_the_end() {
     }
     let (report, errors) = in_a_process(test, &[]);
     for line in [
-        r#"{"kind":"violation","rule":"default stream","message":"stream 0 is the driver's own"}"#,
+        r#"{"kind":"violation","rule":"default stream","message":"stream 0 is a default stream of the driver"}"#,
         r#"{"kind":"leak","device":0,"object":"memory","count":1}"#,
         r#"{"kind":"leak","device":0,"object":"stream","count":1}"#,
     ] {
-        assert!(report.lines().any(|told| told == line), "{line} is not in\n{report}");
+        assert!(report.lines().any(|entry| entry == line), "{line} is not in\n{report}");
         assert!(errors.contains(line), "{line} is not in\n{errors}");
     }
     let calls = r#"{"kind":"calls","class":"fill","count":1}"#;
@@ -209,8 +159,8 @@ fn what_is_left_and_what_was_wrong_is_told_at_the_end() {
 }
 
 #[test]
-fn faults_come_as_planned() {
-    let test = "faults_come_as_planned";
+fn calls_fail_as_planned() {
+    let test = "calls_fail_as_planned";
     if !has_role(test) {
         in_a_process(test, &[("STAND_IN_FAULTS", "alloc:2")]);
         return;

@@ -1,4 +1,4 @@
-//! Code objects: ELF files as the compiler makes them for an AMD GPU, with PTX in the place of machine code.
+//! Code objects: ELF files as AMD's compiler writes them, with PTX in place of machine code.
 
 use std::str;
 
@@ -10,10 +10,10 @@ use object::{Endianness, LittleEndian};
 use stand_in::abi::In;
 use stand_in::{Code, Result};
 
-/// What every device is.
+/// The architecture of every device.
 pub(crate) const ARCHITECTURE: &str = "gfx1030";
 
-/// Architectures that can be compiled for, with the numbers that code objects have for them.
+/// The architectures for which programs can be compiled, and their numbers in code objects.
 const ARCHITECTURES: &[(&str, u32)] = &[
     ("gfx900", 0x2c),
     ("gfx906", 0x2f),
@@ -41,10 +41,10 @@ const METADATA: u32 = 32;
 const OWNER: &[u8; 8] = b"AMDGPU\0\0";
 
 const MAGIC: &[u8] = b"\x7fELF";
-/// What several code objects in one begin with: as they are, and compressed.
+/// The starts of files with several code objects: plain and compressed.
 const BUNDLES: [&[u8]; 2] = [b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"];
 
-/// The number of an architecture, whatever features are behind its name.
+/// The number of an architecture. Features after its name are ignored.
 pub(crate) fn machine(architecture: &str) -> Option<u32> {
     let name = architecture.split(':').next()?;
     ARCHITECTURES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
@@ -54,7 +54,7 @@ pub(crate) fn machine(architecture: &str) -> Option<u32> {
 ///
 /// # Errors
 ///
-/// What is wrong, in words.
+/// A message.
 pub(crate) fn write(machine: u32, metadata: &[u8], ptx: &str) -> Result<Vec<u8>, String> {
     let note = note(metadata)?;
     let mut file = Vec::new();
@@ -126,7 +126,7 @@ fn section(name: StringId, kind: u32, at: u64, len: u64, align: u64) -> SectionH
     }
 }
 
-/// The text of the program in an image, whose end is where its own headers say.
+/// The text of the program in an image. The headers of the image say where it ends.
 ///
 /// # Errors
 ///
@@ -146,7 +146,7 @@ pub(crate) fn read(image: In<u8>) -> Result<String> {
     program(&image.take(len)?)
 }
 
-/// How long an ELF file is, from its header: compilers put the table of sections last.
+/// The length of an ELF file, from its header: the table of sections comes last.
 fn length(head: &[u8]) -> Option<usize> {
     let header = Header::parse(head).ok()?;
     let (count, size) = (header.e_shnum.get(ENDIAN), header.e_shentsize.get(ENDIAN));
@@ -170,7 +170,7 @@ fn program(file: &[u8]) -> Result<String> {
     Ok(str::from_utf8(text).map_err(|_| Code::INVALID_IMAGE)?.to_owned())
 }
 
-/// Whether an image begins so; what is behind the first difference is not read.
+/// Whether an image starts with these bytes. Nothing after the first difference is read.
 fn starts_with(image: In<u8>, magic: &[u8]) -> Result<bool> {
     for (index, byte) in magic.iter().enumerate() {
         if image.at(index)? != *byte {
@@ -182,16 +182,16 @@ fn starts_with(image: In<u8>, magic: &[u8]) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(unsafe_code, reason = "is the caller of a runtime")]
+    #![expect(unsafe_code, reason = "passes a pointer as a caller of the runtime does")]
     use super::*;
 
     fn image(bytes: &[u8]) -> In<u8> {
-        // SAFETY: the type is that of a pointer in C; the tests keep the bytes, and end where readers look for more.
+        // SAFETY: the type has the layout of a pointer; the bytes outlive the call, and readers stop inside them.
         unsafe { std::mem::transmute(bytes.as_ptr()) }
     }
 
     #[test]
-    fn programs_come_back_from_code_objects() {
+    fn the_program_of_a_code_object_can_be_read() {
         let number = machine("gfx1030:xnack-").unwrap();
         for ptx in ["", "some text"] {
             let file = write(number, b"metadata", ptx).unwrap();

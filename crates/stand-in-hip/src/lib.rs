@@ -14,8 +14,9 @@
 //! reports no version. Its output has the form of an AMD code object, with the notes that describe kernels, but
 //! contains PTX instead of machine code. Real machine code is refused as code for another GPU.
 //!
-//! Codes are those of the runtime's manual. The stand-in refuses some calls that the runtime accepts: calls with the
-//! null stream, and work on a stream while another device is current.
+//! The library has the functions that `backend-hip` and its tests call, and no others. Codes are those of the runtime's
+//! manual. The stand-in refuses some calls that the runtime accepts: calls with the null stream, and work on a stream
+//! while another device is current.
 #![deny(unsafe_code)]
 
 mod code;
@@ -27,11 +28,9 @@ mod memory;
 mod metadata;
 mod module;
 mod names;
-mod nvrtc;
 mod options;
 mod pool;
 mod process;
-mod properties;
 mod quirks;
 mod stream;
 mod versions;

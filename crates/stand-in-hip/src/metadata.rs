@@ -10,8 +10,8 @@ use crate::device::WAVEFRONT;
 
 /// Whether each parameter is a pointer, by names of kernels.
 ///
-/// PTX does not tell pointers from numbers, but mangled names do: these are those of the same kernels with the linkage of
-/// C++, for which the types are in the name.
+/// PTX does not distinguish pointers from numbers, but mangled names do. So the same kernels are also compiled with C++
+/// linkage, which puts the types into the names.
 #[derive(Debug, Default)]
 pub(crate) struct Pointers(HashMap<String, Vec<bool>>);
 
@@ -55,7 +55,7 @@ fn signature(text: &str) -> Option<(&str, Vec<&str>)> {
     None
 }
 
-/// What follows the parameters that a kernel declares, as compilers for code objects of version 5 have it.
+/// The hidden parameters after those that a kernel declares, in code objects of version 5.
 const HIDDEN: [(&str, usize); 13] = [
     ("hidden_block_count_x", 4),
     ("hidden_block_count_y", 4),
@@ -76,7 +76,7 @@ const HIDDEN: [(&str, usize); 13] = [
 ///
 /// # Errors
 ///
-/// Which kernel's parameters are not known.
+/// A message that names the kernel whose parameters are not known.
 pub(crate) fn write(
     program: &Module,
     pointers: &Pointers,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_parameters_are_told_apart() {
+    fn the_types_of_parameters_are_found_in_a_signature() {
         let cases: [(&str, &str, &[&str]); 5] = [
             ("f()", "f", &[]),
             ("saxpy(float*, float const*, int)", "saxpy", &["float*", "float const*", "int"]),

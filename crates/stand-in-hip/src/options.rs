@@ -1,7 +1,7 @@
 //! Options of hiprtc's compiler and the corresponding options of NVRTC.
 
-/// The architecture that options name, if they name one, and NVRTC's words for the others. What the engine has no use for is
-/// left out, and what is not known stays as it is, for the compiler to refuse.
+/// Returns the architecture that the options name, and the other options as NVRTC spells them. Options without a meaning
+/// for NVRTC are dropped. Unknown options are kept, so that the compiler refuses them.
 pub(crate) fn translate<'a>(
     options: impl IntoIterator<Item = &'a str>,
 ) -> (Option<&'a str>, Vec<String>) {
@@ -20,7 +20,7 @@ pub(crate) fn translate<'a>(
             "-ffp-contract=off" => words.push("--fmad=false".to_owned()),
             "-w" => words.push("--disable-warnings".to_owned()),
             _ if UNUSED.iter().any(|prefix| option.starts_with(prefix)) => {}
-            // GNU's extensions are not to be had.
+            // NVRTC has no GNU extensions.
             _ => words.push(option.replace("=gnu++", "=c++")),
         }
     }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_translated_left_out_or_left_alone() {
+    fn options_are_translated_dropped_or_kept() {
         let given = ["-O3", "-DN=4", "--offload-arch=gfx90a:xnack-", "-std=gnu++17", "--what"];
         let (architecture, words) = translate(given);
         assert_eq!(architecture, Some("gfx90a:xnack-"));

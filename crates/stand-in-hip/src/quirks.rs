@@ -27,18 +27,19 @@ impl Quirks {
     fn parse(text: &str) -> Result<Self, String> {
         let mut quirks = Self::default();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match name {
-                "null-memory" => quirks.null_memory = true,
-                "lasting-faults" => quirks.lasting_faults = true,
-                "ending-faults" => quirks.ending_faults = true,
-                "no-answers" => quirks.no_answers = true,
-                "kinds-of-hip-6" => quirks.kinds_of_hip_6 = true,
+            let quirk = match name {
+                "null-memory" => &mut quirks.null_memory,
+                "lasting-faults" => &mut quirks.lasting_faults,
+                "ending-faults" => &mut quirks.ending_faults,
+                "no-answers" => &mut quirks.no_answers,
+                "kinds-of-hip-6" => &mut quirks.kinds_of_hip_6,
                 _ => {
                     return Err(format!(
                         "{VARIABLE}: '{name}' is not null-memory, lasting-faults, ending-faults, no-answers or kinds-of-hip-6"
                     ));
                 }
-            }
+            };
+            *quirk = true;
         }
         Ok(quirks)
     }
@@ -52,7 +53,7 @@ pub(crate) fn quirks() -> Result<Quirks> {
 }
 
 /// Refuses a query, with the quirk `no-answers`.
-pub(crate) fn can_answer() -> Result<()> {
+pub(crate) fn check_queries() -> Result<()> {
     if quirks()?.no_answers { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
 }
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quirks_are_those_that_are_named() {
+    fn quirks_are_selected_by_name() {
         assert_eq!(Quirks::parse(""), Ok(Quirks::default()));
         let both = Quirks { null_memory: true, lasting_faults: true, ..Quirks::default() };
         assert_eq!(Quirks::parse("null-memory, lasting-faults"), Ok(both));

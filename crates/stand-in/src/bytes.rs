@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::host::Host;
 
-/// How much is copied at once.
+/// The bytes that are copied at once.
 const BLOCK: usize = 4096;
 
-/// The bytes of one allocation. Devices are little-endian, as the hosts are that they are built for.
+/// The bytes of one allocation. Devices and hosts are little-endian.
 #[derive(Debug)]
 pub(crate) enum Bytes {
-    /// Where the host has no way to.
+    /// Memory that the host cannot access.
     Device(Box<[AtomicU64]>),
-    /// Memory of the host's.
+    /// Memory that the host can access.
     Host(Host),
 }
 
 impl Bytes {
-    /// Memory of a device, filled with a byte.
+    /// Device memory, filled with a byte.
     pub(crate) fn device(len: usize, fill: u8) -> Self {
         let word = u64::from_le_bytes([fill; 8]);
         Self::Device((0..len.div_ceil(8)).map(|_| AtomicU64::new(word)).collect())
@@ -47,7 +47,7 @@ impl Bytes {
         }
     }
 
-    /// Writes a pattern over and over; its length is a power of two.
+    /// Repeats a pattern, whose length is a power of two.
     pub(crate) fn fill(&self, at: usize, len: usize, pattern: &[u8]) {
         let block: Vec<u8> = pattern.iter().copied().cycle().take(BLOCK).collect();
         for done in (0..len).step_by(BLOCK) {
@@ -65,7 +65,7 @@ impl Bytes {
         }
     }
 
-    /// Replaces 4 or 8 aligned bytes atomically, and returns what they were.
+    /// Replaces 4 or 8 aligned bytes atomically, and returns their old value.
     pub(crate) fn update(
         &self,
         at: usize,
@@ -81,7 +81,7 @@ impl Bytes {
         }
     }
 
-    /// The widest access that begins here, is aligned, and has no more than so many bytes.
+    /// The width of the widest aligned access at this offset, up to `most` bytes.
     fn width(&self, at: usize, most: usize) -> usize {
         let address = match self {
             Self::Device(_) => at,
@@ -108,7 +108,7 @@ impl Bytes {
         }
     }
 
-    /// Puts a value where the old one is, or says what is there.
+    /// Replaces the old value. If the value is another one, returns it.
     fn exchange(&self, at: usize, width: usize, old: u64, new: u64) -> Result<(), u64> {
         match self {
             Self::Device(words) => {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_is_read_as_it_was_written() {
+    fn a_read_returns_what_was_written_at_any_offset() {
         let text: Vec<u8> = (0..100).collect();
         for bytes in both(200) {
             for (at, len) in [(0, 100), (3, 1), (5, 7), (6, 26), (16, 64), (199, 1)] {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_fills_keep_what_is_beside_them() {
+    fn copies_and_fills_keep_the_bytes_around_them() {
         let [from, to] = both(10_000);
         from.fill(8, 9_000, &[1, 2]);
         to.copy(3, &from, 7, 9_002);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_a_word_lose_no_update() {
+    fn updates_of_two_halves_of_a_word_are_not_lost() {
         for bytes in both(8) {
             bytes.fill(0, 8, &[0]);
             thread::scope(|scope| {

@@ -1,15 +1,15 @@
-//! The order of work: which work comes after which.
+//! The order of work on different streams.
 
 use std::collections::BTreeMap;
 
-/// One piece of work: the stream's number, and its place in the stream, from 1 on.
+/// The identity of a piece of work: the number of its stream, and its place in the stream, from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) stream: u64,
     pub(crate) place: u64,
 }
 
-/// For each stream, up to which place its work is ordered before something.
+/// A set of work: for each stream, all work up to a place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(BTreeMap<u64, u64>);
 
@@ -31,8 +31,8 @@ impl Clock {
         self.0.iter().map(|(&stream, &place)| Stamp { stream, place })
     }
 
-    /// A stamp of `self` that the other does not cover.
-    pub(crate) fn beyond(&self, other: &Self) -> Option<Stamp> {
+    /// Work of `self` that is not in the other set.
+    pub(crate) fn not_covered_by(&self, other: &Self) -> Option<Stamp> {
         self.stamps().find(|stamp| !other.covers(*stamp))
     }
 }

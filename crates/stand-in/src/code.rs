@@ -34,8 +34,6 @@ codes! {
     NO_BINARY_FOR_GPU = 209;
     /// An ECC error: the device is lost.
     ECC_UNCORRECTABLE = 214;
-    /// The devices have no access to each other's memory.
-    PEER_ACCESS_UNSUPPORTED = 217;
     /// The text of a module does not compile.
     INVALID_PTX = 218;
     /// The text of a module is for a newer driver or device.
@@ -54,16 +52,8 @@ codes! {
     LAUNCH_OUT_OF_RESOURCES = 701;
     /// Peer access was enabled before.
     PEER_ACCESS_ALREADY_ENABLED = 704;
-    /// Peer access was not enabled.
-    PEER_ACCESS_NOT_ENABLED = 705;
-    /// The context was destroyed.
-    CONTEXT_IS_DESTROYED = 709;
     /// An assertion of a kernel failed.
     ASSERT = 710;
-    /// Host memory was registered before.
-    HOST_MEMORY_ALREADY_REGISTERED = 712;
-    /// Host memory was not registered.
-    HOST_MEMORY_NOT_REGISTERED = 713;
     /// A kernel executed an invalid instruction.
     ILLEGAL_INSTRUCTION = 715;
     /// A kernel accessed memory at an address that is not a multiple of the access size.

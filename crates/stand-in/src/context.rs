@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 
 use crate::code::{Code, Result};
 
-/// A context of a device: the primary one, from the first retain to the last release, or one that a program made.
+/// A context of a device: the primary context, from the first retain to the last release, or a context of the program.
 #[derive(Debug)]
 pub struct Context {
     device: usize,
     handle: u64,
     /// The code that every call returns once work has failed; 0 until then.
     failed: AtomicU32,
-    /// Tells kernels to end.
+    /// Set to stop kernels.
     stopped: AtomicBool,
-    /// Devices whose memory kernels may touch.
+    /// The devices whose memory kernels may access.
     peers: Mutex<BTreeSet<usize>>,
 }
 
@@ -31,12 +31,12 @@ impl Context {
         self.handle
     }
 
-    /// Number of its device.
+    /// The number of its device.
     pub fn device(&self) -> usize {
         self.device
     }
 
-    /// Nothing, unless work of the context has failed.
+    /// Checks that no work of the context has failed.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Context {
         }
     }
 
-    /// Work has failed. Of several codes the first stays.
+    /// Notes that work has failed. The first code stays.
     pub(crate) fn fail(&self, code: Code) {
         let _first = self.failed.compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -57,34 +57,24 @@ impl Context {
         &self.stopped
     }
 
-    /// As new.
+    /// Ends the failure, and disables access to other devices.
     pub(crate) fn renew(&self) {
         self.peers.lock().clear();
         self.failed.store(0, Ordering::Release);
         self.stopped.store(false, Ordering::Release);
     }
 
-    /// Lets kernels touch the memory of another device.
+    /// Lets kernels access the memory of another device.
     ///
     /// # Errors
     ///
-    /// [`Code::PEER_ACCESS_ALREADY_ENABLED`], or [`Code::PEER_ACCESS_UNSUPPORTED`] for its own device.
+    /// [`Code::PEER_ACCESS_ALREADY_ENABLED`], or [`Code::INVALID_DEVICE`] for its own device.
     pub fn enable_peer(&self, device: usize) -> Result<()> {
         if device == self.device {
             return Err(Code::INVALID_DEVICE);
         }
         let new = self.peers.lock().insert(device);
         new.then_some(()).ok_or(Code::PEER_ACCESS_ALREADY_ENABLED)
-    }
-
-    /// No longer lets kernels touch the memory of another device.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::PEER_ACCESS_NOT_ENABLED`].
-    pub fn disable_peer(&self, device: usize) -> Result<()> {
-        let was = self.peers.lock().remove(&device);
-        was.then_some(()).ok_or(Code::PEER_ACCESS_NOT_ENABLED)
     }
 
     pub(crate) fn reaches(&self, device: usize) -> bool {

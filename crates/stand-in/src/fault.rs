@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fault_is_named() {
+    fn an_invalid_fault_is_named_in_the_error() {
         for text in ["alloc", "alloc:0", "alloc:x", "malloc:1", "copy:1=", "copy:1=0"] {
             let refused = FaultPlan::parse(text).unwrap_err();
             assert!(refused.contains(text), "{refused}");

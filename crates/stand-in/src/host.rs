@@ -1,5 +1,5 @@
 //! Mapped memory: memory that the host and devices can address, and reserved addresses that must not be accessed.
-#![expect(unsafe_code, reason = "maps memory, and accesses memory of the program's")]
+#![expect(unsafe_code, reason = "maps memory, and reads memory of the program")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "one access for each width of a cell")]
 
 use std::num::NonZero;
@@ -10,26 +10,25 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::code::{Code, Result};
 
-/// Memory that the host addresses.
+/// A mapping of host memory.
 #[derive(Debug)]
 pub(crate) struct Host {
     start: NonNull<u8>,
     len: usize,
-    owned: bool,
 }
 
-// SAFETY: it is reached through atomics alone, whatever thread does so.
+// SAFETY: it is only accessed through atomics, on any thread.
 unsafe impl Send for Host {}
 // SAFETY: as above.
 unsafe impl Sync for Host {}
 
 impl Host {
-    /// New memory, of bytes that are zero.
+    /// Maps new memory, which is zero.
     pub(crate) fn map(len: usize) -> Result<Self> {
         Self::new(len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
-    /// Addresses whose use ends the process. They take no memory.
+    /// Reserves addresses, without memory. Accessing them ends the process.
     pub(crate) fn reserve(len: usize) -> Result<Self> {
         Self::new(len, ProtFlags::PROT_NONE)
     }
@@ -37,26 +36,17 @@ impl Host {
     fn new(len: usize, access: ProtFlags) -> Result<Self> {
         let bytes = NonZero::new(len).ok_or(Code::INVALID_VALUE)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
-        // SAFETY: the system chooses where, so nothing of anybody's is replaced.
+        // SAFETY: the system chooses the address, so no other mapping is replaced.
         let start = unsafe { mmap_anonymous(None, bytes, access, flags) };
         let start = start.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
-        Ok(Self { start, len, owned: true })
-    }
-
-    /// Memory of the program's.
-    ///
-    /// # Safety
-    ///
-    /// It stays readable and writable for as long as the value is used.
-    pub(crate) unsafe fn borrow(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len, owned: false }
+        Ok(Self { start, len })
     }
 
     pub(crate) fn address(&self) -> usize {
         self.start.addr().get()
     }
 
-    /// An aligned cell of so many bytes.
+    /// An aligned cell of `width` bytes.
     fn cell(&self, at: usize, width: usize) -> *mut u8 {
         assert!(at + width <= self.len, "bytes {at} to {} of {}", at + width, self.len);
         let cell = self.start.as_ptr().wrapping_add(at);
@@ -66,7 +56,7 @@ impl Host {
 
     pub(crate) fn load(&self, at: usize, width: usize) -> u64 {
         let cell = self.cell(at, width);
-        // SAFETY: the cell is aligned and in the memory, which is there while the value is.
+        // SAFETY: the cell is aligned and inside the mapping, which lives as long as `self`.
         unsafe {
             match width {
                 1 => AtomicU8::from_ptr(cell).load(Relaxed).into(),
@@ -91,7 +81,7 @@ impl Host {
         }
     }
 
-    /// Puts a value of 4 or 8 bytes where the old one is, or says what is there.
+    /// Replaces the old value of 4 or 8 bytes. If the value is another one, returns it.
     #[expect(clippy::cast_possible_truncation, reason = "a cell takes the low bytes")]
     pub(crate) fn exchange(&self, at: usize, width: usize, old: u64, new: u64) -> Result<(), u64> {
         let cell = self.cell(at, width);
@@ -110,24 +100,22 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if self.owned {
-            // SAFETY: the mapping was made for this value, and nothing else refers to it from here on.
-            let unmapped = unsafe { munmap(self.start.cast(), self.len) };
-            debug_assert_eq!(unmapped, Ok(()), "a mapping of {} bytes", self.len);
-        }
+        // SAFETY: the mapping was made for this value, and nothing else refers to it from here on.
+        let unmapped = unsafe { munmap(self.start.cast(), self.len) };
+        debug_assert_eq!(unmapped, Ok(()), "a mapping of {} bytes", self.len);
     }
 }
 
-/// Copies bytes of the program's.
+/// Copies bytes of the program.
 ///
 /// # Safety
 ///
-/// There are so many bytes to read, and nobody writes them meanwhile.
+/// The bytes can be read, and are not written meanwhile.
 pub(crate) unsafe fn stage(from: *const u8, len: usize) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(len);
-    // SAFETY: the caller vouches for the source, and the vector has the room.
+    // SAFETY: the caller guarantees the source, and the vector has room.
     unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
-    // SAFETY: that many were just written.
+    // SAFETY: these bytes were just written.
     unsafe { bytes.set_len(len) };
     bytes.into_boxed_slice()
 }

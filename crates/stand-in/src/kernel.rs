@@ -10,20 +10,20 @@ use crate::clock::Clock;
 use crate::code::{Code, Result};
 use crate::context::Context;
 use crate::ptx::{self, Entry, Fault, Geometry, Global};
-use crate::shared::Shared;
 use crate::space::{Allocation, Kind, Snapshot, to_usize};
+use crate::state::EngineState;
 
-/// Threads of a block at most.
+/// The most threads of a block.
 pub const BLOCK_THREADS: u32 = 1024;
-/// Bytes of shared memory of a block, without and with the kernel's consent.
+/// The most bytes of shared memory of a block: by default, and if the kernel permits more.
 pub const SHARED_BYTES: [usize; 2] = [48 << 10, 227 << 10];
-/// Blocks in each dimension at most.
+/// The most blocks in each dimension.
 pub const GRID: [u32; 3] = [0x7fff_ffff, 65535, 65535];
-/// Threads of a block in each dimension at most.
+/// The most threads of a block in each dimension.
 pub const BLOCK: [u32; 3] = [1024, 1024, 64];
-/// Multiprocessors of a device.
+/// The number of multiprocessors of a device.
 pub const MULTIPROCESSORS: u32 = 4;
-/// Threads that a multiprocessor has at most.
+/// The most threads of a multiprocessor.
 pub const MULTIPROCESSOR_THREADS: u32 = 2048;
 
 /// A module.
@@ -31,9 +31,9 @@ pub const MULTIPROCESSOR_THREADS: u32 = 2048;
 pub(crate) struct Module {
     pub(crate) context: Arc<Context>,
     pub(crate) program: ptx::Module,
-    /// Launches of its kernels.
+    /// The launches of its kernels.
     pub(crate) used: Mutex<Clock>,
-    /// Handles of its kernels, by name.
+    /// The handles of its kernels, by name.
     pub(crate) functions: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -52,7 +52,7 @@ impl Function {
         Ok(Self { module, name: name.to_owned(), dynamic_shared })
     }
 
-    /// What the compiler made of it.
+    /// The compiled kernel.
     ///
     /// # Panics
     ///
@@ -67,18 +67,18 @@ impl Function {
         self.module.program.target()
     }
 
-    /// Bytes of shared memory that a launch may ask for.
+    /// The bytes of shared memory that a launch may request.
     pub fn dynamic_shared(&self) -> usize {
         self.dynamic_shared
             .load(Ordering::Relaxed)
             .min(SHARED_BYTES[1] - self.entry().static_shared())
     }
 
-    /// Lets launches ask for so many bytes of shared memory.
+    /// Sets the bytes of shared memory that a launch may request.
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_VALUE`] for more than there is.
+    /// [`Code::INVALID_VALUE`] for more than the device has.
     pub fn set_dynamic_shared(&self, bytes: usize) -> Result<()> {
         if bytes > SHARED_BYTES[1].saturating_sub(self.entry().static_shared()) {
             return Err(Code::INVALID_VALUE);
@@ -87,7 +87,7 @@ impl Function {
         Ok(())
     }
 
-    /// Threads of a block at most.
+    /// The most threads of a block.
     pub fn max_threads(&self) -> u32 {
         match self.entry().max_threads() {
             0 => BLOCK_THREADS,
@@ -95,7 +95,7 @@ impl Function {
         }
     }
 
-    /// Blocks that a multiprocessor runs at once.
+    /// The number of blocks that a multiprocessor runs at once.
     pub fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: usize) -> u32 {
         if threads == 0 || threads > self.max_threads() || dynamic_shared > self.dynamic_shared() {
             return 0;
@@ -106,8 +106,8 @@ impl Function {
         by_threads.min(u32::try_from(by_shared).unwrap_or(32)).min(32)
     }
 
-    /// The size of a block with which most threads run at once, of at most so many threads; of several sizes the largest.
-    /// `shared_of` tells the bytes of shared memory that a launch asks for with a size.
+    /// The largest block size, up to `most`, with which the most threads run at once. `shared_of` returns the bytes of
+    /// shared memory that a launch with a block size requests.
     pub fn best_block(&self, most: u32, shared_of: impl Fn(u32) -> usize) -> u32 {
         let limit = self.max_threads().min(most);
         let sizes = (1..=limit).filter(|threads| threads % 32 == 0 || *threads == limit);
@@ -116,7 +116,7 @@ impl Function {
         sizes.max_by_key(|threads| (active(*threads), *threads)).unwrap_or(0)
     }
 
-    /// Nothing, if all blocks of a launch run at once, as those of a cooperative one must.
+    /// Checks that all blocks of a cooperative launch can run at once.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Function {
         fits.then_some(()).ok_or(Code::COOPERATIVE_LAUNCH_TOO_LARGE)
     }
 
-    /// Whether a launch of this shape is possible.
+    /// Checks that a launch with this geometry is possible.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
         let Geometry { grid, block, dynamic_shared } = geometry;
         let fits = |sizes: &[u32; 3], limits: [u32; 3]| {
@@ -153,7 +153,7 @@ pub(crate) struct Launch {
     pub(crate) function: Arc<Function>,
     geometry: Geometry,
     params: Box<[u8]>,
-    /// What the parameters point to.
+    /// The memory to which the parameters point.
     pub(crate) memory: Vec<Arc<Allocation>>,
 }
 
@@ -162,17 +162,17 @@ impl Launch {
         function: Arc<Function>,
         geometry: Geometry,
         params: Box<[u8]>,
-        shared: &Shared,
+        state: &EngineState,
     ) -> Self {
         let addresses = params.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        let mut memory: Vec<_> = addresses.filter_map(|address| shared.space.at(address)).collect();
+        let mut memory: Vec<_> = addresses.filter_map(|address| state.space.at(address)).collect();
         memory.sort_by_key(|memory| memory.range.start);
         memory.dedup_by_key(|memory| memory.range.start);
         Self { function, geometry, params, memory }
     }
 
-    pub(crate) fn run(&self, context: &Context, shared: &Shared) -> Result<()> {
-        let visible = Visible { memory: shared.space.snapshot(), context };
+    pub(crate) fn run(&self, context: &Context, state: &EngineState) -> Result<()> {
+        let visible = Visible { memory: state.space.snapshot(), context };
         let program = &self.function.module.program;
         let entry = self.function.entry();
         let stop = context.stop();
@@ -186,20 +186,20 @@ impl Launch {
                 Fault::Assert => Code::ASSERT,
                 Fault::IllegalInstruction(_) => Code::ILLEGAL_INSTRUCTION,
             };
-            shared.report.failure(format!("kernel '{}': {fault:?}", self.function.name));
+            state.report.failure(format!("kernel '{}': {fault:?}", self.function.name));
             Err(code)
         })
     }
 }
 
-/// Memory as the kernels of a context see it.
+/// The memory that kernels of a context can access.
 struct Visible<'a> {
     memory: Snapshot,
     context: &'a Context,
 }
 
 impl Visible<'_> {
-    /// The allocation with so many aligned bytes at an address, and where they are in it.
+    /// The allocation that contains `width` aligned bytes at an address, and their offset in it.
     fn find(&self, address: u64, width: usize) -> Result<(&Allocation, usize), Fault> {
         if !address.is_multiple_of(width as u64) {
             return Err(Fault::Misaligned(address));
@@ -217,7 +217,7 @@ impl Visible<'_> {
         match &memory.kind {
             Kind::Device(_) => self.context.reaches(memory.context.device()),
             Kind::Pool(pool) => pool.device == device || pool.open_to.lock().contains(&device),
-            Kind::Managed(_) | Kind::Pinned | Kind::Registered => true,
+            Kind::Managed(_) | Kind::Pinned => true,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pauses before work, so that work which is not ordered runs in many orders.
+//! Pauses before work, so that unordered work runs in many orders.
 
 use std::thread;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Random {
         bits ^ bits >> 31
     }
 
-    /// Sleeps before some pieces of work: most begin at once, one in sixteen has a long pause.
+    /// Sleeps at random: mostly not at all, and long in one of sixteen calls.
     pub(crate) fn pause(&mut self) {
         let bits = self.next();
         let most = match bits % 16 {

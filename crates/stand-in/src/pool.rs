@@ -1,4 +1,4 @@
-//! The memory of a device, and pools that keep some of it.
+//! The memory of a device, and pools of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::code::{Code, Result};
 
-/// In what pieces a pool takes memory.
+/// The granularity in which a pool takes memory from the device.
 const PIECE: usize = 2 << 20;
 
 /// The memory of one device.
@@ -41,33 +41,29 @@ impl Budget {
     }
 }
 
-/// Memory that is allocated and freed in the order of streams.
+/// A pool of memory that is allocated and freed in the order of streams.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) device: usize,
     pub(crate) handle: u64,
-    /// Whether the device has it from the first.
+    /// Whether it is the default pool of its device.
     pub(crate) is_default: bool,
     budget: Arc<Budget>,
     state: Mutex<PoolState>,
-    /// Whether it keeps nothing any more.
+    /// Whether it returns all memory that is freed.
     destroyed: AtomicBool,
-    /// Devices beside its own whose kernels may touch its memory.
+    /// The other devices whose kernels may access its memory.
     pub(crate) open_to: Mutex<BTreeSet<usize>>,
 }
 
-/// What a pool tells of itself, in bytes.
+/// The state of a pool, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolState {
-    /// Allocated.
+    /// The size of all allocations.
     pub used: usize,
-    /// The most that was allocated.
-    pub used_high: usize,
-    /// Kept from the device.
+    /// The memory that the pool has taken from the device.
     pub reserved: usize,
-    /// The most that was kept.
-    pub reserved_high: usize,
-    /// How much stays when streams, events or contexts are waited for.
+    /// The memory that the pool keeps when the host has waited for a stream or event.
     pub threshold: usize,
 }
 
@@ -84,10 +80,8 @@ impl Pool {
             let pieces = missing.div_ceil(PIECE).saturating_mul(PIECE);
             let take = |bytes| self.budget.take(bytes).map(|()| bytes);
             state.reserved += take(pieces).or_else(|_| take(missing))?;
-            state.reserved_high = state.reserved_high.max(state.reserved);
         }
         state.used = needed;
-        state.used_high = state.used_high.max(needed);
         Ok(())
     }
 
@@ -98,18 +92,18 @@ impl Pool {
         }
     }
 
-    /// Gives back what is not used, and later the rest as soon as it is freed.
+    /// Returns unused memory to the device, and the other memory as soon as it is freed.
     pub(crate) fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
         self.trim(0);
     }
 
-    /// Gives back what is not used until so many bytes are reserved, as CUDA counts.
+    /// Returns unused memory until `keep` bytes are reserved. CUDA counts in this way.
     pub fn trim(&self, keep: usize) {
         self.trim_to(|_| keep);
     }
 
-    /// Gives back what is not used, but for so many bytes, as HIP counts.
+    /// Returns unused memory except for `keep` bytes. HIP counts in this way.
     pub fn trim_unused(&self, keep: usize) {
         self.trim_to(|used| used.saturating_add(keep));
     }
@@ -121,13 +115,13 @@ impl Pool {
         state.reserved = kept;
     }
 
-    /// Gives back what exceeds the threshold.
-    pub(crate) fn settle(&self) {
+    /// Returns unused memory above the threshold to the device.
+    pub(crate) fn trim_to_threshold(&self) {
         let threshold = self.state.lock().threshold;
         self.trim(threshold);
     }
 
-    /// How it stands.
+    /// Its state.
     pub fn state(&self) -> PoolState {
         *self.state.lock()
     }
@@ -137,17 +131,7 @@ impl Pool {
         self.state.lock().threshold = bytes;
     }
 
-    /// Lets the high-water marks begin anew.
-    pub fn reset_high(&self, used: bool) {
-        let state = &mut *self.state.lock();
-        if used {
-            state.used_high = state.used;
-        } else {
-            state.reserved_high = state.reserved;
-        }
-    }
-
-    /// Lets kernels of another device touch its memory, or no longer.
+    /// Sets whether kernels of another device may access its memory.
     pub fn open_to(&self, device: usize, open: bool) {
         let devices = &mut *self.open_to.lock();
         if open {
@@ -173,14 +157,14 @@ mod tests {
         pool.give(8 << 20);
         assert_eq!(budget.take(1), Err(Code::OUT_OF_MEMORY));
         pool.set_threshold(1 << 20);
-        pool.settle();
+        pool.trim_to_threshold();
         assert_eq!((pool.state().reserved, budget.free()), (1 << 20, 7 << 20));
         pool.trim(0);
         assert_eq!(budget.free(), 8 << 20);
     }
 
     #[test]
-    fn what_a_trim_keeps_is_counted_with_or_without_what_is_used() {
+    fn a_trim_counts_all_memory_or_only_unused_memory() {
         let budget = Arc::new(Budget::new(16 << 20));
         let pool = Pool::new(0, 0, &budget, false);
         pool.take(8 << 20).unwrap();
@@ -197,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_destroyed_gives_back_what_is_freed_later() {
+    fn a_destroyed_pool_returns_memory_when_it_is_freed() {
         let budget = Arc::new(Budget::new(8 << 20));
         let pool = Pool::new(0, 0, &budget, false);
         pool.set_threshold(usize::MAX);

@@ -1,20 +1,20 @@
 //! The state of a driver in a process: the engine, and the calls that each thread must not make during captures.
-#![expect(unsafe_code, reason = "asks to be called at the end of the process")]
+#![expect(unsafe_code, reason = "registers a function for the end of the process")]
 
 use std::cell::Cell;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use crate::capture::CaptureMode;
 use crate::code::{Code, Result};
 use crate::config::{self, Config};
 use crate::engine::Engine;
-use crate::graph::CaptureMode;
 
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
 
 thread_local! {
-    /// The calls that this thread must not make while a graph is captured.
+    /// The calls that a capture forbids this thread.
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
@@ -26,7 +26,7 @@ thread_local! {
 /// on standard error.
 pub fn initialise() -> Result<&'static Engine> {
     let engine = ENGINE.get_or_init(|| {
-        // SAFETY: the function takes nothing, and a library that has this in it stays until the process ends.
+        // SAFETY: the function has no arguments, and the library stays loaded until the process ends.
         if unsafe { libc::atexit(at_exit) } != 0 {
             return Err("there will be no report at the end".to_owned());
         }
@@ -74,12 +74,12 @@ pub fn complain(why: &str) -> Code {
     Code::UNKNOWN
 }
 
-/// The calls that the thread must not make while a graph is captured.
+/// The calls that a capture forbids the thread.
 pub fn mode() -> CaptureMode {
     MODE.get()
 }
 
-/// Changes it.
+/// Changes [`mode`].
 pub fn set_mode(mode: CaptureMode) {
     MODE.set(mode);
 }

@@ -20,24 +20,22 @@ pub const FRESH: u8 = 0xAB;
 /// The value of each byte of freed memory.
 pub const FREED: u8 = 0xDD;
 
-/// Addresses of each device. None is used twice, so that a stale one is noticed.
+/// The number of addresses of each device. No address is used twice, so that the use of an old one is noticed.
 const SPAN: u64 = 1 << 40;
-/// What allocations are aligned to unless it is to be less, and at least how far apart they are.
+/// The default alignment of allocations, and the least distance between them.
 const ALIGNMENT: u64 = 512;
 
-/// How memory came to be.
+/// The kind of an allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// On a device.
+    /// Device memory.
     Device(Arc<Budget>),
-    /// On a device, in the order of a stream.
+    /// Device memory, allocated and freed in the order of a stream.
     Pool(Arc<Pool>),
-    /// On a device, and the host addresses it.
+    /// Memory that the host and devices can access. It counts against a device.
     Managed(Arc<Budget>),
-    /// On the host, and devices address it.
+    /// Host memory that devices can access.
     Pinned,
-    /// The program's own, made known to devices.
-    Registered,
 }
 
 /// One allocation.
@@ -47,15 +45,15 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
     pub(crate) context: Arc<Context>,
     pub(crate) bytes: Bytes,
-    /// Until its free has run.
+    /// False once its free has run.
     alive: AtomicBool,
     order: Mutex<Order>,
 }
 
-/// Where work on an allocation stands in its streams.
+/// The uses of an allocation, for checks of their order.
 #[derive(Debug, Default)]
 struct Order {
-    born: Option<Stamp>,
+    allocated: Option<Stamp>,
     used: Clock,
     freed: bool,
 }
@@ -69,24 +67,24 @@ impl Allocation {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Whether the host addresses it.
-    pub(crate) fn is_hosted(&self) -> bool {
-        matches!(self.bytes, Bytes::Host(_))
-    }
-
-    /// Whether it counts as host memory.
+    /// Whether it is pinned host memory.
     pub(crate) fn is_pinned(&self) -> bool {
-        matches!(self.kind, Kind::Pinned | Kind::Registered)
+        matches!(self.kind, Kind::Pinned)
     }
 
-    /// Notes that it comes to be with this work.
-    pub(crate) fn born(&self, stamp: Stamp) {
+    /// Whether it is unified memory.
+    pub(crate) fn is_managed(&self) -> bool {
+        matches!(self.kind, Kind::Managed(_))
+    }
+
+    /// Notes that this work allocates it.
+    pub(crate) fn allocated_by(&self, stamp: Stamp) {
         let order = &mut *self.order.lock();
-        order.born = Some(stamp);
+        order.allocated = Some(stamp);
         order.used.add(stamp);
     }
 
-    /// Notes work on it that comes after what the clock covers.
+    /// Notes work on it. The work in `clock` is ordered before it.
     pub(crate) fn used(&self, stamp: Stamp, clock: &Clock, report: &Report) {
         let order = &mut *self.order.lock();
         order.used.add(stamp);
@@ -98,12 +96,12 @@ impl Allocation {
         };
         if order.freed {
             report.violation("use after free", what());
-        } else if order.born.is_some_and(|born| !clock.covers(born)) {
+        } else if order.allocated.is_some_and(|allocated| !clock.covers(allocated)) {
             report.violation("use before allocation", what());
         }
     }
 
-    /// Notes that it is freed after what the clock covers: by work of a stream, or by the host.
+    /// Notes that it is freed, by work of a stream or by the host. The work in `clock` is ordered before the free.
     pub(crate) fn freed(&self, stamp: Option<Stamp>, clock: &Clock, report: &Report) -> Result<()> {
         let order = &mut *self.order.lock();
         if order.freed {
@@ -111,7 +109,7 @@ impl Allocation {
             return Err(Code::INVALID_VALUE);
         }
         order.freed = true;
-        if let Some(use_) = order.used.beyond(clock) {
+        if let Some(use_) = order.used.not_covered_by(clock) {
             let message = format!(
                 "memory {:#x}, where work {} of stream {} is not ordered before the free",
                 self.range.start, use_.place, use_.stream
@@ -122,7 +120,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Handle of its pool, if it is of one.
+    /// The handle of its pool, if it belongs to one.
     pub(crate) fn pool(&self) -> Option<u64> {
         match &self.kind {
             Kind::Pool(pool) => Some(pool.handle),
@@ -130,8 +128,8 @@ impl Allocation {
         }
     }
 
-    /// All work on it is over, whoever knows of it.
-    pub(crate) fn settle(&self) {
+    /// Forgets its uses, because all of them have finished.
+    pub(crate) fn forget_uses(&self) {
         self.order.lock().used = Clock::default();
     }
 
@@ -139,28 +137,26 @@ impl Allocation {
         self.order.lock().freed
     }
 
-    /// Its bytes are fresh from here on.
-    pub(crate) fn freshen(&self) {
+    /// Fills it with the value of fresh memory.
+    pub(crate) fn fill_fresh(&self) {
         self.bytes.fill(0, self.len(), &[FRESH]);
     }
 
-    /// Its bytes are nobody's from here on.
-    pub(crate) fn end(&self) {
+    /// Ends its life, and returns its bytes to the device or pool.
+    fn end(&self) {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
-        if !matches!(self.kind, Kind::Registered) {
-            self.bytes.fill(0, self.len(), &[FREED]);
-        }
+        self.bytes.fill(0, self.len(), &[FREED]);
         match &self.kind {
             Kind::Device(budget) | Kind::Managed(budget) => budget.give(self.len()),
             Kind::Pool(pool) => pool.give(self.len()),
-            Kind::Pinned | Kind::Registered => {}
+            Kind::Pinned => {}
         }
     }
 }
 
-/// All that is allocated, sorted by address.
+/// All allocations, sorted by address.
 pub(crate) type Snapshot = Arc<[Arc<Allocation>]>;
 
 /// The address space.
@@ -179,7 +175,7 @@ struct State {
 }
 
 impl Space {
-    /// The addresses of so many devices, of which none is aligned to more than that.
+    /// Reserves the addresses of the devices. No allocation is aligned to more than `alignment`.
     pub(crate) fn new(devices: usize, alignment: u64) -> Result<Self> {
         let reserved = Host::reserve(to_usize(SPAN) * devices.max(1))?;
         let first = (reserved.address() as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
@@ -189,7 +185,7 @@ impl Space {
         Ok(Self { reserved, state: Mutex::new(state) })
     }
 
-    /// Memory whose bytes the host does not see; the kind has paid for it.
+    /// Allocates memory that the host cannot access. Its size is already taken from the device or pool.
     pub(crate) fn allocate(
         &self,
         len: usize,
@@ -212,8 +208,8 @@ impl Space {
         Ok(self.insert(start..start + len, kind, context, bytes))
     }
 
-    /// Memory that the host addresses.
-    pub(crate) fn adopt(
+    /// Adds memory that the host can access.
+    pub(crate) fn insert_host(
         &self,
         host: Host,
         len: usize,
@@ -246,7 +242,7 @@ impl Space {
         allocation
     }
 
-    /// What an address lies in.
+    /// The allocation that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<Arc<Allocation>> {
         let state = self.state.lock();
         let (_, allocation) = state.alive.range(..=address).next_back()?;
@@ -260,13 +256,13 @@ impl Space {
         last.is_some_and(|(_, allocation)| allocation.range.end > range.start)
     }
 
-    /// Whether an address is one of those that devices hand out.
+    /// Whether an address belongs to device memory.
     pub(crate) fn is_reserved(&self, address: u64) -> bool {
         let start = self.reserved.address() as u64;
         (start..start + SPAN * self.state.lock().next.len() as u64).contains(&address)
     }
 
-    /// Ends an allocation.
+    /// Removes an allocation.
     pub(crate) fn remove(&self, allocation: &Allocation) {
         allocation.end();
         let state = &mut *self.state.lock();
@@ -281,10 +277,7 @@ impl Space {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "addresses and lengths are of 64 bits, as the hosts are"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the hosts have 64-bit addresses")]
 pub(crate) fn to_usize(value: u64) -> usize {
     value as usize
 }

@@ -1,4 +1,4 @@
-//! Streams: work in order, each by a thread of its own.
+//! Streams: queues of work, each with a thread that executes the work in order.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +7,13 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::capture::Captured;
 use crate::clock::{Clock, Stamp};
 use crate::code::{Code, Result};
 use crate::context::Context;
-use crate::event::Mark;
-use crate::graph::Captured;
+use crate::mark::Mark;
 use crate::pause::Random;
-use crate::shared::Shared;
+use crate::state::EngineState;
 use crate::work::Work;
 
 /// A stream.
@@ -21,81 +21,70 @@ use crate::work::Work;
 pub struct Stream {
     pub(crate) number: u64,
     pub(crate) context: Arc<Context>,
-    /// As it was made.
-    pub flags: u32,
-    /// As it was made.
-    pub priority: i32,
-    /// Whether it is the driver's own.
+    /// Whether it is a default stream of the driver.
     pub(crate) is_default: bool,
-    shared: Arc<Shared>,
+    engine: Arc<EngineState>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+struct State {
     queue: VecDeque<Task>,
     submitted: u64,
     finished: u64,
-    /// What the next work comes after.
+    /// The work that is ordered before the next work.
     clock: Clock,
     has_worker: bool,
     closed: bool,
-    pub(crate) capture: Option<Captured>,
+    captured: Option<Captured>,
 }
 
-/// Work, and the code that it fails with if that is planned.
+/// Work in the queue.
 #[derive(Debug)]
 struct Task {
     work: Work,
+    /// The planned failure of the work.
     fault: Option<Code>,
-    /// What the host knows when this runs.
-    tells: Option<Clock>,
+    /// The work that the host sees to be finished when this runs.
+    seen_by_host: Option<Clock>,
 }
 
 impl Stream {
     pub(crate) fn new(
         number: u64,
         context: &Arc<Context>,
-        flags: u32,
-        priority: i32,
-        shared: &Arc<Shared>,
+        is_default: bool,
+        engine: &Arc<EngineState>,
     ) -> Self {
-        Self {
-            number,
-            context: Arc::clone(context),
-            flags,
-            priority,
-            is_default: false,
-            shared: Arc::clone(shared),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        let (context, engine) = (Arc::clone(context), Arc::clone(engine));
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { number, context, is_default, engine, state, changed }
     }
 
-    /// The context it was made in.
+    /// The context in which it was created.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// What is captured instead of done, if anything.
+    /// Calls `f` with the stream's position in a capture, if it is captured.
     pub(crate) fn with_capture<R>(&self, f: impl FnOnce(&mut Option<Captured>) -> R) -> R {
-        f(&mut self.state.lock().capture)
+        f(&mut self.state.lock().captured)
     }
 
     /// Enqueues work, or captures it.
     pub(crate) fn submit(self: &Arc<Self>, work: Work, fault: Option<Code>) -> Result<()> {
         let state = &mut *self.state.lock();
-        if let Some(captured) = &mut state.capture {
+        if let Some(captured) = &mut state.captured {
             return fault.map_or_else(|| captured.add(work), Err);
         }
         self.enqueue(state, work, fault)
     }
 
-    /// Enqueues a place that others can wait for.
+    /// Enqueues a mark.
     pub(crate) fn mark(self: &Arc<Self>) -> Result<Arc<Mark>> {
         let state = &mut *self.state.lock();
-        state.clock.join(&self.shared.host.lock());
+        state.clock.join(&self.engine.host.lock());
         let mut clock = state.clock.clone();
         clock.add(Stamp { stream: self.number, place: state.submitted + 1 });
         let mark = Arc::new(Mark::new(&self.context, clock));
@@ -105,12 +94,11 @@ impl Stream {
 
     fn enqueue(self: &Arc<Self>, state: &mut State, work: Work, fault: Option<Code>) -> Result<()> {
         let stamp = Stamp { stream: self.number, place: state.submitted + 1 };
-        let report = &self.shared.report;
-        state.clock.join(&self.shared.host.lock());
+        state.clock.join(&self.engine.host.lock());
         if let Work::Wait(mark) = &work {
             state.clock.join(&mark.clock);
         }
-        work.note(stamp, &state.clock, report)?;
+        work.note(stamp, &state.clock, &self.engine.report)?;
         if !state.has_worker {
             let stream = Arc::clone(self);
             let worker = thread::Builder::new().name(format!("stream {}", self.number));
@@ -119,15 +107,15 @@ impl Stream {
         }
         state.submitted += 1;
         state.clock.add(stamp);
-        let tells = matches!(work, Work::Call(_)).then(|| state.clock.clone());
-        state.queue.push_back(Task { work, fault, tells });
+        let seen_by_host = matches!(work, Work::Call(_)).then(|| state.clock.clone());
+        state.queue.push_back(Task { work, fault, seen_by_host });
         self.changed.notify_all();
         Ok(())
     }
 
-    /// What the worker does.
+    /// Executes work until the stream is closed and its queue is empty.
     fn work(&self) {
-        let seed = self.shared.config.seed;
+        let seed = self.engine.config.seed;
         let mut random = Random::new(seed, self.number);
         loop {
             let task = {
@@ -143,60 +131,60 @@ impl Stream {
             if let Some(code) = task.fault {
                 self.context.fail(code);
             }
-            task.tells.iter().for_each(|clock| self.shared.learn(clock));
-            let run = || task.work.run(&self.context, &self.shared);
+            task.seen_by_host.iter().for_each(|clock| self.engine.host_saw(clock));
+            let run = || task.work.run(&self.context, &self.engine);
             if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                // Whoever waits must not do so for ever.
-                self.shared.report.violation("engine", format!("{:?} panicked", task.work));
+                // Without a failure, other threads would wait for ever.
+                self.engine.report.violation("engine", format!("{:?} panicked", task.work));
                 self.context.fail(Code::UNKNOWN);
             }
-            // Memory that only this work kept goes before anybody is told.
+            // Frees memory that only this task refers to, before the task counts as finished.
             drop(task);
             self.state.lock().finished += 1;
             self.changed.notify_all();
         }
     }
 
-    /// Whether all work is over.
+    /// Checks that all work is finished.
     pub(crate) fn query(&self) -> Result<()> {
         let state = self.state.lock();
-        if let Some(captured) = &state.capture {
-            return Err(captured.spoil());
+        if let Some(captured) = &state.captured {
+            return Err(captured.invalidate());
         }
-        let over = state.finished == state.submitted;
-        if over {
-            self.shared.learn(&state.clock);
+        let is_idle = state.finished == state.submitted;
+        if is_idle {
+            self.engine.host_saw(&state.clock);
         }
         self.context.check()?;
-        over.then_some(()).ok_or(Code::NOT_READY)
+        is_idle.then_some(()).ok_or(Code::NOT_READY)
     }
 
     /// Waits for the work enqueued so far.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let mut state = self.state.lock();
-        if let Some(captured) = &state.capture {
-            return Err(captured.spoil());
+        if let Some(captured) = &state.captured {
+            return Err(captured.invalidate());
         }
         let (until, clock) = (state.submitted, state.clock.clone());
         self.changed.wait_while(&mut state, |state| state.finished < until);
         drop(state);
-        self.shared.learn(&clock);
+        self.engine.host_saw(&clock);
         self.context.check()
     }
 
-    /// Waits for the work enqueued so far, of which the host learns nothing.
+    /// Waits for the work enqueued so far. For the order of work, the host does not count as having seen its end.
     pub(crate) fn drain(&self) {
         let mut state = self.state.lock();
         let until = state.submitted;
         self.changed.wait_while(&mut state, |state| state.finished < until);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.finished == state.submitted
     }
 
-    /// Takes no more work; what was enqueued is done.
+    /// Ends the thread once the queue is empty.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();

@@ -1,11 +1,12 @@
-//! Handles of objects.
+//! Objects and their handles.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What handles name: numbers that are no addresses, never used twice, of one range per kind of object.
+/// The objects of one kind, by handle. Handles are never used twice, and are in a range for each kind; none is a valid
+/// address.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     kind: &'static str,
@@ -29,7 +30,7 @@ impl<T> Table<T> {
         self.insert_with(|_| object).0
     }
 
-    /// An object that knows its handle.
+    /// Inserts an object that contains its handle.
     pub(crate) fn insert_with<O: Into<Arc<T>>>(
         &self,
         make: impl FnOnce(u64) -> O,
@@ -42,28 +43,34 @@ impl<T> Table<T> {
         (handle, object)
     }
 
-    /// The object, or why there is none.
+    /// The object, or the reason why there is none.
     pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, String> {
         let state = self.state.lock();
         state.alive.get(&handle).cloned().ok_or_else(|| self.absence(handle, state.next))
     }
 
-    /// Forgets the object.
+    /// Removes the object.
     pub(crate) fn remove(&self, handle: u64) -> Result<Arc<T>, String> {
         let mut state = self.state.lock();
         let next = state.next;
         state.alive.remove(&handle).ok_or_else(|| self.absence(handle, next))
     }
 
-    /// Forgets the objects that meet the condition.
-    pub(crate) fn take(&self, mut condition: impl FnMut(&T) -> bool) -> Vec<Arc<T>> {
-        let alive = &mut self.state.lock().alive;
-        let taken: Vec<u64> = alive
-            .iter()
-            .filter(|(_, object)| condition(object))
-            .map(|(handle, _)| *handle)
-            .collect();
-        taken.iter().filter_map(|handle| alive.remove(handle)).collect()
+    /// Removes the objects that meet the condition.
+    pub(crate) fn take(&self, mut condition: impl FnMut(&T) -> bool) {
+        let mut taken = Vec::new();
+        self.state.lock().alive.retain(|_, object| {
+            let is_taken = condition(object);
+            taken.extend(is_taken.then(|| Arc::clone(object)));
+            !is_taken
+        });
+        // Dropped without the lock: an object may contain others.
+        drop(taken);
+    }
+
+    /// The number of objects that meet the condition.
+    pub(crate) fn count(&self, condition: impl Fn(&T) -> bool) -> usize {
+        self.state.lock().alive.values().filter(|object| condition(object)).count()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
@@ -76,7 +83,7 @@ impl<T> Table<T> {
 
     fn absence(&self, handle: u64, next: u64) -> String {
         let was =
-            if (self.first..next).contains(&handle) { "destroyed before" } else { "never made" };
+            if (self.first..next).contains(&handle) { "destroyed before" } else { "never created" };
         format!("{} {handle:#x} was {was}", self.kind)
     }
 }
@@ -86,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destroyed_objects_are_told_from_those_never_made() {
+    fn destroyed_objects_and_unknown_handles_have_different_errors() {
         let table = Table::new("stream", 3);
         let handle = table.insert(7);
         assert_eq!(*table.get(handle).unwrap(), 7);
         table.remove(handle).unwrap();
         assert!(table.get(handle).unwrap_err().ends_with("destroyed before"));
-        assert!(table.remove(handle + 1).unwrap_err().ends_with("never made"));
+        assert!(table.remove(handle + 1).unwrap_err().ends_with("never created"));
     }
 }

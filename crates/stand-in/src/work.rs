@@ -1,17 +1,19 @@
-//! The work that streams and graphs execute.
+//! The work that streams execute, and graphs of such work.
 
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::callback::Callback;
 use crate::clock::{Clock, Stamp};
 use crate::code::{Code, Result};
 use crate::context::Context;
-use crate::event::Mark;
-use crate::graph::Executable;
 use crate::kernel::Launch;
+use crate::mark::Mark;
+use crate::pause::Random;
 use crate::report::Report;
-use crate::shared::Shared;
 use crate::space::Allocation;
+use crate::state::EngineState;
 
 /// One piece of work.
 #[derive(Clone, Debug)]
@@ -27,37 +29,23 @@ pub(crate) enum Work {
     Graph(Arc<Executable>),
 }
 
-/// Where bytes come from or go to.
+/// The source or the target of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// An offset in an allocation.
     Memory(Arc<Allocation>, usize),
-    /// Bytes taken when the call was made.
+    /// Bytes that were read during the call.
     Staged(Arc<[u8]>),
-    /// Where the caller of a blocking copy waits for bytes.
-    Caller(Arc<parking_lot::Mutex<Vec<u8>>>),
+    /// Bytes for the caller of a blocking copy.
+    Caller(Arc<Mutex<Vec<u8>>>),
 }
-
-/// Rows in planes: how far apart they are at one end of a copy, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pitch {
-    /// From row to row.
-    pub row: usize,
-    /// From plane to plane.
-    pub plane: usize,
-}
-
-/// Bytes in a row, rows in a plane, planes.
-pub type Extent = [usize; 3];
 
 /// A copy.
 #[derive(Debug)]
 pub(crate) struct Copy {
     pub(crate) to: Place,
-    pub(crate) to_pitch: Pitch,
     pub(crate) from: Place,
-    pub(crate) from_pitch: Pitch,
-    pub(crate) extent: Extent,
+    pub(crate) bytes: usize,
 }
 
 /// A fill with a pattern of 1, 2 or 4 bytes.
@@ -70,7 +58,7 @@ pub(crate) struct Fill {
 }
 
 impl Work {
-    /// Notes, at all that it is known to touch, that it comes after what the clock covers.
+    /// Notes this work on all memory that it is known to use. The work in `clock` is ordered before it.
     pub(crate) fn note(&self, stamp: Stamp, clock: &Clock, report: &Report) -> Result<()> {
         let used = |memory: &Arc<Allocation>| memory.used(stamp, clock, report);
         match self {
@@ -85,36 +73,37 @@ impl Work {
             Self::Graph(graph) => {
                 graph.nodes.iter().try_for_each(|node| node.work.note(stamp, clock, report))?;
             }
-            Self::Allocate(memory) => memory.born(stamp),
+            Self::Allocate(memory) => memory.allocated_by(stamp),
             Self::Free(memory) => memory.freed(Some(stamp), clock, report)?,
             Self::Call(_) | Self::Record(_) | Self::Wait(_) => {}
         }
         Ok(())
     }
 
-    /// Does it. After a failure of the context only what others wait for is done, and callbacks are told.
-    pub(crate) fn run(&self, context: &Context, shared: &Shared) {
+    /// Executes the work. If the context has failed, executes only work for which others wait.
+    pub(crate) fn run(&self, context: &Context, state: &EngineState) {
         match self {
             Self::Record(mark) => return mark.reach(),
             Self::Wait(mark) => {
-                // Its failure is that of its own context.
-                let _of_another = mark.wait();
+                // A failure of the other context does not concern this one.
+                let _status = mark.wait();
                 return;
             }
-            Self::Allocate(memory) => return memory.freshen(),
-            Self::Free(memory) => return shared.space.remove(memory),
-            Self::Call(callback) => return callback.call(context.check()),
+            Self::Allocate(memory) => return memory.fill_fresh(),
+            Self::Free(memory) => return state.space.remove(memory),
+            _ if context.check().is_err() => return,
             _ => {}
         }
-        if context.check().is_err() {
-            return;
-        }
         let result = match self {
-            Self::Copy(copy) => copy.run(shared),
-            Self::Fill(fill) => fill.run(shared),
-            Self::Launch(launch) => launch.run(context, shared),
-            Self::Graph(graph) => graph.run(context, shared),
-            _ => Ok(()),
+            Self::Copy(copy) => copy.run(state),
+            Self::Fill(fill) => fill.run(state),
+            Self::Launch(launch) => launch.run(context, state),
+            Self::Graph(graph) => graph.run(context, state),
+            Self::Call(callback) => {
+                callback.call();
+                Ok(())
+            }
+            Self::Record(_) | Self::Wait(_) | Self::Allocate(_) | Self::Free(_) => Ok(()),
         };
         if let Err(code) = result {
             context.fail(code);
@@ -122,13 +111,13 @@ impl Work {
     }
 }
 
-/// Work finds its memory alive.
-fn alive(memory: &Allocation, shared: &Shared) -> Result<()> {
+/// Checks that memory was not freed before work on it runs.
+fn check_alive(memory: &Allocation, state: &EngineState) -> Result<()> {
     if memory.is_alive() {
         return Ok(());
     }
     let message = format!("memory {:#x} was freed before work on it ran", memory.range.start);
-    shared.report.violation("use after free", message);
+    state.report.violation("use after free", message);
     Err(Code::ILLEGAL_ADDRESS)
 }
 
@@ -139,54 +128,82 @@ impl Place {
             Self::Staged(_) | Self::Caller(_) => None,
         }
     }
-
-    fn read(&self, at: usize, into: &mut [u8]) {
-        match self {
-            Self::Memory(memory, offset) => memory.bytes.read(offset + at, into),
-            Self::Staged(bytes) => into.copy_from_slice(&bytes[at..at + into.len()]),
-            Self::Caller(bytes) => into.copy_from_slice(&bytes.lock()[at..at + into.len()]),
-        }
-    }
-
-    fn write(&self, at: usize, from: &[u8]) {
-        match self {
-            Self::Memory(memory, offset) => memory.bytes.write(offset + at, from),
-            Self::Staged(_) => unreachable!("copies do not go to staged bytes"),
-            Self::Caller(bytes) => bytes.lock()[at..at + from.len()].copy_from_slice(from),
-        }
-    }
 }
 
 impl Copy {
-    fn run(&self, shared: &Shared) -> Result<()> {
-        for memory in [&self.to, &self.from].into_iter().filter_map(|place| place.memory()) {
-            alive(memory, shared)?;
+    fn run(&self, state: &EngineState) -> Result<()> {
+        for memory in [&self.to, &self.from].into_iter().filter_map(Place::memory) {
+            check_alive(memory, state)?;
         }
-        let [bytes, rows, planes] = self.extent;
-        for plane in 0..planes {
-            for row in 0..rows {
-                let to = plane * self.to_pitch.plane + row * self.to_pitch.row;
-                let from = plane * self.from_pitch.plane + row * self.from_pitch.row;
-                match (&self.to, &self.from) {
-                    (Place::Memory(memory, at), Place::Memory(other, other_at)) => {
-                        memory.bytes.copy(at + to, &other.bytes, other_at + from, bytes);
-                    }
-                    (place, other) => {
-                        let mut row = vec![0; bytes];
-                        other.read(from, &mut row);
-                        place.write(to, &row);
-                    }
-                }
+        match (&self.to, &self.from) {
+            (Place::Memory(to, at), Place::Memory(from, from_at)) => {
+                to.bytes.copy(*at, &from.bytes, *from_at, self.bytes);
             }
+            (Place::Memory(to, at), Place::Staged(bytes)) => to.bytes.write(*at, bytes),
+            (Place::Caller(to), Place::Memory(from, at)) => from.bytes.read(*at, &mut to.lock()),
+            (Place::Caller(to), Place::Staged(bytes)) => to.lock().copy_from_slice(bytes),
+            (Place::Staged(_), _) | (_, Place::Caller(_)) => return Err(Code::UNKNOWN),
         }
         Ok(())
     }
 }
 
 impl Fill {
-    fn run(&self, shared: &Shared) -> Result<()> {
-        alive(&self.memory, shared)?;
+    fn run(&self, state: &EngineState) -> Result<()> {
+        check_alive(&self.memory, state)?;
         self.memory.bytes.fill(self.at, self.bytes, &self.pattern);
         Ok(())
+    }
+}
+
+/// One piece of work of a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) work: Work,
+    pub(crate) context: Arc<Context>,
+    /// The nodes on which it depends.
+    pub(crate) after: Vec<usize>,
+}
+
+/// A graph, as it was captured.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) context: Arc<Context>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// A graph that can be launched.
+#[derive(Debug)]
+pub(crate) struct Executable {
+    pub(crate) context: Arc<Context>,
+    nodes: Vec<Node>,
+    /// Locked while it runs: launches of one graph do not overlap.
+    random: Mutex<Random>,
+}
+
+impl Executable {
+    pub(crate) fn new(graph: &Graph, seed: u64) -> Self {
+        let (context, nodes) = (Arc::clone(&graph.context), graph.nodes.clone());
+        Self { context, nodes, random: Mutex::new(Random::new(seed, 0)) }
+    }
+
+    /// Executes the nodes one after the other, in a random order that their dependencies allow.
+    fn run(&self, context: &Context, state: &EngineState) -> Result<()> {
+        let random = &mut *self.random.lock();
+        let mut done = vec![false; self.nodes.len()];
+        let mut waiting: Vec<usize> = (0..self.nodes.len()).collect();
+        loop {
+            let is_ready = |node: &usize| self.nodes[*node].after.iter().all(|other| done[*other]);
+            let ready: Vec<usize> = waiting.iter().copied().filter(is_ready).collect();
+            if ready.is_empty() {
+                return context.check();
+            }
+            let count = ready.len() as u64;
+            let chosen = ready[usize::try_from(random.next() % count).unwrap_or_default()];
+            let node = &self.nodes[chosen];
+            node.work.run(&node.context, state);
+            done[chosen] = true;
+            waiting.retain(|node| *node != chosen);
+        }
     }
 }

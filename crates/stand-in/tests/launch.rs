@@ -1,10 +1,10 @@
-//! The engine with kernels: what they may touch, and what becomes of those that fail.
-#![expect(clippy::unwrap_used, reason = "a rig that cannot be made fails its test")]
+//! The engine with kernels: the memory that they may access, and their failures.
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::sync::Arc;
 
 use stand_in::ptx::Geometry;
-use stand_in::{Code, Config, Context, End, Engine, Entry, Pitch, Result};
+use stand_in::{Code, Config, Context, Endpoint, Engine, Entry, Result};
 
 const PTX: &str = "
 .version 8.0
@@ -48,13 +48,13 @@ const THREADS: u32 = 64;
 const LEN: usize = 4 * THREADS as usize;
 
 /// An engine, and a context and a module on each of two devices.
-struct Rig {
+struct Setup {
     engine: Engine,
     contexts: [Arc<Context>; 2],
     modules: [u64; 2],
 }
 
-impl Rig {
+impl Setup {
     fn new() -> Self {
         let engine = Engine::new(Config::default()).unwrap();
         let contexts = [0, 1].map(|d| engine.context(engine.retain(d).unwrap()).unwrap());
@@ -64,7 +64,7 @@ impl Rig {
     }
 
     fn stream(&self, device: usize) -> u64 {
-        self.engine.stream_create(&self.contexts[device], 1, 0).unwrap()
+        self.engine.stream_create(&self.contexts[device]).unwrap()
     }
 
     fn launch(&self, device: usize, kernel: &str, params: &[u8], stream: u64) -> Result<()> {
@@ -85,11 +85,10 @@ impl Rig {
 
     fn read(&self, device: usize, address: u64) -> Vec<u32> {
         let mut bytes = vec![0; LEN];
-        let to = (End::Host(bytes.as_mut_ptr()), Pitch::default());
-        let from = (End::Device(address), Pitch::default());
+        let (to, from) = (Endpoint::Host(bytes.as_mut_ptr()), Endpoint::Device(address));
         let (context, stream) = (&self.contexts[device], self.stream(device));
-        // SAFETY: there are so many bytes, and the copy has been made when the call returns.
-        unsafe { self.engine.copy(context, to, from, [LEN, 1, 1], stream) }.unwrap();
+        // SAFETY: there are as many bytes, and the copy is finished when the call returns.
+        unsafe { self.engine.copy(context, to, from, LEN, stream) }.unwrap();
         bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
     }
 
@@ -104,109 +103,109 @@ impl Rig {
 
 #[test]
 fn kernels_write_memory_of_every_kind() {
-    let rig = Rig::new();
-    let context = &rig.contexts[0];
-    let stream = rig.stream(0);
-    let pool = rig.engine.default_pool(0).unwrap();
-    let pooled = rig.engine.allocate_in(context, pool, LEN, stream).unwrap();
-    rig.engine.stream_synchronize(stream).unwrap();
+    let setup = Setup::new();
+    let context = &setup.contexts[0];
+    let stream = setup.stream(0);
+    let pool = setup.engine.default_pool(0).unwrap();
+    let pooled = setup.engine.allocate_in(context, pool, LEN, stream).unwrap();
+    setup.engine.stream_synchronize(stream).unwrap();
     for memory in [
-        rig.engine.allocate(context, LEN).unwrap(),
-        rig.engine.allocate_managed(context, LEN).unwrap(),
-        rig.engine.allocate_pinned(context, LEN).unwrap(),
+        setup.engine.allocate(context, LEN).unwrap(),
+        setup.engine.allocate_managed(context, LEN).unwrap(),
+        setup.engine.allocate_pinned(context, LEN).unwrap(),
         pooled,
     ] {
-        rig.store(0, memory, 7).unwrap();
-        assert_eq!(rig.read(0, memory), [7; THREADS as usize]);
+        setup.store(0, memory, 7).unwrap();
+        assert_eq!(setup.read(0, memory), [7; THREADS as usize]);
     }
-    assert!(rig.rules().is_empty(), "{:?}", rig.rules());
+    assert!(setup.rules().is_empty(), "{:?}", setup.rules());
 }
 
 #[test]
-fn memory_of_a_peer_must_be_opened_to_kernels() {
-    let rig = Rig::new();
-    let memory = rig.engine.allocate(&rig.contexts[1], LEN).unwrap();
-    rig.contexts[0].enable_peer(1).unwrap();
-    assert_eq!(rig.contexts[0].enable_peer(1), Err(Code::PEER_ACCESS_ALREADY_ENABLED));
-    rig.store(0, memory, 3).unwrap();
-    assert_eq!(rig.read(1, memory), [3; THREADS as usize]);
-    rig.contexts[0].disable_peer(1).unwrap();
-    assert_eq!(rig.store(0, memory, 4), Err(Code::ILLEGAL_ADDRESS));
-    rig.contexts[1].check().unwrap();
+fn kernels_access_memory_of_a_peer_only_if_it_is_enabled() {
+    let setup = Setup::new();
+    let memory = setup.engine.allocate(&setup.contexts[1], LEN).unwrap();
+    setup.contexts[0].enable_peer(1).unwrap();
+    assert_eq!(setup.contexts[0].enable_peer(1), Err(Code::PEER_ACCESS_ALREADY_ENABLED));
+    setup.store(0, memory, 3).unwrap();
+    assert_eq!(setup.read(1, memory), [3; THREADS as usize]);
+    let memory = setup.engine.allocate(&setup.contexts[0], LEN).unwrap();
+    assert_eq!(setup.store(1, memory, 4), Err(Code::ILLEGAL_ADDRESS), "access has one direction");
+    setup.contexts[0].check().unwrap();
 }
 
 #[test]
-fn memory_of_a_peer_s_pool_is_opened_by_the_pool() {
-    let rig = Rig::new();
-    rig.contexts[0].enable_peer(1).unwrap();
-    let (pool, stream) = (rig.engine.default_pool(1).unwrap(), rig.stream(1));
-    let memory = rig.engine.allocate_in(&rig.contexts[1], pool, LEN, stream).unwrap();
-    rig.engine.stream_synchronize(stream).unwrap();
-    rig.engine.pool(pool).unwrap().open_to(0, true);
-    rig.store(0, memory, 3).unwrap();
-    rig.engine.pool(pool).unwrap().open_to(0, false);
-    assert_eq!(rig.store(0, memory, 4), Err(Code::ILLEGAL_ADDRESS));
+fn a_pool_controls_the_access_of_peers_to_its_memory() {
+    let setup = Setup::new();
+    setup.contexts[0].enable_peer(1).unwrap();
+    let (pool, stream) = (setup.engine.default_pool(1).unwrap(), setup.stream(1));
+    let memory = setup.engine.allocate_in(&setup.contexts[1], pool, LEN, stream).unwrap();
+    setup.engine.stream_synchronize(stream).unwrap();
+    setup.engine.pool(pool).unwrap().open_to(0, true);
+    setup.store(0, memory, 3).unwrap();
+    setup.engine.pool(pool).unwrap().open_to(0, false);
+    assert_eq!(setup.store(0, memory, 4), Err(Code::ILLEGAL_ADDRESS));
 }
 
 #[test]
-fn a_kernel_that_fails_ends_its_context() {
-    let rig = Rig::new();
-    let stream = rig.stream(0);
-    rig.launch(0, "stop", &[], stream).unwrap();
-    assert_eq!(rig.engine.stream_synchronize(stream), Err(Code::LAUNCH_FAILED));
-    assert_eq!(rig.launch(0, "stop", &[], stream), Err(Code::LAUNCH_FAILED));
-    assert_eq!(rig.engine.allocate(&rig.contexts[0], LEN), Err(Code::LAUNCH_FAILED));
-    let beyond = rig.engine.allocate(&rig.contexts[1], LEN).unwrap() + 4;
-    assert_eq!(rig.store(1, beyond, 1), Err(Code::ILLEGAL_ADDRESS));
-    let failures = rig.engine.report().into_iter();
+fn a_failed_kernel_fails_its_context() {
+    let setup = Setup::new();
+    let stream = setup.stream(0);
+    setup.launch(0, "stop", &[], stream).unwrap();
+    assert_eq!(setup.engine.stream_synchronize(stream), Err(Code::LAUNCH_FAILED));
+    assert_eq!(setup.launch(0, "stop", &[], stream), Err(Code::LAUNCH_FAILED));
+    assert_eq!(setup.engine.allocate(&setup.contexts[0], LEN), Err(Code::LAUNCH_FAILED));
+    let beyond = setup.engine.allocate(&setup.contexts[1], LEN).unwrap() + 4;
+    assert_eq!(setup.store(1, beyond, 1), Err(Code::ILLEGAL_ADDRESS));
+    let failures = setup.engine.report().into_iter();
     let failures = failures.filter(|entry| matches!(entry, Entry::Failure { .. }));
     assert_eq!(failures.count(), 2);
 }
 
 #[test]
-fn a_reset_stops_a_kernel_that_runs_for_ever() {
-    let rig = Rig::new();
-    let stream = rig.stream(0);
-    rig.launch(0, "spin", &[], stream).unwrap();
-    assert_eq!(rig.engine.stream_query(stream), Err(Code::NOT_READY));
-    rig.engine.reset(0).unwrap();
-    rig.engine.allocate(&rig.contexts[0], LEN).unwrap();
+fn a_reset_stops_an_endless_kernel() {
+    let setup = Setup::new();
+    let stream = setup.stream(0);
+    setup.launch(0, "spin", &[], stream).unwrap();
+    assert_eq!(setup.engine.stream_query(stream), Err(Code::NOT_READY));
+    setup.engine.reset(0).unwrap();
+    setup.engine.allocate(&setup.contexts[0], LEN).unwrap();
 }
 
 #[test]
 fn atomics_of_unordered_kernels_lose_nothing() {
-    let rig = Rig::new();
-    let streams = [rig.stream(0), rig.stream(0)];
-    let memory = rig.engine.allocate(&rig.contexts[0], LEN).unwrap();
-    rig.engine.fill(&rig.contexts[0], memory, &[0], LEN, streams[0]).unwrap();
-    rig.engine.stream_synchronize(streams[0]).unwrap();
+    let setup = Setup::new();
+    let streams = [setup.stream(0), setup.stream(0)];
+    let memory = setup.engine.allocate(&setup.contexts[0], LEN).unwrap();
+    setup.engine.fill(&setup.contexts[0], memory, &[0], LEN, streams[0]).unwrap();
+    setup.engine.stream_synchronize(streams[0]).unwrap();
     for turn in 0..40 {
-        rig.launch(0, "count", &memory.to_le_bytes(), streams[turn % 2]).unwrap();
+        setup.launch(0, "count", &memory.to_le_bytes(), streams[turn % 2]).unwrap();
     }
-    streams.iter().for_each(|stream| rig.engine.stream_synchronize(*stream).unwrap());
-    assert_eq!(rig.read(0, memory)[0], 40 * THREADS);
+    streams.iter().for_each(|stream| setup.engine.stream_synchronize(*stream).unwrap());
+    assert_eq!(setup.read(0, memory)[0], 40 * THREADS);
 }
 
 #[test]
-fn a_module_stays_until_its_launches_are_over() {
-    let rig = Rig::new();
-    let memory = rig.engine.allocate(&rig.contexts[0], LEN).unwrap();
-    rig.store(0, memory, 1).unwrap();
-    rig.engine.module_unload(rig.modules[0]).unwrap();
-    assert!(rig.rules().is_empty());
-    let stream = rig.stream(1);
-    let other = rig.engine.allocate(&rig.contexts[1], LEN).unwrap();
-    rig.launch(1, "count", &other.to_le_bytes(), stream).unwrap();
-    rig.engine.module_unload(rig.modules[1]).unwrap();
-    assert_eq!(rig.rules(), ["unload in use"]);
+fn unloading_a_module_during_a_launch_is_a_violation() {
+    let setup = Setup::new();
+    let memory = setup.engine.allocate(&setup.contexts[0], LEN).unwrap();
+    setup.store(0, memory, 1).unwrap();
+    setup.engine.module_unload(setup.modules[0]).unwrap();
+    assert!(setup.rules().is_empty());
+    let stream = setup.stream(1);
+    let other = setup.engine.allocate(&setup.contexts[1], LEN).unwrap();
+    setup.launch(1, "count", &other.to_le_bytes(), stream).unwrap();
+    setup.engine.module_unload(setup.modules[1]).unwrap();
+    assert_eq!(setup.rules(), ["unload in use"]);
 }
 
 #[test]
-fn launches_of_impossible_shapes_are_refused() {
-    let rig = Rig::new();
-    let function = rig.engine.function(rig.modules[0], "stop").unwrap();
-    let function = rig.engine.kernel(function).unwrap();
-    let stream = rig.stream(0);
+fn launches_beyond_the_limits_of_the_device_are_refused() {
+    let setup = Setup::new();
+    let function = setup.engine.function(setup.modules[0], "stop").unwrap();
+    let function = setup.engine.kernel(function).unwrap();
+    let stream = setup.stream(0);
     let possible = Geometry { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0 };
     for geometry in [
         Geometry { grid: [0, 1, 1], ..possible },
@@ -215,19 +214,20 @@ fn launches_of_impossible_shapes_are_refused() {
         Geometry { block: [32, 64, 1], ..possible },
         Geometry { dynamic_shared: (48 << 10) + 1, ..possible },
     ] {
-        let launched = rig.engine.launch(&rig.contexts[0], &function, geometry, [].into(), stream);
+        let launched =
+            setup.engine.launch(&setup.contexts[0], &function, geometry, [].into(), stream);
         assert_eq!(launched, Err(Code::INVALID_VALUE), "{geometry:?}");
     }
     function.set_dynamic_shared(100 << 10).unwrap();
     assert_eq!(function.set_dynamic_shared(1 << 20), Err(Code::INVALID_VALUE));
     let large = Geometry { dynamic_shared: 100 << 10, ..possible };
-    rig.engine.launch(&rig.contexts[0], &function, large, [].into(), stream).unwrap();
+    setup.engine.launch(&setup.contexts[0], &function, large, [].into(), stream).unwrap();
 }
 
 #[test]
 fn modules_for_newer_drivers_or_devices_are_refused() {
-    let rig = Rig::new();
-    let load = |text: &str| rig.engine.module_load(&rig.contexts[0], text, ((8, 4), 90));
+    let setup = Setup::new();
+    let load = |text: &str| setup.engine.module_load(&setup.contexts[0], text, ((8, 4), 90));
     let code = |text: &str| load(text).unwrap_err().code;
     assert_eq!(code(&PTX.replace("sm_60", "sm_100")), Code::UNSUPPORTED_PTX_VERSION);
     assert_eq!(code(&PTX.replace("8.0", "9.0")), Code::UNSUPPORTED_PTX_VERSION);

@@ -6,10 +6,11 @@ use runtime_core::{
     DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
 };
 
-use super::Held;
+use super::{Held, check_access, name};
 use crate::Parts;
 use crate::coherence::{Access, ReplicaId, Set};
-use crate::core::Core;
+use crate::core::{Core, Request};
+use crate::site::Site;
 
 /// The stream of a guard: borrowed from the caller, or the current stream of this thread.
 pub(crate) enum StreamRef<'b> {
@@ -32,13 +33,24 @@ impl StreamRef<'_> {
 /// The read counts as running for as long as the stream has work: the next writer of these values waits for all of that
 /// work. So dropping the guard does nothing, and forgetting it (`mem::forget`) is harmless.
 pub struct ReadGuard<'b, T: Element, D> {
-    pub(crate) core: &'b Core<T, D>,
-    pub(crate) stream: StreamRef<'b>,
-    pub(crate) set: Set,
-    pub(crate) at: ReplicaId,
+    core: &'b Core<T, D>,
+    stream: StreamRef<'b>,
+    set: Set,
+    at: ReplicaId,
 }
 
-impl<T: Element, D> ReadGuard<'_, T, D> {
+impl<'b, T: Element, D> ReadGuard<'b, T, D> {
+    #[inline]
+    pub(crate) fn take(
+        core: &'b Core<T, D>,
+        set: Set,
+        stream: StreamRef<'b>,
+        site: Site,
+    ) -> Result<Self> {
+        let at = core.read(&Request { set, stream: Some(stream.get()), access: "read", site })?;
+        Ok(Self { core, stream, set, at })
+    }
+
     /// The values as a view, bound to the guard's stream. Using it on another stream is refused with `WrongStream`.
     ///
     /// # Errors
@@ -119,16 +131,20 @@ pub struct WriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {
+    /// Takes parts for writing. `alone`: the whole array is borrowed exclusively, not by parts.
     #[inline]
-    pub(crate) fn new(
+    pub(crate) fn take(
         core: &'b Core<T, D>,
-        stream: StreamRef<'b>,
         set: Set,
+        stream: StreamRef<'b>,
         access: Access,
-        (at, quick): (ReplicaId, bool),
+        site: Site,
         alone: bool,
-    ) -> Self {
-        Self { held: Held::new(core, set, access, quick, alone), stream, at }
+    ) -> Result<Self> {
+        check_access::<T>(access)?;
+        let request = Request { set, stream: Some(stream.get()), access: name(access), site };
+        let (at, quick) = core.acquire(&request, access, alone)?;
+        Ok(Self { held: Held::new(core, set, access, quick, alone), stream, at })
     }
 
     /// The values, to read. They are unspecified if the guard was taken to overwrite.

@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
-use super::Held;
+use super::{Held, check_access, name};
 use crate::coherence::{Access, Set};
 use crate::core::{Core, Request};
+use crate::site::Site;
 
 /// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.
 pub struct HostReadGuard<'b, T, D> {
@@ -18,9 +19,9 @@ pub struct HostReadGuard<'b, T, D> {
 
 impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
-    pub(crate) fn take(core: &'b Core<T, D>, request: &Request<'_>) -> Result<Self> {
-        let ranges = tiled(core, request.set)?;
-        core.read(request)?;
+    pub(crate) fn take(core: &'b Core<T, D>, set: Set, site: Site) -> Result<Self> {
+        let ranges = tiled(core, set)?;
+        core.read(&Request { set, stream: None, access: "read", site })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
         // parts lasts, which the guard shares, the state lets no access write them.
         let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
@@ -46,16 +47,20 @@ pub struct HostWriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
+    /// As [`WriteGuard::take`](super::WriteGuard::take).
     #[inline(always)]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        request: &Request<'_>,
+        set: Set,
         access: Access,
+        site: Site,
         alone: bool,
     ) -> Result<Self> {
-        let ranges = tiled(core, request.set)?;
-        let (_, quick) = core.acquire(request, access, alone)?;
-        let held = Held::new(core, request.set, access, quick, alone);
+        check_access::<T>(access)?;
+        let ranges = tiled(core, set)?;
+        let request = Request { set, stream: None, access: name(access), site };
+        let (_, quick) = core.acquire(&request, access, alone)?;
+        let held = Held::new(core, set, access, quick, alone);
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view, held })

@@ -10,8 +10,26 @@ pub use host::{HostReadGuard, HostWriteGuard};
 use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
 
 use crate::coherence::{Access, Set};
-use crate::core::Core;
+use crate::core::{Core, check_reduce};
 use crate::poison::{Poison, Verdict};
+
+/// The name of an access in reports and errors.
+fn name(access: Access) -> &'static str {
+    match access {
+        Access::ReadWrite => "read_write",
+        Access::Write => "write",
+        Access::Accumulate(_) => "accumulate",
+    }
+}
+
+/// Refuses to accumulate elements that do not support the operation.
+#[inline(always)]
+fn check_access<T: Element>(access: Access) -> Result<()> {
+    match access {
+        Access::Accumulate(op) => check_reduce::<T>(op),
+        Access::ReadWrite | Access::Write => Ok(()),
+    }
+}
 
 /// Parts held for writing. Ends the access with the verdict on it, on drop at the latest.
 struct Held<'b, T: Element, D> {

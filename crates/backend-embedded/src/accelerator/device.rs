@@ -2,8 +2,7 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backend_support::{Block, Event, Identity, Queues, options};
@@ -19,11 +18,10 @@ use runtime_core::{
 };
 
 use super::event::EmbeddedEvent;
-use super::heap::{Heap, Range};
 use super::memory::{EmbeddedMemory, EmbeddedPinned};
 use super::module::EmbeddedModule;
+use super::shared::Shared;
 use super::stream::{EmbeddedStream, LAUNCH_BYTES};
-use crate::common::lock;
 use crate::processor::{ARGUMENTS, Processor};
 
 /// The alignment of allocations.
@@ -91,19 +89,6 @@ pub struct EmbeddedAccelerator {
     shared: Arc<Shared>,
 }
 
-/// The state that streams and modules share with the device.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) device: Embedded,
-    pub(crate) processor: Processor,
-    pub(crate) area: MemoryArea,
-    pub(crate) heap: Arc<Heap>,
-    pub(crate) timeout: Duration,
-    lost: AtomicBool,
-    /// Locked while the processor works for one stream, including the reset after a launch that hangs.
-    turn: Mutex<()>,
-}
-
 impl EmbeddedAccelerator {
     /// Takes ownership of `device`.
     ///
@@ -132,75 +117,13 @@ impl EmbeddedAccelerator {
         }
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
-        let shared = Shared {
-            processor,
-            heap: Heap::new(area.address, area.bytes),
-            area,
-            timeout: config.timeout,
-            lost: AtomicBool::new(false),
-            turn: Mutex::default(),
-            device,
-        };
+        let shared = Shared::new(device, processor, area, config.timeout);
         Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
     }
 
     /// The embedded device, to read its console and its memory.
     pub fn embedded(&self) -> &Embedded {
         &self.shared.device
-    }
-}
-
-impl Shared {
-    /// Refuses calls on a lost device.
-    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
-        if self.lost.load(Ordering::Acquire) {
-            let lost =
-                Error::new(ErrorKind::DeviceLost, operation, "the device does not answer any more");
-            return Err(lost.with_driver("EMBEDDED_LOST", 0).on(self.device.id()));
-        }
-        Ok(())
-    }
-
-    /// Calls `act` with the device, and records if the device is lost.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
-        self.check("enqueue")?;
-        let done = act(&self.device);
-        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
-            self.lost.store(true, Ordering::Release);
-        }
-        done
-    }
-
-    /// As [`with`](Self::with), for an operation that does not need the processor and can be done twice. If a launch that
-    /// hangs is in its way, it is done again after the reset.
-    pub(crate) fn access(&self, mut act: impl FnMut(&Embedded) -> Result<()>) -> Result<()> {
-        match self.with(&mut act) {
-            Err(error) if error.kind() == ErrorKind::Conflict => self.exclusively(act),
-            done => done,
-        }
-    }
-
-    /// As [`with`](Self::with), with exclusive use of the processor.
-    pub(crate) fn exclusively<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
-        let _turn = lock(&self.turn);
-        self.with(act)
-    }
-
-    /// Takes a part of the device's memory.
-    pub(crate) fn take(
-        &self,
-        operation: &'static str,
-        bytes: u64,
-        alignment: u64,
-    ) -> Result<Range> {
-        self.heap.take(bytes, alignment).ok_or_else(|| {
-            let message = format!(
-                "{bytes} bytes; {} are free, perhaps not in one piece",
-                self.heap.free_bytes()
-            );
-            Error::new(ErrorKind::OutOfMemory, operation, message)
-                .with_driver("EMBEDDED_OUT_OF_MEMORY", 0)
-        })
     }
 }
 

@@ -8,7 +8,7 @@ use backend_support::Event;
 use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
-use super::device::Shared;
+use super::shared::Shared;
 
 /// A mark in a queue, and the device. The event reports the loss of the device.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ mod event;
 mod heap;
 mod memory;
 mod module;
+mod shared;
 mod stream;
 
 pub use device::{AcceleratorConfig, EmbeddedAccelerator};

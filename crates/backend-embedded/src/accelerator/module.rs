@@ -6,8 +6,8 @@ use std::sync::Arc;
 use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
 use runtime_core::{Error, ErrorKind, ImageCode, ModuleImage, Result};
 
-use super::device::Shared;
 use super::heap::Range;
+use super::shared::Shared;
 use crate::program::Program;
 
 /// A program in the device's memory.

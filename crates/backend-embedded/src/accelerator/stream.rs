@@ -10,11 +10,11 @@ use runtime_core::contract::{
 };
 use runtime_core::{DType, Embedded, Error, ErrorKind, Launch, NativeHandle, NativeKind, Result};
 
-use super::device::Shared;
 use super::event::EmbeddedEvent;
 use super::heap::Range;
 use super::memory::{Part, part, pinned_span};
 use super::module::EmbeddedKernel;
+use super::shared::Shared;
 
 /// The size of `struct launch` in `kernel.h`.
 pub(crate) const LAUNCH_BYTES: u64 = 24;

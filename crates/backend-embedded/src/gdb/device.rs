@@ -15,9 +15,12 @@ use super::client::{Client, Run, Stop};
 use crate::board::Board;
 use crate::common::{self, Identity, lock, no_modules};
 use crate::console::Console;
-use crate::driver::GDB_INDEX;
 use crate::mailbox::{self, Answer};
 use crate::program::Program;
+use crate::qemu::MACHINES;
+
+/// The index of boards behind a debug server, which device lists do not contain: the one after QEMU's machines.
+const INDEX: usize = MACHINES.len();
 
 /// The time within which a call notices a reset by another thread.
 const SLICE: Duration = Duration::from_millis(20);
@@ -370,7 +373,7 @@ impl EmbeddedDevice for GdbDevice {
 
 fn info(board: &Board) -> DeviceInfo {
     let identity = Identity {
-        index: GDB_INDEX,
+        index: INDEX,
         name: &board.name,
         vendor: "GDB remote protocol",
         version: env!("CARGO_PKG_VERSION"),

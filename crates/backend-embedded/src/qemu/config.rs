@@ -6,7 +6,7 @@ use std::time::Duration;
 use backend_support::options;
 use runtime_core::{Result, Selector};
 
-use super::machine::{Machine, RESERVED};
+use super::layout::RESERVED;
 
 /// The most RAM that can be requested: above this, data that machines write behind the RAM at each start would lie
 /// inside it.
@@ -61,18 +61,5 @@ impl QemuConfig {
             _ => return Err(options::refused(option, value, "one of icount, memory, qemu")),
         }
         Ok(self)
-    }
-
-    /// The bytes of RAM of `machine`.
-    pub(crate) fn ram_bytes(&self, machine: &Machine) -> Result<u64> {
-        match self.memory_bytes {
-            Some(bytes) if machine.ram_is_fixed && bytes != machine.ram_bytes => {
-                let admitted =
-                    format!("{}, which is what {} has", machine.ram_bytes >> 20, machine.name);
-                Err(options::refused("memory", &(bytes >> 20).to_string(), &admitted))
-            }
-            Some(bytes) => Ok(bytes),
-            None => Ok(machine.ram_bytes),
-        }
     }
 }

@@ -19,7 +19,8 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
 use super::QemuConfig;
 use super::counters::InstructionCounter;
 use super::failure::{gone, lost, refused};
-use super::machine::{MACHINES, MAILBOX, Machine, STACK, STAGING, STAGING_BYTES, info};
+use super::layout::{MAILBOX, STACK, STAGING, STAGING_BYTES};
+use super::machine::{MACHINES, Machine, info};
 use super::process::{Process, anonymous_file};
 use crate::common::{lock, no_modules};
 use crate::console::Console;
@@ -80,7 +81,7 @@ impl QemuDevice {
     }
 
     fn start(index: usize, machine: &'static Machine, config: QemuConfig) -> Result<Self> {
-        let ram_bytes = config.ram_bytes(machine)?;
+        let ram_bytes = machine.ram_bytes(&config)?;
         let whole_ram = ram_bytes + machine.tail;
         let info = info(index, &config)?;
         if config.icount && !machine.counts {

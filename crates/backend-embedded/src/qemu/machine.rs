@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 
+use backend_support::options;
 use runtime_core::contract::MemoryArea;
 use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
 
 use super::QemuConfig;
+use super::layout::RESERVED;
 use super::process::first_line;
 use crate::Processor;
 use crate::common::{self, Identity};
@@ -33,14 +35,6 @@ pub(crate) struct Machine {
     /// Whether the count of `icount` can be read.
     pub(crate) counts: bool,
 }
-
-/// Offsets in RAM: the start of the stack, which grows down; code that waits to be copied; the mailbox; the start of
-/// programs. `firmware/monitor` has the same numbers.
-pub(crate) const STACK: u64 = 0xE_0000;
-pub(crate) const STAGING: u64 = 0xE_0000;
-pub(crate) const STAGING_BYTES: usize = 0x1_0000;
-pub(crate) const MAILBOX: u64 = 0xF_0000;
-pub(crate) const RESERVED: u64 = 0x10_0000;
 
 /// All machines, in the order of their indices.
 pub(crate) static MACHINES: [Machine; 2] = [
@@ -86,6 +80,18 @@ impl Machine {
         }]
     }
 
+    /// The bytes of RAM that the config requests.
+    pub(crate) fn ram_bytes(&self, config: &QemuConfig) -> Result<u64> {
+        match config.memory_bytes {
+            Some(bytes) if self.ram_is_fixed && bytes != self.ram_bytes => {
+                let admitted = format!("{}, which is what {} has", self.ram_bytes >> 20, self.name);
+                Err(options::refused("memory", &(bytes >> 20).to_string(), &admitted))
+            }
+            Some(bytes) => Ok(bytes),
+            None => Ok(self.ram_bytes),
+        }
+    }
+
     /// The emulator to start.
     pub(crate) fn program(&self, config: &QemuConfig) -> OsString {
         config.program.clone().unwrap_or_else(|| self.program.into())
@@ -106,7 +112,7 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
         // For example `QEMU emulator version 7.2.22 (Debian …)`.
         version: told.split_whitespace().nth(3).unwrap_or("unknown"),
     };
-    let map = machine.memory_map(config.ram_bytes(machine)?);
+    let map = machine.memory_map(machine.ram_bytes(config)?);
     Ok(common::info(&identity, machine.processor, &map))
 }
 

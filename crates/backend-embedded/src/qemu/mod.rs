@@ -5,6 +5,7 @@ mod config;
 mod counters;
 mod device;
 mod failure;
+mod layout;
 mod machine;
 mod process;
 

@@ -1,10 +1,10 @@
 //! The types of arguments and results of a driver's functions.
 //!
-//! Pointers of these types come from the callers of exported functions, or are among what those point to: nothing makes one of
-//! any other pointer. A caller passes what can be read or written, as it must to the driver itself.
-#![expect(unsafe_code, reason = "reads and writes where callers say")]
+//! Pointers of these types come from callers of exported functions, or from memory to which such pointers lead. Callers
+//! guarantee that the memory can be read or written, as they must for the driver itself.
+#![expect(unsafe_code, reason = "reads and writes memory of callers")]
 
-mod like;
+mod functions;
 mod names;
 mod pool;
 
@@ -18,10 +18,10 @@ use crate::ptx::Param;
 pub use names::name_of;
 pub use pool::{Access, Location, Properties};
 
-/// A handle of any object; a pointer to its caller, never followed.
+/// A handle of an object. Callers see it as a pointer; it is never dereferenced.
 pub type Handle = u64;
 
-/// Where a result is written.
+/// A place for a result.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -34,18 +34,18 @@ impl<T> Out<T> {
     /// [`Code::INVALID_VALUE`] for a null pointer.
     pub fn put(self, value: T) -> Result<()> {
         let place = NonNull::new(self.0).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the caller passed it to have a result written; it need not be aligned.
+        // SAFETY: the caller passed a place for the result, which need not be aligned.
         unsafe { place.as_ptr().write_unaligned(value) };
         Ok(())
     }
 
-    /// As [`put`](Self::put), where the caller may not want the result.
+    /// As [`put`](Self::put), for a result that is optional for the caller.
     pub fn offer(self, value: T) {
         let _unwanted = self.put(value);
     }
 }
 
-/// Values that are read.
+/// Values of the caller.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
@@ -60,7 +60,7 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// The value of an index below the count that the caller passed.
+    /// The value at an index, which must be below the count that the caller passed.
     ///
     /// # Errors
     ///
@@ -69,11 +69,11 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller passed so many values.
+        // SAFETY: the caller passed more values than the index.
         Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
     }
 
-    /// So many values.
+    /// The first `count` values.
     ///
     /// # Errors
     ///
@@ -81,15 +81,10 @@ impl<T: Copy> In<T> {
     pub fn take(self, count: usize) -> Result<Vec<T>> {
         (0..count).map(|index| self.at(index)).collect()
     }
-
-    /// Whether the caller passed none.
-    pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
 }
 
 impl In<*const c_void> {
-    /// The bytes of a launch's arguments, which the caller points to one by one.
+    /// The bytes of a launch's arguments. The caller passes a pointer to each argument.
     ///
     /// # Errors
     ///
@@ -103,14 +98,14 @@ impl In<*const c_void> {
                 return Err(Code::INVALID_VALUE);
             }
             let to = &mut bytes[param.offset..param.offset + param.size];
-            // SAFETY: the caller points to as many bytes as the kernel's parameter has.
+            // SAFETY: each pointer is to as many bytes as the parameter has.
             unsafe { argument.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
         }
         Ok(bytes.into())
     }
 }
 
-/// Text that ends with a NUL, from a caller.
+/// Text of the caller that ends with a NUL.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Text(*const c_char);
@@ -123,23 +118,23 @@ impl Text {
     /// [`Code::INVALID_VALUE`] for a null pointer.
     pub fn bytes<'a>(self) -> Result<&'a [u8]> {
         let start = NonNull::new(self.0.cast_mut()).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the caller passed text that stays while the function runs.
+        // SAFETY: the caller passed text that lives while the function runs.
         Ok(unsafe { CStr::from_ptr(start.as_ptr()) }.to_bytes())
     }
 }
 
-/// Memory of the caller's.
+/// Memory of the caller.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Buffer(*mut c_void);
 
 impl Buffer {
-    /// Where it begins.
+    /// Its start.
     pub fn start(self) -> *mut c_void {
         self.0
     }
 
-    /// Writes text and a NUL, cut to the room that the caller has.
+    /// Writes text and a NUL. The text is cut to the caller's room.
     ///
     /// # Errors
     ///
@@ -152,14 +147,14 @@ impl Buffer {
         self.put_bytes(&[text, &[0]].concat())
     }
 
-    /// Writes bytes, for which the caller has the room.
+    /// Writes bytes, for which the caller must have room.
     ///
     /// # Errors
     ///
     /// [`Code::INVALID_VALUE`] for a null pointer.
     pub fn put_bytes(self, bytes: &[u8]) -> Result<()> {
         let place = NonNull::new(self.0.cast::<u8>()).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the caller has the room, in memory of its own.
+        // SAFETY: the caller has the room.
         unsafe { place.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -175,7 +170,7 @@ impl Buffer {
     }
 }
 
-/// What an exported function answers. No panic reaches its caller.
+/// Returns the code of an exported function. A panic becomes [`Code::UNKNOWN`].
 pub fn answer(call: impl FnOnce() -> Result<()>) -> u32 {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => 0,

@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 
-/// Makes `NAMES`, the codes that a driver has a name for, from the enumerators of its headers: the type, a colon, and the names.
+/// Makes the table `NAMES` of codes and their names from the enumerators of a header: the type, a colon, and the names.
 #[macro_export]
 macro_rules! code_names {
     ($type:ident: $($name:ident)*) => {
-        /// The codes that the driver has a name for.
+        /// The codes that the stand-in returns, and their names.
         const NAMES: &[(u32, &::std::ffi::CStr)] = &[$((
             $type::$name as u32,
             match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

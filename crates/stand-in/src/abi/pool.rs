@@ -1,4 +1,4 @@
-//! Structures and numbers of memory pools, which CUDA and HIP have in common.
+//! Structures and numbers of memory pools, which are the same in CUDA and HIP.
 
 use std::ffi::{c_int, c_uint};
 
@@ -8,11 +8,9 @@ use crate::pool::Pool;
 
 const THRESHOLD: c_uint = 4;
 const RESERVED: c_uint = 5;
-const RESERVED_HIGH: c_uint = 6;
 const USED: c_uint = 7;
-const USED_HIGH: c_uint = 8;
 
-/// The head of `CUmemPoolProps` and `hipMemPoolProps`: the kind of allocation, the kinds of handles, the place.
+/// The first members of `CUmemPoolProps` and `hipMemPoolProps`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Properties {
@@ -38,7 +36,7 @@ pub struct Access {
 }
 
 impl Properties {
-    /// Where the memory is to be.
+    /// The location of the memory.
     ///
     /// # Errors
     ///
@@ -52,18 +50,18 @@ impl Properties {
 }
 
 impl Location {
-    /// The device that it is, as the caller numbers it.
+    /// The number of the device.
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_VALUE`] for anything else than a device.
+    /// [`Code::INVALID_VALUE`] for a location that is not a device.
     pub fn device(self) -> Result<c_int> {
         if self.kind == 1 { Ok(self.id) } else { Err(Code::INVALID_VALUE) }
     }
 }
 
 impl Access {
-    /// Where kernels run, and whether they are let in.
+    /// The device whose kernels access the memory, and whether they may.
     ///
     /// # Errors
     ///
@@ -81,17 +79,12 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_VALUE`] for one that there is not.
+    /// [`Code::INVALID_VALUE`] for an unknown attribute.
     pub fn attribute(&self, attribute: c_uint, value: Buffer) -> Result<()> {
         let state = self.state();
         match attribute {
-            // No memory is used again, which all of these allow.
-            1..=3 => value.of::<c_int>().put(1),
-            THRESHOLD => value.of::<usize>().put(state.threshold),
             RESERVED => value.of::<usize>().put(state.reserved),
-            RESERVED_HIGH => value.of::<usize>().put(state.reserved_high),
             USED => value.of::<usize>().put(state.used),
-            USED_HIGH => value.of::<usize>().put(state.used_high),
             _ => Err(Code::INVALID_VALUE),
         }
     }
@@ -100,16 +93,14 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_VALUE`] for one that cannot be set, or a high-water mark that is set to anything but 0.
+    /// [`Code::INVALID_VALUE`] for an unknown attribute.
     pub fn set_attribute(&self, attribute: c_uint, value: Buffer) -> Result<()> {
         match attribute {
+            // Memory is never reused, so these permissions have no effect.
             1..=3 => {
                 value.holding::<c_int>().get()?;
             }
             THRESHOLD => self.set_threshold(value.holding::<usize>().get()?),
-            RESERVED_HIGH | USED_HIGH if value.holding::<u64>().get()? == 0 => {
-                self.reset_high(attribute == USED_HIGH);
-            }
             _ => return Err(Code::INVALID_VALUE),
         }
         Ok(())

@@ -62,12 +62,12 @@ impl<'m> Blocks<'_, 'm> {
     }
 }
 
-/// Lets those threads go on that have waited for each other.
+/// Lets threads continue that have waited for each other.
 fn release(live: &mut [Thread<'_>]) -> Result<(), Fault> {
     for warp in live.chunk_by_mut(|a, b| a.linear / 32 == b.linear / 32) {
         exchange(warp);
     }
-    barriers(live);
+    barrier(live);
     if live.iter().any(|thread| matches!(thread.pause, Pause::Ready)) {
         return Ok(());
     }
@@ -75,28 +75,22 @@ fn release(live: &mut [Thread<'_>]) -> Result<(), Fault> {
     Err(Fault::IllegalInstruction(message.to_owned()))
 }
 
-/// Threads that have ended do not count.
-fn barriers(live: &mut [Thread<'_>]) {
-    for number in 0..16 {
-        let waits = |thread: &Thread<'_>| match thread.pause {
-            Pause::Barrier(barrier) => thread.slot(barrier.number) & 0xffff_ffff == number,
-            _ => false,
-        };
-        let Some(first) = live.iter().find(|thread| waits(thread)) else { continue };
-        let Pause::Barrier(barrier) = first.pause else { continue };
-        let needed = barrier.threads.map_or(u64::MAX, |threads| first.slot(threads));
-        let waiting = live.iter().filter(|thread| waits(thread)).count();
-        if (waiting as u64) < needed.min(live.len() as u64) {
-            continue;
-        }
-        let mut members: Vec<&mut Thread<'_>> =
-            live.iter_mut().filter(|thread| waits(thread)).collect();
-        vote(&mut members, |pause| match pause {
-            Pause::Barrier(barrier) => barrier.reduction.as_ref(),
-            _ => None,
-        });
-        members.iter_mut().for_each(|thread| thread.pause = Pause::Ready);
+/// Releases the threads of a block if all that have not ended wait at the same barrier.
+fn barrier(live: &mut [Thread<'_>]) {
+    let number = |thread: &Thread<'_>| match thread.pause {
+        Pause::Barrier(barrier) => Some(thread.slot(barrier.number) & 0xffff_ffff),
+        _ => None,
+    };
+    let first = live.first().and_then(number);
+    if first.is_none() || live.iter().any(|thread| number(thread) != first) {
+        return;
     }
+    let mut members: Vec<&mut Thread<'_>> = live.iter_mut().collect();
+    vote(&mut members, |pause| match pause {
+        Pause::Barrier(barrier) => barrier.reduction.as_ref(),
+        _ => None,
+    });
+    members.iter_mut().for_each(|thread| thread.pause = Pause::Ready);
 }
 
 /// Carries out the exchanges of a warp for which all members are there.
@@ -188,7 +182,6 @@ fn vote<'m>(
         let result = match reduction.kind {
             Vote::All => (count == all).into(),
             Vote::Any => (count > 0).into(),
-            Vote::Uniform => (count == all || count == 0).into(),
             Vote::Ballot => lanes,
             Vote::Count => count,
         };

@@ -6,70 +6,6 @@
 
 use super::alu::{Binary, Carry, Quaternary, Ternary, Unary};
 
-/// The type of an instruction or a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
-    Pred,
-    B8,
-    B16,
-    B32,
-    B64,
-    U8,
-    U16,
-    U32,
-    U64,
-    S8,
-    S16,
-    S32,
-    S64,
-    F16,
-    F32,
-    F64,
-}
-
-impl Type {
-    /// The type of that name, without its dot.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "pred" => Self::Pred,
-            "b8" => Self::B8,
-            "b16" => Self::B16,
-            "b32" => Self::B32,
-            "b64" => Self::B64,
-            "u8" => Self::U8,
-            "u16" => Self::U16,
-            "u32" => Self::U32,
-            "u64" => Self::U64,
-            "s8" => Self::S8,
-            "s16" => Self::S16,
-            "s32" => Self::S32,
-            "s64" => Self::S64,
-            "f16" => Self::F16,
-            "f32" => Self::F32,
-            "f64" => Self::F64,
-            _ => return None,
-        })
-    }
-
-    /// Bytes.
-    pub(super) fn size(self) -> usize {
-        match self {
-            Self::Pred | Self::B8 | Self::U8 | Self::S8 => 1,
-            Self::B16 | Self::U16 | Self::S16 | Self::F16 => 2,
-            Self::B32 | Self::U32 | Self::S32 | Self::F32 => 4,
-            Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
-        }
-    }
-
-    pub(super) fn is_signed(self) -> bool {
-        matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
-    }
-
-    pub(super) fn is_float(self) -> bool {
-        matches!(self, Self::F16 | Self::F32 | Self::F64)
-    }
-}
-
 /// An index into the frame.
 pub(super) type Slot = u32;
 
@@ -142,10 +78,6 @@ pub(super) enum Operation {
         parts: Box<Parts>,
         a: Slot,
     },
-    /// Nanoseconds since the epoch.
-    Clock {
-        to: Slot,
-    },
     Load {
         to: Slot,
         from: Address,
@@ -166,11 +98,6 @@ pub(super) enum Operation {
         on: Slot,
         when: bool,
         target: Target,
-    },
-    /// Jumps to the target with that index.
-    Table {
-        index: Slot,
-        targets: Box<[Target]>,
     },
     Call(Box<Call>),
     Return,
@@ -238,8 +165,6 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Barrier {
     pub(super) number: Slot,
-    /// Threads to wait for; absent for all of the block.
-    pub(super) threads: Option<Slot>,
     pub(super) reduction: Option<Reduction>,
 }
 
@@ -256,7 +181,6 @@ pub(super) struct Reduction {
 pub(super) enum Vote {
     All,
     Any,
-    Uniform,
     /// A bit per lane.
     Ballot,
     /// How many.
@@ -302,20 +226,30 @@ pub(super) enum Special {
     Block(usize),
     Blocks(usize),
     Lane,
-    Warp,
-    Warps,
-    /// Bit of the lane.
-    LaneBit,
-    LanesBelow,
-    LanesAbove,
-    /// Bytes of shared memory whose size the launch gives.
-    DynamicShared,
-    /// Where they begin.
+    /// The start of the shared memory whose size the launch gives.
     DynamicSharedStart,
     /// The address of what functions have in common in shared memory, at this offset.
     CommonShared(u64),
     /// The address of local memory at this offset of the frame.
     Local(u64),
+}
+
+impl Special {
+    /// The special register of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        if name == "%laneid" {
+            return Some(Self::Lane);
+        }
+        let (register, component) = name.split_once('.')?;
+        let dim = ["x", "y", "z"].iter().position(|dim| *dim == component)?;
+        match register {
+            "%tid" => Some(Self::Thread(dim)),
+            "%ntid" => Some(Self::Threads(dim)),
+            "%ctaid" => Some(Self::Block(dim)),
+            "%nctaid" => Some(Self::Blocks(dim)),
+            _ => None,
+        }
+    }
 }
 
 /// A function or kernel.

@@ -1,33 +1,39 @@
-//! Runs PTX, the text that compilers for NVIDIA GPUs emit, on the processor.
+//! Runs PTX, the text that compilers for NVIDIA GPUs emit, on the CPU.
 //!
-//! [`Module::parse`] takes what NVRTC 12 and 13 make of C++ kernels, for any architecture: integers, floats of 32 and 64
-//! bits, all state spaces, vectors, calls, jump tables, barriers, atomics, and warp exchanges. A text with anything else
-//! is refused with the line of it, so are calls through pointers and `printf`; nothing is skipped.
+//! [`Module::parse`] accepts the PTX that NVRTC 12 and 13 emit for the kernels of this repository, and for similar
+//! kernels: integers, floats of 32 and 64 bits, all state spaces, vectors, calls, barriers, atomics, and warp exchanges.
+//! Any other instruction is refused with its line, as are calls through pointers and `printf`. No instruction is skipped.
 //!
-//! [`run`] executes a launch. The threads of a block take turns, each until it ends, waits, or has used up its turn, and
-//! the blocks of a large grid are shared out among the cores. Results are those of a GPU to the last bit, but for the
-//! approximate functions (`sin.approx` and the like), which are the standard library's, and the payload of a NaN. Directed
-//! rounding of doubles is exact unless a product is subnormal or too large.
+//! [`run`] executes a launch. The threads of a block take turns. Each runs until it ends, waits, or has used up its turn.
+//! The blocks of a large grid are distributed over the cores. Results are those of a GPU to the last bit, with two
+//! exceptions: the approximate functions (`sin.approx` and the like), which are those of the standard library, and the
+//! payload of a NaN.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `lexer.rs`, `parse.rs`, `body.rs` | text, declarations, bodies of functions with their scopes and labels |
+//! | `lexer.rs`, `cursor.rs`, `parse.rs` | text, tokens, declarations of a module |
+//! | `function.rs`, `body.rs`, `statement.rs`, `symbols.rs` | bodies of functions: scopes, labels, statements, names |
 //! | `decode/` | one statement to `Operation`s |
 //! | `alu/` | arithmetic: operations by name and type |
 //! | `memory.rs` | state spaces and the generic address space |
-//! | `thread.rs`, `block.rs`, `grid.rs` | execution: a thread, its fellows and barriers, blocks on cores |
+//! | `thread.rs`, `block.rs`, `grid.rs` | execution: a thread, the barriers of a block, blocks on cores |
 
 mod alu;
 mod block;
 mod body;
+mod cursor;
 mod decode;
+mod function;
 mod grid;
 mod instruction;
 mod lexer;
 mod memory;
 mod module;
 mod parse;
+mod statement;
+mod symbols;
 mod thread;
+mod types;
 
 pub use grid::{Geometry, run};
 pub use module::{Entry, Module, Param};
@@ -43,21 +49,21 @@ pub trait Global: Sync {
     ///
     /// # Errors
     ///
-    /// [`Fault::IllegalAddress`] where no memory is.
+    /// [`Fault::IllegalAddress`] if there is no memory.
     fn load(&self, address: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
     /// Writes the bytes.
     ///
     /// # Errors
     ///
-    /// [`Fault::IllegalAddress`] where no memory is.
+    /// [`Fault::IllegalAddress`] if there is no memory.
     fn store(&self, address: u64, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Replaces `width` bytes, 4 or 8, by what `update` makes of them, atomically, and returns what was there.
+    /// Replaces `width` bytes, 4 or 8, atomically by the result of `update`. Returns the old value.
     ///
     /// # Errors
     ///
-    /// [`Fault::IllegalAddress`] where no memory is.
+    /// [`Fault::IllegalAddress`] if there is no memory.
     fn update(
         &self,
         address: u64,
@@ -66,13 +72,13 @@ pub trait Global: Sync {
     ) -> Result<u64, Fault>;
 }
 
-/// Why a launch ended before its kernel did.
+/// The reason why a launch ended before its kernel.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Fault {
-    /// An access to an address without memory, or beyond what a state space has.
+    /// An access to an address without memory, or beyond the end of a state space.
     #[error("no memory at address {0:#x}")]
     IllegalAddress(u64),
-    /// An access at an address that is no multiple of its size.
+    /// An access at an address that is not a multiple of its size.
     #[error("a misaligned access at address {0:#x}")]
     Misaligned(u64),
     /// The kernel executed `trap`.
@@ -81,7 +87,7 @@ pub enum Fault {
     /// An assertion of the kernel failed.
     #[error("an assertion of the kernel failed")]
     Assert,
-    /// What the kernel did is undefined: threads wait for each other for ever, a jump beyond its table.
+    /// The kernel did something undefined: threads wait for each other for ever, or calls are nested too deeply.
     #[error("{0}")]
     IllegalInstruction(String),
     /// The caller asked for the launch to stop.

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::instruction::Function;
 use super::memory::Variables;
-use super::parse;
 
 /// The functions and variables of a PTX text, ready to run.
 ///
@@ -19,16 +18,6 @@ pub struct Module {
 }
 
 impl Module {
-    /// Parses and decodes PTX text.
-    ///
-    /// # Errors
-    ///
-    /// A log of what is wrong, with the number of its line: text that is no PTX, an instruction that the interpreter does
-    /// not have, a name that nothing declares.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        parse::module(text)
-    }
-
     /// The version of the language, such as `(8, 0)`.
     pub fn version(&self) -> (u32, u32) {
         self.version

@@ -3,223 +3,35 @@
 use std::collections::HashMap;
 use std::mem::take;
 
-use super::body::{self, Symbol};
-use super::instruction::{Function, Operation, Special, Type};
-use super::lexer::{Token, at, tokens};
+use super::cursor::Cursor;
+use super::function;
+use super::instruction::{Function, Operation, Special};
+use super::lexer::{Token, at};
 use super::memory::{VARIABLES, Variables};
-use super::module::{Entry, Module, Param};
+use super::module::{Entry, Module};
+use super::symbols::{Globals, Signature, Symbol};
 
 /// Threads of a block where the kernel does not say.
 const MAX_THREADS: u32 = 1024;
 
-/// The tokens from a position on.
-pub(super) struct Cursor<'a> {
-    tokens: Vec<(Token<'a>, u32)>,
-    position: usize,
-}
-
-impl<'a> Cursor<'a> {
-    pub(super) fn peek(&self) -> Token<'a> {
-        self.tokens[self.position].0
-    }
-
-    /// The token behind the next one.
-    pub(super) fn peek_second(&self) -> Token<'a> {
-        self.tokens.get(self.position + 1).map_or(Token::End, |token| token.0)
-    }
-
-    pub(super) fn line(&self) -> u32 {
-        self.tokens[self.position].1
-    }
-
-    pub(super) fn next(&mut self) -> Token<'a> {
-        let token = self.peek();
-        self.position = (self.position + 1).min(self.tokens.len() - 1);
-        token
-    }
-
-    /// A message with the line of the next token.
-    pub(super) fn error(&self, message: &str) -> String {
-        at(self.line(), message)
-    }
-
-    fn unexpected(&self, wanted: &str) -> String {
-        self.error(&format!("{} instead of {wanted}", self.peek()))
-    }
-
-    pub(super) fn accept(&mut self, sign: char) -> bool {
-        let is_there = self.peek() == Token::Sign(sign);
-        if is_there {
-            self.next();
-        }
-        is_there
-    }
-
-    pub(super) fn expect(&mut self, sign: char) -> Result<(), String> {
-        if self.accept(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
-    }
-
-    pub(super) fn accept_word(&mut self, word: &str) -> bool {
-        let is_there = self.peek() == Token::Word(word);
-        if is_there {
-            self.next();
-        }
-        is_there
-    }
-
-    pub(super) fn word(&mut self) -> Result<&'a str, String> {
-        let Token::Word(word) = self.peek() else { return Err(self.unexpected("a name")) };
-        self.next();
-        Ok(word)
-    }
-
-    /// An integer, negative ones in two's complement.
-    pub(super) fn number(&mut self) -> Result<u64, String> {
-        let is_negative = self.accept('-');
-        let Token::Number(bits) = self.peek() else { return Err(self.unexpected("a number")) };
-        self.next();
-        Ok(if is_negative { bits.wrapping_neg() } else { bits })
-    }
-
-    pub(super) fn size(&mut self) -> Result<usize, String> {
-        let line = self.line();
-        let number = self.number()?;
-        usize::try_from(number)
-            .ok()
-            .filter(|size| *size <= 1 << 30)
-            .ok_or_else(|| at(line, &format!("a size of {number} bytes")))
-    }
-
-    /// The rest of a line that says nothing about what is computed.
-    pub(super) fn skip_line(&mut self) {
-        let line = self.line();
-        while self.line() == line && self.peek() != Token::End {
-            self.next();
-        }
-    }
-
-    /// `[.align N] .TYPE`: the alignment in bytes and the type.
-    fn typed(&mut self) -> Result<(usize, Type), String> {
-        let align = if self.accept_word(".align") { Some(self.size()?) } else { None };
-        let line = self.line();
-        let word = self.word()?;
-        let ty = word.strip_prefix('.').and_then(Type::named);
-        let ty = ty.ok_or_else(|| at(line, &format!("`{word}` is no type")))?;
-        let align = align.unwrap_or(ty.size());
-        if !align.is_power_of_two() {
-            return Err(at(line, &format!("an alignment of {align}")));
-        }
-        Ok((align, ty))
-    }
-
-    /// `[N]` behind a name, `None` for a single element, and 0 for `[]`.
-    fn extent(&mut self) -> Result<Option<usize>, String> {
-        if !self.accept('[') {
-            return Ok(None);
-        }
-        let extent = if self.peek() == Token::Sign(']') { 0 } else { self.size()? };
-        self.expect(']')?;
-        Ok(Some(extent))
-    }
-
-    /// A variable of a space that has `used` bytes: its name, offset and size; `used` is what follows it then.
-    pub(super) fn variable(&mut self, used: &mut usize) -> Result<Declared<'a>, String> {
-        let (align, ty) = self.typed()?;
-        if self.accept_word(".ptr") {
-            while let Token::Word(".global" | ".shared" | ".const" | ".local" | ".align") =
-                self.peek()
-            {
-                if self.word()? == ".align" {
-                    self.size()?;
-                }
-            }
-        }
-        let name = self.word()?;
-        let extent = self.extent()?;
-        let size = ty.size() * extent.unwrap_or(1);
-        let offset = used.next_multiple_of(align);
-        *used = offset + size;
-        Ok(Declared { name, ty, offset, size, is_open: extent == Some(0) })
-    }
-
-    /// Parameters up to the closing parenthesis.
-    fn parameters(&mut self) -> Result<Vec<Declared<'a>>, String> {
-        let mut found = Vec::new();
-        let mut used = 0;
-        while !self.accept(')') {
-            if !self.accept_word(".param") {
-                return Err(self.unexpected("`.param`"));
-            }
-            found.push(self.variable(&mut used)?);
-            self.accept(',');
-        }
-        Ok(found)
-    }
-}
-
-/// A declared variable or parameter.
-pub(super) struct Declared<'a> {
-    pub(super) name: &'a str,
-    ty: Type,
-    pub(super) offset: usize,
-    pub(super) size: usize,
-    /// Of a size that the launch tells.
-    is_open: bool,
-}
-
-/// What a call must know of a function.
-pub(super) struct Signature<'a> {
-    /// Index among the functions.
-    pub(super) index: usize,
-    pub(super) params: Vec<Param>,
-    pub(super) results: Vec<Param>,
-    pub(super) names: Vec<(&'a str, usize, usize)>,
-    /// Bytes of both together.
-    pub(super) size: usize,
-}
-
-impl<'a> Signature<'a> {
-    /// Parameters lie at the start of the parameter memory, results behind them.
-    fn new(index: usize, params: &[Declared<'a>], results: &[Declared<'a>]) -> Self {
-        let end = |of: &[Declared<'_>]| of.last().map_or(0, |last| last.offset + last.size);
-        let behind = end(params).next_multiple_of(16);
-        let param = |declared: &Declared<'a>, start| Param {
-            offset: start + declared.offset,
-            size: declared.size,
+impl Module {
+    /// Parses and decodes PTX text.
+    ///
+    /// # Errors
+    ///
+    /// A message with the number of the line: text that is not PTX, an instruction that the interpreter does not have, a
+    /// name that is not declared.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser {
+            cursor: Cursor::new(text)?,
+            globals: Globals::default(),
+            functions: Vec::new(),
+            variables: Vec::new(),
+            called: Vec::new(),
+            entries: HashMap::new(),
         };
-        let named = |declared: &Declared<'a>, start| {
-            (declared.name, start + declared.offset, declared.size)
-        };
-        let names = params.iter().map(|declared| named(declared, 0));
-        Self {
-            index,
-            params: params.iter().map(|declared| param(declared, 0)).collect(),
-            results: results.iter().map(|declared| param(declared, behind)).collect(),
-            names: names.chain(results.iter().map(|declared| named(declared, behind))).collect(),
-            size: behind + end(results),
-        }
+        parser.module()
     }
-}
-
-/// What functions see of the module.
-#[derive(Default)]
-pub(super) struct Outer<'a> {
-    pub(super) symbols: HashMap<&'a str, Symbol>,
-    pub(super) signatures: HashMap<&'a str, Signature<'a>>,
-    /// Bytes of shared variables outside of kernels.
-    shared: usize,
-}
-
-pub(super) fn module(text: &str) -> Result<Module, String> {
-    let mut parser = Parser {
-        cursor: Cursor { tokens: tokens(text)?, position: 0 },
-        outer: Outer::default(),
-        functions: Vec::new(),
-        variables: Vec::new(),
-        called: Vec::new(),
-        entries: HashMap::new(),
-    };
-    parser.module()
 }
 
 /// Whether a function, or one that it calls, has an address in the common part of shared memory.
@@ -239,7 +51,7 @@ fn uses_common_shared(functions: &[Function], index: usize, seen: &mut Vec<usize
 
 struct Parser<'a> {
     cursor: Cursor<'a>,
-    outer: Outer<'a>,
+    globals: Globals<'a>,
     functions: Vec<Option<Function>>,
     variables: Vec<u8>,
     /// Functions that are called, and the line of each call.
@@ -269,7 +81,6 @@ impl Parser<'_> {
                 ".entry" => self.function(true)?,
                 ".func" => self.function(false)?,
                 ".file" | ".pragma" => self.cursor.skip_line(),
-                ".section" => self.section()?,
                 other => return Err(at(line, &format!("unknown directive `{other}`"))),
             }
         }
@@ -285,7 +96,7 @@ impl Parser<'_> {
             if uses_common_shared(&functions, entry.function, &mut Vec::new()) {
                 // No variable needs more than this.
                 entry.common_shared = entry.static_shared.next_multiple_of(128);
-                entry.static_shared = entry.common_shared + self.outer.shared;
+                entry.static_shared = entry.common_shared + self.globals.shared;
             }
         }
         Ok(Module {
@@ -329,19 +140,6 @@ impl Parser<'_> {
         Ok(target)
     }
 
-    /// Debug information: names, labels and numbers in braces.
-    fn section(&mut self) -> Result<(), String> {
-        while !self.cursor.accept('{') {
-            self.cursor.word()?;
-        }
-        while !self.cursor.accept('}') {
-            if self.cursor.next() == Token::End {
-                return Err(self.cursor.error("a section without an end"));
-            }
-        }
-        Ok(())
-    }
-
     fn variable(&mut self) -> Result<(), String> {
         let mut used = self.variables.len();
         let variable = self.cursor.variable(&mut used)?;
@@ -366,7 +164,7 @@ impl Parser<'_> {
             }
         }
         let address = VARIABLES + variable.offset as u64;
-        self.outer.symbols.insert(variable.name, Symbol::Variable(address));
+        self.globals.symbols.insert(variable.name, Symbol::Variable(address));
         self.cursor.expect(';')
     }
 
@@ -379,7 +177,7 @@ impl Parser<'_> {
         if is_generic {
             self.cursor.expect(')')?;
         }
-        let Some(Symbol::Variable(address)) = self.outer.symbols.get(name) else {
+        let Some(Symbol::Variable(address)) = self.globals.symbols.get(name) else {
             return Err(self.cursor.error(&format!("`{name}` is no variable")));
         };
         let offset = if self.cursor.accept('+') { self.cursor.number()? } else { 0 };
@@ -387,15 +185,15 @@ impl Parser<'_> {
     }
 
     fn shared(&mut self) -> Result<(), String> {
-        let mut used = self.outer.shared;
+        let mut used = self.globals.shared;
         let variable = self.cursor.variable(&mut used)?;
         let symbol = if variable.is_open {
             Symbol::DynamicShared
         } else {
-            self.outer.shared = used;
+            self.globals.shared = used;
             Symbol::CommonShared(variable.offset)
         };
-        self.outer.symbols.insert(variable.name, symbol);
+        self.globals.symbols.insert(variable.name, symbol);
         self.cursor.expect(';')
     }
 
@@ -404,24 +202,24 @@ impl Parser<'_> {
         let name = self.cursor.word()?;
         let params = if self.cursor.accept('(') { self.cursor.parameters()? } else { Vec::new() };
         let max_threads = self.directives()?;
-        let index = match self.outer.signatures.get(name) {
+        let index = match self.globals.signatures.get(name) {
             Some(declared) => declared.index,
             None => self.functions.len(),
         };
         if index == self.functions.len() {
             self.functions.push(None);
         }
-        self.outer.signatures.insert(name, Signature::new(index, &params, &results));
+        self.globals.signatures.insert(name, Signature::new(index, &params, &results));
         if self.cursor.accept(';') {
             return Ok(());
         }
         if self.functions[index].is_some() {
             return Err(self.cursor.error(&format!("`{name}` is defined twice")));
         }
-        let mut shared = if is_entry { 0 } else { self.outer.shared };
-        let function = body::function(
+        let mut shared = if is_entry { 0 } else { self.globals.shared };
+        let function = function::function(
             &mut self.cursor,
-            &self.outer,
+            &self.globals,
             name,
             is_entry,
             &mut shared,
@@ -429,13 +227,13 @@ impl Parser<'_> {
         )?;
         self.functions[index] = Some(function);
         if is_entry {
-            let params = self.outer.signatures[name].params.clone();
+            let params = self.globals.signatures[name].params.clone();
             let (common_shared, static_shared) = (shared, shared);
             let entry =
                 Entry { function: index, params, common_shared, static_shared, max_threads };
             self.entries.insert(name.to_owned(), entry);
         } else {
-            self.outer.shared = shared;
+            self.globals.shared = shared;
         }
         Ok(())
     }

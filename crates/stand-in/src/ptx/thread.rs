@@ -1,7 +1,6 @@
 //! A thread: its frames, and the loop that carries out operations.
 
 use std::sync::atomic::{Ordering, fence};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Fault;
 use super::instruction::{
@@ -27,19 +26,12 @@ impl Place<'_> {
     fn value(&self, linear: u32, local: usize, special: Special) -> u64 {
         let [width, height, _] = *self.block;
         let thread = [linear % width, linear / width % height, linear / width / height];
-        let lane = linear % 32;
         let value = match special {
             Special::Thread(dim) => thread[dim],
             Special::Threads(dim) => self.block[dim],
             Special::Block(dim) => self.index[dim],
             Special::Blocks(dim) => self.grid[dim],
-            Special::Lane => lane,
-            Special::Warp => linear / 32,
-            Special::Warps => self.block.iter().product::<u32>().div_ceil(32),
-            Special::LaneBit => 1 << lane,
-            Special::LanesBelow => (1 << lane) - 1,
-            Special::LanesAbove => !((1 << lane) | ((1 << lane) - 1)),
-            Special::DynamicShared => return self.dynamic_shared as u64,
+            Special::Lane => linear % 32,
             Special::DynamicSharedStart => return self.static_shared.next_multiple_of(16) as u64,
             Special::CommonShared(offset) => {
                 return (self.common_shared as u64).wrapping_add(offset);
@@ -129,19 +121,19 @@ impl<'m> Thread<'m> {
 
     /// Goes back to the caller, of which there is none if the thread ends with this.
     fn leave(&mut self) -> bool {
-        let Some(left) = self.frames.pop() else { return false };
+        let Some(callee) = self.frames.pop() else { return false };
         let Some(caller) = self.frames.last() else { return false };
         let functions = self.functions;
         if let Operation::Call(call) = &functions[caller.function].code[caller.at - 1] {
             for result in &call.results {
-                let from = left.params + result.callee;
+                let from = callee.params + result.callee;
                 let to = caller.params + result.caller;
                 self.private.params.copy_within(from..from + result.size, to);
             }
         }
-        self.slots.truncate(left.slots);
-        self.private.local.truncate(left.local);
-        self.private.params.truncate(left.params);
+        self.slots.truncate(callee.slots);
+        self.private.local.truncate(callee.local);
+        self.private.params.truncate(callee.params);
         self.private.params_start = caller.params;
         true
     }
@@ -222,7 +214,6 @@ impl<'m> Thread<'m> {
                         slot!(to) = low(gather(parts, slots));
                     }
                     Operation::Unpack { parts, a } => scatter(parts, slots, slot!(a).into()),
-                    Operation::Clock { to } => slot!(to) = nanoseconds(),
                     Operation::Load { to, from, size, extend } => {
                         let mut bytes = [0; 8];
                         let size = usize::from(*size);
@@ -267,12 +258,6 @@ impl<'m> Thread<'m> {
                         if (slot!(on) & 1 == 1) == *when {
                             at = *target as usize;
                         }
-                    }
-                    Operation::Table { index, targets } => {
-                        let index = slot!(index) & 0xffff_ffff;
-                        let target = usize::try_from(index).ok().and_then(|i| targets.get(i));
-                        let message = || format!("jump {index} of a table of {}", targets.len());
-                        at = *target.ok_or_else(|| Fault::IllegalInstruction(message()))? as usize;
                     }
                     Operation::Call(call) => {
                         frame.at = at;
@@ -337,9 +322,4 @@ fn scatter(parts: &Parts, slots: &mut [u64], value: u128) {
 #[expect(clippy::cast_possible_truncation, reason = "takes the low bits")]
 fn low(value: u128) -> u64 {
     value as u64
-}
-
-fn nanoseconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

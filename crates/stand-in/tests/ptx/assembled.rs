@@ -9,7 +9,7 @@ use std::{env, fs};
 
 use backend_support::{Binding, Dialect, Mapping, RegionKernel};
 
-use crate::nvrtc::Nvrtc;
+use crate::nvrtc::{compile, compiler};
 
 /// Turing, Ampere, Hopper.
 const ARCHITECTURES: [u32; 3] = [75, 80, 90];
@@ -62,7 +62,7 @@ fn crates() -> &'static Path {
 
 #[test]
 fn every_kernel_compiles_and_assembles() {
-    let (Some(nvrtc), Some(assembler)) = (Nvrtc::named(), assembler()) else { return };
+    let (Some(nvrtc), Some(assembler)) = (compiler(), assembler()) else { return };
     let mut sources: Vec<(String, String)> = FILES
         .iter()
         .map(|file| ((*file).to_owned(), fs::read_to_string(crates().join(file)).unwrap()))
@@ -80,7 +80,7 @@ fn every_kernel_compiles_and_assembles() {
     for architecture in ARCHITECTURES {
         for (name, source) in &sources {
             let ptx =
-                nvrtc.compile(source, &[&format!("--gpu-architecture=compute_{architecture}")]);
+                compile(nvrtc, source, &[&format!("--gpu-architecture=compute_{architecture}")]);
             assemble(&assembler, name, &ptx, architecture);
         }
     }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "runs programs in host memory")]
 
 use crate::memory::{Memory, launch, line, p};
-use crate::nvrtc::Nvrtc;
+use crate::nvrtc::{architecture, compile, compiler};
 use crate::random::Random;
 use backend_support::{Binding, Dialect, Mapping, RegionKernel, RegionLimits};
 use runtime_core::{HostSlot, RegionProgram};
@@ -103,18 +103,18 @@ fn a_compiled_kernel_does_what_the_host_does() {
 
 #[test]
 fn freshly_compiled_kernels_do_what_the_host_does() {
-    let Some(nvrtc) = Nvrtc::named() else { return };
-    let architecture = format!("--gpu-architecture={}", nvrtc.architecture());
+    let Some(nvrtc) = compiler() else { return };
+    let architecture = format!("--gpu-architecture={}", architecture(nvrtc));
     for mapping in [Mapping::Runs, Mapping::Lanes] {
         let bindings = [2, 5, 32].map(Binding::Parameters).into_iter();
         let bindings = bindings.chain([Binding::List(5), Binding::Table]);
         for binding in bindings {
             let kernel = RegionKernel::new(mapping, binding, true).unwrap();
-            let ptx = nvrtc.compile(&kernel.source(Dialect::CudaC), &[&architecture]);
+            let ptx = compile(nvrtc, &kernel.source(Dialect::CudaC), &[&architecture]);
             compare(&kernel, &ptx, 60);
             // Without double precision the rest is the same.
             let kernel = RegionKernel::new(mapping, binding, false).unwrap();
-            Module::parse(&nvrtc.compile(&kernel.source(Dialect::CudaC), &[&architecture]))
+            Module::parse(&compile(nvrtc, &kernel.source(Dialect::CudaC), &[&architecture]))
                 .unwrap();
         }
     }

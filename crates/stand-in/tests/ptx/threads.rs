@@ -1,15 +1,15 @@
 //! Kernels whose threads work together, as NVRTC compiles them: see `data/threads.cu`.
 
 use crate::memory::{Memory, launch, line, p};
-use crate::nvrtc::Nvrtc;
+use crate::nvrtc::{architecture, compile, compiler};
 use stand_in::ptx::{Fault, Geometry, Module};
 
 /// The kernels as NVRTC 12.0 compiled them, and as the compiler of the environment does.
 fn modules() -> Vec<Module> {
     let mut texts = vec![include_str!("data/threads.ptx").to_owned()];
-    if let Some(nvrtc) = Nvrtc::named() {
-        let architecture = format!("--gpu-architecture={}", nvrtc.architecture());
-        texts.push(nvrtc.compile(include_str!("data/threads.cu"), &[&architecture]));
+    if let Some(nvrtc) = compiler() {
+        let architecture = format!("--gpu-architecture={}", architecture(nvrtc));
+        texts.push(compile(nvrtc, include_str!("data/threads.cu"), &[&architecture]));
     }
     texts.iter().map(|text| Module::parse(text).unwrap()).collect()
 }
@@ -235,44 +235,6 @@ fn mathematical_functions_are_close_to_rusts() {
             }
         }
     }
-}
-
-/// A jump table, which compilers of other versions make of a `switch`.
-const TABLE: &str = "
-.version 8.0
-.target sm_60
-.address_size 64
-.visible .entry choose(.param .u64 out, .param .u32 index)
-{
-    .reg .b32 %r<3>;
-    .reg .b64 %rd<2>;
-    ld.param.u64 %rd1, [out];
-    ld.param.u32 %r1, [index];
-    mov.u32 %r2, 0;
-targets: .branchtargets FIRST, SECOND, FIRST, END;
-    brx.idx %r1, targets;
-FIRST:
-    mov.u32 %r2, 10;
-    bra.uni END;
-SECOND:
-    mov.u32 %r2, 20;
-END:
-    st.global.u32 [%rd1], %r2;
-    ret;
-}
-";
-
-#[test]
-fn jump_tables_are_followed_and_have_an_end() {
-    let module = Module::parse(TABLE).unwrap();
-    let memory = Memory::default();
-    let out = memory.upload(&[0_u32]);
-    let choose = |index: u32| {
-        launch(&module, "choose", &line(1, 1), &[p(out), p(index)], &memory)
-            .map(|()| memory.download::<u32>(out, 1)[0])
-    };
-    assert_eq!([0, 1, 2, 3].map(|index| choose(index).unwrap()), [10, 20, 10, 0]);
-    assert_eq!(choose(4), Err(Fault::IllegalInstruction("jump 4 of a table of 4".to_owned())));
 }
 
 /// The sum of the numbers to n, by a function that calls itself, with its address taken to a local variable.

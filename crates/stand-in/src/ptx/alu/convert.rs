@@ -1,161 +1,85 @@
-//! Conversions between types.
+//! Conversions between types. A conversion of an integer first extends it to 64 bits.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
     clippy::cast_lossless,
-    reason = "conversions are what this is about, and macros do not know which widen"
+    reason = "conversions are the subject, and macros do not know which of them widen"
 )]
 
-use half::f16;
+use super::super::types::Type;
+use super::bits::{Bits, Unary, slots};
 
-use super::super::instruction::Type;
-use super::round::Directed;
-use super::{Bits, Rounding, Unary, slots};
-
-/// The value of an integer type, which a narrower destination cuts off.
-macro_rules! by_type {
-    ($ty:expr, $of:ident $(, $argument:tt)*) => {
-        match $ty {
-            Type::B8 | Type::U8 => $of!(u8 $(, $argument)*),
-            Type::B16 | Type::U16 => $of!(u16 $(, $argument)*),
-            Type::B32 | Type::U32 => $of!(u32 $(, $argument)*),
-            Type::B64 | Type::U64 => $of!(u64 $(, $argument)*),
-            Type::S8 => $of!(i8 $(, $argument)*),
-            Type::S16 => $of!(i16 $(, $argument)*),
-            Type::S32 => $of!(i32 $(, $argument)*),
-            Type::S64 => $of!(i64 $(, $argument)*),
-            _ => return None,
-        }
-    };
-}
-
-macro_rules! cut {
-    ($to:ident, $from:ident) => {
-        slots!(|a: $from| a as $to)
-    };
-}
-
-macro_rules! clamp {
-    ($to:ident, $from:ident) => {
-        slots!(|a: $from| (a as i128).clamp($to::MIN as i128, $to::MAX as i128) as $to)
-    };
-}
-
-macro_rules! by_type_inner {
-    ($from:expr, $of:ident, $to:ident) => {
-        match $from {
-            Type::B8 | Type::U8 => $of!($to, u8),
-            Type::B16 | Type::U16 => $of!($to, u16),
-            Type::B32 | Type::U32 => $of!($to, u32),
-            Type::B64 | Type::U64 => $of!($to, u64),
-            Type::S8 => $of!($to, i8),
-            Type::S16 => $of!($to, i16),
-            Type::S32 => $of!($to, i32),
-            Type::S64 => $of!($to, i64),
-            _ => return None,
-        }
-    };
-}
-
-macro_rules! integer_source {
-    ($to:ident, $from:expr, $of:ident) => {
-        by_type_inner!($from, $of, $to)
-    };
-}
-
-/// Between integers: cut off, or clamped to the destination's range.
-pub(in super::super) fn integer_to_integer(to: Type, from: Type, saturates: bool) -> Option<Unary> {
-    let apply: Unary = if saturates {
-        by_type!(to, integer_source, from, clamp)
-    } else {
-        by_type!(to, integer_source, from, cut)
-    };
-    Some(apply)
-}
-
-/// The value of a signed type, its sign repeated up to 64 bits.
+/// The value of an integer type, extended to 64 bits with its sign or with zeros.
 pub(in super::super) fn extend(from: Type) -> Option<Unary> {
-    integer_to_integer(Type::S64, from, false)
-}
-
-macro_rules! nearest {
-    ($to:ident, $from:ident) => {
-        slots!(|a: $from| a as $to)
-    };
-}
-
-macro_rules! toward {
-    ($to:ident, $from:ident) => {
-        |rounding: Rounding| -> Unary {
-            match rounding {
-                Rounding::Zero => slots!(|a: $from| rounded!($to, a, Rounding::Zero)),
-                Rounding::Down => slots!(|a: $from| rounded!($to, a, Rounding::Down)),
-                Rounding::Up => slots!(|a: $from| rounded!($to, a, Rounding::Up)),
-            }
-        }
-    };
-}
-
-macro_rules! rounded {
-    ($to:ident, $a:expr, $mode:expr) => {{
-        let nearest = $a as $to;
-        $to::directed(nearest, (nearest as i128 - $a as i128) as f64, $mode)
-    }};
-}
-
-macro_rules! nearest_source {
-    ($from:ident, $to:ident) => {{
-        let apply: Unary = nearest!($to, $from);
-        apply
-    }};
-}
-
-macro_rules! toward_source {
-    ($from:ident, $to:ident) => {
-        toward!($to, $from)
-    };
-}
-
-/// From an integer to a float, to nearest or in a direction.
-pub(in super::super) fn from_integer(
-    to: Type,
-    from: Type,
-    rounding: Option<Rounding>,
-) -> Option<Unary> {
-    Some(match (to, rounding) {
-        (Type::F32, None) => by_type!(from, nearest_source, f32),
-        (Type::F64, None) => by_type!(from, nearest_source, f64),
-        (Type::F32, Some(rounding)) => by_type!(from, toward_source, f32)(rounding),
-        (Type::F64, Some(rounding)) => by_type!(from, toward_source, f64)(rounding),
+    Some(match from {
+        Type::B8 | Type::U8 => slots!(|a: u8| a),
+        Type::B16 | Type::U16 => slots!(|a: u16| a),
+        Type::B32 | Type::U32 => slots!(|a: u32| a),
+        Type::B64 | Type::U64 | Type::S64 => slots!(|a: u64| a),
+        Type::S8 => slots!(|a: i8| a as i64),
+        Type::S16 => slots!(|a: i16| a as i64),
+        Type::S32 => slots!(|a: i32| a as i64),
         _ => return None,
     })
 }
 
+/// The low bits of a value of 64 bits, as many as an integer type has.
+pub(in super::super) fn cut(to: Type) -> Option<Unary> {
+    match to {
+        Type::Pred | Type::F32 | Type::F64 => None,
+        Type::S8 => extend(Type::U8),
+        Type::S16 => extend(Type::U16),
+        Type::S32 => extend(Type::U32),
+        other => extend(other),
+    }
+}
+
+/// From an extended integer to the nearest float.
+pub(in super::super) fn from_integer(to: Type, is_signed: bool) -> Option<Unary> {
+    Some(match (to, is_signed) {
+        (Type::F32, false) => slots!(|a: u64| a as f32),
+        (Type::F32, true) => slots!(|a: i64| a as f32),
+        (Type::F64, false) => slots!(|a: u64| a as f64),
+        (Type::F64, true) => slots!(|a: i64| a as f64),
+        _ => return None,
+    })
+}
+
+macro_rules! to_integer {
+    ($to:expr, $from:ident) => {
+        match $to {
+            Type::U8 => of_float!(u8, $from),
+            Type::U16 => of_float!(u16, $from),
+            Type::U32 => of_float!(u32, $from),
+            Type::U64 => of_float!(u64, $from),
+            Type::S8 => of_float!(i8, $from),
+            Type::S16 => of_float!(i16, $from),
+            Type::S32 => of_float!(i32, $from),
+            Type::S64 => of_float!(i64, $from),
+            _ => return None,
+        }
+    };
+}
+
 macro_rules! of_float {
-    ($to:ident, $from:ident, $nan:expr) => {
-        slots!(|a: $from| if a.is_nan() { ($nan) as $to } else { a as $to })
+    ($to:ident, $from:ident) => {
+        slots!(|a: $from| match a.is_nan() {
+            true if $to::BITS.max(8 * size_of::<$from>() as u32) == 64 => {
+                (1_u64 << ($to::BITS - 1)) as $to
+            }
+            true => 0,
+            false => a as $to,
+        })
     };
 }
 
-macro_rules! of_f32 {
-    ($to:ident) => {
-        of_float!($to, f32, if size_of::<$to>() == 8 { 1_u64 << 63 } else { 0 })
-    };
-}
-
-macro_rules! of_f64 {
-    ($to:ident) => {
-        of_float!($to, f64, 1_u64 << ($to::BITS - 1))
-    };
-}
-
-/// From a float, which is integral, to an integer: clamped to the destination's range. A NaN is 0, or the highest bit where
+/// From a float, which is integral, to an integer: clamped to the destination's range. A NaN is 0, or the highest bit if
 /// one of the types has 64 bits.
 pub(in super::super) fn to_integer(to: Type, from: Type) -> Option<Unary> {
     let apply: Unary = match from {
-        Type::F32 => by_type!(to, of_f32),
-        Type::F64 => by_type!(to, of_f64),
+        Type::F32 => to_integer!(to, f32),
+        Type::F64 => to_integer!(to, f64),
         _ => return None,
     };
     Some(apply)
@@ -163,28 +87,10 @@ pub(in super::super) fn to_integer(to: Type, from: Type) -> Option<Unary> {
 
 /// From a float to a wider one.
 pub(in super::super) fn widen(to: Type, from: Type) -> Option<Unary> {
-    Some(match (to, from) {
-        (Type::F64, Type::F32) => slots!(|a: f32| f64::from(a)),
-        (Type::F32, Type::F16) => slots!(|a: u16| f16::from_bits(a).to_f32()),
-        (Type::F64, Type::F16) => slots!(|a: u16| f16::from_bits(a).to_f64()),
-        _ => return None,
-    })
+    (to == Type::F64 && from == Type::F32).then_some(slots!(|a: f32| f64::from(a)))
 }
 
-/// From a float to a narrower one, to nearest or in a direction.
-pub(in super::super) fn narrow(to: Type, from: Type, rounding: Option<Rounding>) -> Option<Unary> {
-    Some(match (to, from, rounding) {
-        (Type::F32, Type::F64, None) => slots!(|a: f64| a as f32),
-        (Type::F32, Type::F64, Some(Rounding::Zero)) => slots!(|a: f64| single(a, Rounding::Zero)),
-        (Type::F32, Type::F64, Some(Rounding::Down)) => slots!(|a: f64| single(a, Rounding::Down)),
-        (Type::F32, Type::F64, Some(Rounding::Up)) => slots!(|a: f64| single(a, Rounding::Up)),
-        (Type::F16, Type::F32, None) => slots!(|a: f32| f16::from_f32(a).to_bits()),
-        (Type::F16, Type::F64, None) => slots!(|a: f64| f16::from_f64(a).to_bits()),
-        _ => return None,
-    })
-}
-
-fn single(value: f64, rounding: Rounding) -> f32 {
-    let nearest = value as f32;
-    f32::directed(nearest, f64::from(nearest) - value, rounding)
+/// From a float to the nearest narrower one.
+pub(in super::super) fn narrow(to: Type, from: Type) -> Option<Unary> {
+    (to == Type::F32 && from == Type::F64).then_some(slots!(|a: f64| a as f32))
 }

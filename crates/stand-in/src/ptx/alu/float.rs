@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::super::instruction::Type;
-use super::{Binary, Bits, Ternary, Unary, slots};
+use super::super::types::Type;
+use super::bits::{Binary, Bits, Ternary, Unary, slots};
 
 macro_rules! by_type {
     ($ty:expr, $of:ident, $($argument:expr),*) => {
@@ -27,7 +27,6 @@ macro_rules! unary {
             "cos" => slots!(|a: $t| a.cos()),
             "ex2" => slots!(|a: $t| a.exp2()),
             "lg2" => slots!(|a: $t| a.log2()),
-            "tanh" => slots!(|a: $t| a.tanh()),
             "floor" => slots!(|a: $t| a.floor()),
             "ceil" => slots!(|a: $t| a.ceil()),
             "trunc" => slots!(|a: $t| a.trunc()),
@@ -74,19 +73,54 @@ pub(in super::super) fn float_binary(name: &str, ty: Type) -> Option<Binary> {
     Some(apply)
 }
 
-macro_rules! ternary {
-    ($t:ident, $name:expr) => {
-        match $name {
-            "fma" => slots!(|a: $t, b: $t, c: $t| a.mul_add(b, c)),
-            _ => return None,
-        }
-    };
-}
-
 /// `fma`.
 pub(in super::super) fn float_ternary(name: &str, ty: Type) -> Option<Ternary> {
-    let apply: Ternary = by_type!(ty, ternary, name);
-    Some(apply)
+    Some(match (name, ty) {
+        ("fma", Type::F32) => slots!(|a: f32, b: f32, c: f32| a.mul_add(b, c)),
+        ("fma", Type::F64) => slots!(|a: f64, b: f64, c: f64| a.mul_add(b, c)),
+        _ => return None,
+    })
+}
+
+/// A direction of rounding. All other functions round to nearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Rounding {
+    Zero,
+    Down,
+    Up,
+}
+
+/// `fma.f32`, rounded in a direction.
+pub(in super::super) fn directed_fma(rounding: Rounding) -> Ternary {
+    match rounding {
+        Rounding::Zero => slots!(|a: f32, b: f32, c: f32| rounded_fma(a, b, c, Rounding::Zero)),
+        Rounding::Down => slots!(|a: f32, b: f32, c: f32| rounded_fma(a, b, c, Rounding::Down)),
+        Rounding::Up => slots!(|a: f32, b: f32, c: f32| rounded_fma(a, b, c, Rounding::Up)),
+    }
+}
+
+/// The nearest result, corrected by one step if it lies on the wrong side of the exact result.
+fn rounded_fma(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
+    let nearest = a.mul_add(b, c);
+    // The exact result is `sum + error` (Knuth): a product of two singles is exact in a double.
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let rounded_c = sum - product;
+    let error = (product - (sum - rounded_c)) + (c - rounded_c);
+    let excess = match f64::from(nearest) - sum {
+        0.0 => -error,
+        excess => excess,
+    };
+    let is_wrong = match rounding {
+        Rounding::Down => excess > 0.0,
+        Rounding::Up => excess < 0.0,
+        Rounding::Zero => excess * f64::from(nearest) > 0.0,
+    };
+    match is_wrong {
+        true if excess > 0.0 => nearest.next_down(),
+        true => nearest.next_up(),
+        false => nearest,
+    }
 }
 
 macro_rules! comparison {

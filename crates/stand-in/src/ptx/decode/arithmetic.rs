@@ -1,14 +1,16 @@
 //! Arithmetic, logic, comparisons and selections.
 
 use super::super::alu;
-use super::super::body::{Body, Operand};
-use super::super::instruction::{CarryOperation, Operation, Slot, Type};
-use super::{Modifiers, emit_binary, emit_move, emit_ternary, emit_unary, predicate, unknown};
+use super::super::body::Body;
+use super::super::instruction::{CarryOperation, Operation, Slot};
+use super::super::statement::Operand;
+use super::super::types::Type;
+use super::emit::{emit_binary, emit_flush, emit_ternary, emit_unary, predicate};
+use super::modifiers::{Modifiers, unknown};
 
-/// What the modifiers of a float instruction ask for besides its result.
+/// The modifiers of a float instruction.
 struct Float {
     ty: Type,
-    rounding: Option<alu::Rounding>,
     flushes: bool,
     saturates: bool,
 }
@@ -16,11 +18,10 @@ struct Float {
 impl Float {
     fn new(modifiers: &mut Modifiers<'_>, ty: Type) -> Result<Self, String> {
         // Exact results are approximate ones, too.
-        modifiers.any_of(&["approx", "full"]);
-        let rounding = modifiers.rounding();
+        modifiers.any_of(&["approx", "full", "rn"]);
         let (flushes, saturates) = (modifiers.take("ftz"), modifiers.take("sat"));
         modifiers.end()?;
-        Ok(Self { ty, rounding, flushes, saturates })
+        Ok(Self { ty, flushes, saturates })
     }
 
     fn sources<'a, const N: usize>(
@@ -33,7 +34,7 @@ impl Float {
             *source = body.slot(operand)?;
             if self.flushes {
                 let flushed = body.temporary(index);
-                emit_unary(body, alu::flush(self.ty).ok_or_else(unknown)?, flushed, *source);
+                emit_flush(body, self.ty, flushed, *source)?;
                 *source = flushed;
             }
         }
@@ -42,7 +43,7 @@ impl Float {
 
     fn finish(&self, body: &mut Body<'_, '_>, to: Slot) -> Result<(), String> {
         if self.flushes {
-            emit_unary(body, alu::flush(self.ty).ok_or_else(unknown)?, to, to);
+            emit_flush(body, self.ty, to, to)?;
         }
         if self.saturates {
             emit_unary(body, alu::saturate(self.ty).ok_or_else(unknown)?, to, to);
@@ -51,9 +52,9 @@ impl Float {
     }
 }
 
-/// The name with `.lo`, `.hi` or `.sat`, as integer arithmetic is named.
+/// The name with `.lo` or `.hi`, as integer arithmetic is named.
 fn integer_name(head: &str, modifiers: &mut Modifiers<'_>) -> String {
-    match modifiers.one_of(&["lo", "hi", "sat", "shiftamt"]) {
+    match modifiers.one_of(&["lo", "hi"]) {
         Some(modifier) => format!("{head}.{modifier}"),
         None => head.to_owned(),
     }
@@ -69,12 +70,8 @@ pub(super) fn unary<'a>(
     let (to, _) = body.destination(to)?;
     if ty.is_float() {
         let float = Float::new(&mut modifiers, ty)?;
-        let apply = match float.rounding {
-            None => alu::float_unary(head, ty),
-            Some(rounding) => alu::directed_unary(head, ty, rounding),
-        };
         let [a] = float.sources(body, [a])?;
-        emit_unary(body, apply.ok_or_else(unknown)?, to, a);
+        emit_unary(body, alu::float_unary(head, ty).ok_or_else(unknown)?, to, a);
         return float.finish(body, to);
     }
     let name = integer_name(head, &mut modifiers);
@@ -98,12 +95,8 @@ pub(super) fn binary<'a>(
     if ty.is_float() {
         let name = if modifiers.take("NaN") { format!("{head}.NaN") } else { head.to_owned() };
         let float = Float::new(&mut modifiers, ty)?;
-        let apply = match float.rounding {
-            None => alu::float_binary(&name, ty),
-            Some(rounding) => alu::directed_binary(&name, ty, rounding),
-        };
         let sources = float.sources(body, [a, b])?;
-        emit_binary(body, apply.ok_or_else(unknown)?, to, sources);
+        emit_binary(body, alu::float_binary(&name, ty).ok_or_else(unknown)?, to, sources);
         return float.finish(body, to);
     }
     let apply = if modifiers.take("wide") {
@@ -128,9 +121,6 @@ pub(super) fn ternary<'a>(
     }
     let ty = modifiers.ty()?;
     let (to, _) = body.destination(to)?;
-    if head == "slct" {
-        return select_by_sign(body, modifiers, ty, to, [a, b, c]);
-    }
     if head == "selp" {
         modifiers.end()?;
         let (on, is_negated) = predicate(body, c)?;
@@ -140,11 +130,14 @@ pub(super) fn ternary<'a>(
         return Ok(());
     }
     if ty.is_float() {
+        let rounding = modifiers.rounding();
         let float = Float::new(&mut modifiers, ty)?;
         let name = if head == "mad" { "fma" } else { head };
-        let apply = match float.rounding {
+        let apply = match rounding {
             None => alu::float_ternary(name, ty),
-            Some(rounding) => alu::directed_ternary(name, ty, rounding),
+            Some(rounding) => {
+                (name == "fma" && ty == Type::F32).then(|| alu::directed_fma(rounding))
+            }
         };
         let sources = float.sources(body, [a, b, c])?;
         emit_ternary(body, apply.ok_or_else(unknown)?, to, sources);
@@ -162,23 +155,6 @@ pub(super) fn ternary<'a>(
     modifiers.end()?;
     let sources = [body.slot(a)?, body.slot(b)?, body.slot(c)?];
     emit_ternary(body, apply.ok_or_else(unknown)?, to, sources);
-    Ok(())
-}
-
-/// `slct`: the first operand where the third is not negative; `ty` is the third's.
-fn select_by_sign<'a>(
-    body: &mut Body<'_, 'a>,
-    mut modifiers: Modifiers<'a>,
-    ty: Type,
-    to: Slot,
-    [a, b, c]: [&Operand<'a>; 3],
-) -> Result<(), String> {
-    modifiers.ty()?;
-    modifiers.end()?;
-    let (on, zero) = (body.temporary(0), body.constant(0));
-    let [a, b, c] = [body.slot(a)?, body.slot(b)?, body.slot(c)?];
-    emit_binary(body, alu::compare("ge", ty).ok_or_else(unknown)?, on, [c, zero]);
-    emit_ternary(body, alu::select(), to, [a, b, on]);
     Ok(())
 }
 
@@ -237,83 +213,19 @@ pub(super) fn insert<'a>(
     Ok(())
 }
 
-/// `setp`, whose result is a predicate or two opposite ones, and `set`, whose result is a number. Either may be combined
-/// with a further predicate.
+/// `setp`
 pub(super) fn compare<'a>(
     body: &mut Body<'_, 'a>,
-    head: &str,
     mut modifiers: Modifiers<'a>,
-    given: &[Operand<'a>],
+    [to, a, b]: [&Operand<'a>; 3],
 ) -> Result<(), String> {
-    if modifiers.0.is_empty() {
-        return Err("a comparison is missing".to_owned());
-    }
-    let comparison = modifiers.0.remove(0);
     let ty = modifiers.ty()?;
     let flushes = modifiers.take("ftz");
-    let combined = modifiers.one_of(&["and", "or", "xor"]);
-    let number = if head == "set" { Some(modifiers.ty()?) } else { None };
+    let comparison = modifiers.0.pop().ok_or("a comparison is missing")?;
     modifiers.end()?;
-    let [to, a, b, rest @ ..] = given else {
-        return Err(format!("{} operands", given.len()));
-    };
-    let mut sources = [body.slot(a)?, body.slot(b)?];
-    for (index, source) in (0..).zip(&mut sources) {
-        if flushes {
-            let flushed = body.temporary(index);
-            emit_unary(body, alu::flush(ty).ok_or_else(unknown)?, flushed, *source);
-            *source = flushed;
-        }
-    }
-    let result = body.temporary(0);
-    let compare = alu::compare(comparison, ty).ok_or_else(unknown)?;
-    let not = alu::integer_unary("not", Type::Pred).ok_or_else(unknown)?;
-    let mut results = [Some(result), None];
-    let names = match to {
-        Operand::Pair(first, second) => [Operand::Name(first), Operand::Name(second)],
-        other => [other.clone(), Operand::Name("_")],
-    };
-    let is_plain = combined.is_none() && number.is_none() && !matches!(to, Operand::Pair(..));
-    if is_plain && rest.is_empty() {
-        let (to, _) = body.destination(&names[0])?;
-        emit_binary(body, compare, to, sources);
-        return Ok(());
-    }
-    emit_binary(body, compare, result, sources);
-    if matches!(to, Operand::Pair(..)) {
-        let opposite = body.temporary(1);
-        emit_unary(body, not, opposite, result);
-        results[1] = Some(opposite);
-    }
-    match (combined, rest) {
-        (None, []) => {}
-        (Some(name), [with]) => {
-            let (mut with, is_negated) = predicate(body, with)?;
-            if is_negated {
-                let negated = body.temporary(2);
-                emit_unary(body, not, negated, with);
-                with = negated;
-            }
-            let combine = alu::integer_binary(name, Type::Pred).ok_or_else(unknown)?;
-            for result in results.into_iter().flatten() {
-                emit_binary(body, combine, result, [result, with]);
-            }
-        }
-        _ => return Err(format!("{} operands", given.len())),
-    }
-    for (name, result) in names.iter().zip(results) {
-        let Some(result) = result else { continue };
-        let (to, _) = body.destination(name)?;
-        match number {
-            None => emit_move(body, to, result),
-            Some(number) => {
-                let is_float = number == Type::F32;
-                let set =
-                    body.constant(if is_float { 1_f32.to_bits().into() } else { 0xffff_ffff });
-                let zero = body.constant(0);
-                emit_ternary(body, alu::select(), to, [set, zero, result]);
-            }
-        }
-    }
+    let float = Float { ty, flushes, saturates: false };
+    let sources = float.sources(body, [a, b])?;
+    let (to, _) = body.destination(to)?;
+    emit_binary(body, alu::compare(comparison, ty).ok_or_else(unknown)?, to, sources);
     Ok(())
 }

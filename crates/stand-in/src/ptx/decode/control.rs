@@ -1,11 +1,14 @@
 //! Jumps, calls and barriers.
 
-use super::super::body::{Body, Operand, Symbol};
+use super::super::body::Body;
 use super::super::instruction::{
     Barrier, Call, Exchange, ExchangeKind, Operation, Passed, Reduction, Vote,
 };
 use super::super::module::Param;
-use super::{Modifiers, predicate};
+use super::super::statement::Operand;
+use super::super::symbols::Symbol;
+use super::emit::predicate;
+use super::modifiers::Modifiers;
 
 pub(super) fn jump<'a>(
     body: &mut Body<'_, 'a>,
@@ -14,23 +17,12 @@ pub(super) fn jump<'a>(
     operands: &[Operand<'a>],
 ) -> Result<(), String> {
     modifiers.take("uni");
-    let is_indexed = modifiers.take("idx");
-    let sleeps = head == "nanosleep" && modifiers.take("u32");
     modifiers.end()?;
     match (head, operands) {
-        ("bra", [Operand::Name(label)]) => body.jump(Operation::Branch(0), &[label]),
-        ("brx", [index, Operand::Name(name)]) if is_indexed => {
-            let labels =
-                body.targets(name).ok_or_else(|| format!("`{name}` is no table"))?.to_vec();
-            let targets = vec![0; labels.len()].into_boxed_slice();
-            let index = body.slot(index)?;
-            body.jump(Operation::Table { index, targets }, &labels);
-        }
+        ("bra", [Operand::Name(label)]) => body.jump(Operation::Branch(0), label),
         ("ret", []) => body.emit(Operation::Return),
         ("exit", []) => body.emit(Operation::Exit),
-        ("trap" | "brkpt", []) => body.emit(Operation::Trap),
-        // Any time will do.
-        ("nanosleep", [_]) if sleeps => body.emit(Operation::Fence),
+        ("trap", []) => body.emit(Operation::Trap),
         _ => return Err(format!("{} operands", operands.len())),
     }
     Ok(())
@@ -57,8 +49,9 @@ pub(super) fn call<'a>(
         body.emit(Operation::Assert);
         return Ok(());
     }
-    let outer = body.outer;
-    let signature = outer.signatures.get(name).ok_or_else(|| format!("`{name}` is no function"))?;
+    let globals = body.globals;
+    let signature =
+        globals.signatures.get(name).ok_or_else(|| format!("`{name}` is no function"))?;
     let call = Call {
         function: signature.index,
         arguments: passed(body, arguments, &signature.params)?,
@@ -90,36 +83,14 @@ fn passed<'a>(
     here.iter().zip(there).map(pair).collect()
 }
 
-/// `bar.sync`, `bar.red`, `bar.warp.sync`, and their spellings as `barrier`.
+/// `bar.sync`, `bar.red`, `bar.warp.sync`
 pub(super) fn barrier<'a>(
     body: &mut Body<'_, 'a>,
     mut modifiers: Modifiers<'a>,
     operands: &[Operand<'a>],
 ) -> Result<(), String> {
-    modifiers.any_of(&["cta", "aligned"]);
-    if modifiers.take("warp") {
-        let (true, [members]) = (modifiers.take("sync"), operands) else {
-            return Err("it takes a mask".to_owned());
-        };
-        modifiers.end()?;
-        let exchange = Exchange { members: body.slot(members)?, kind: ExchangeKind::Barrier };
-        body.emit(Operation::Exchange(Box::new(exchange)));
-        return Ok(());
-    }
-    if modifiers.take("sync") {
-        modifiers.end()?;
-        let (number, threads) = match operands {
-            [number] => (number, None),
-            [number, threads] => (number, Some(body.slot(threads)?)),
-            _ => return Err(format!("{} operands", operands.len())),
-        };
-        let barrier = Barrier { number: body.slot(number)?, threads, reduction: None };
-        body.emit(Operation::Barrier(Box::new(barrier)));
-        return Ok(());
-    }
-    if !modifiers.take("red") {
-        return Err("neither `.sync` nor `.red`".to_owned());
-    }
+    let (is_warp, is_sync) = (modifiers.take("warp"), modifiers.take("sync"));
+    let is_reduction = modifiers.take("red");
     let kind = modifiers.choose(|name| match name {
         "and" => Some(Vote::All),
         "or" => Some(Vote::Any),
@@ -128,16 +99,22 @@ pub(super) fn barrier<'a>(
     });
     modifiers.any_of(&["pred", "u32"]);
     modifiers.end()?;
-    let (to, number, threads, given) = match operands {
-        [to, number, given] => (to, number, None, given),
-        [to, number, threads, given] => (to, number, Some(body.slot(threads)?), given),
+    let barrier = match (is_warp, is_sync, is_reduction, operands) {
+        (true, true, false, [members]) => {
+            let exchange = Exchange { members: body.slot(members)?, kind: ExchangeKind::Barrier };
+            body.emit(Operation::Exchange(Box::new(exchange)));
+            return Ok(());
+        }
+        (false, true, false, [number]) => Barrier { number: body.slot(number)?, reduction: None },
+        (false, false, true, [to, number, given]) => {
+            let (predicate, negated) = predicate(body, given)?;
+            let (to, _) = body.destination(to)?;
+            let kind = kind.ok_or("no reduction")?;
+            let reduction = Some(Reduction { kind, to, predicate, negated });
+            Barrier { number: body.slot(number)?, reduction }
+        }
         _ => return Err(format!("{} operands", operands.len())),
     };
-    let kind = kind.ok_or("no reduction")?;
-    let (predicate, negated) = predicate(body, given)?;
-    let (to, _) = body.destination(to)?;
-    let reduction = Some(Reduction { kind, to, predicate, negated });
-    let barrier = Barrier { number: body.slot(number)?, threads, reduction };
     body.emit(Operation::Barrier(Box::new(barrier)));
     Ok(())
 }

@@ -1,13 +1,17 @@
 //! Conversions, and values that move between registers.
 
 use super::super::alu;
-use super::super::body::{Body, Operand};
-use super::super::instruction::{Operation, Parts, Slot, Space, Type};
+use super::super::body::Body;
+use super::super::instruction::{Operation, Parts, Slot, Space};
 use super::super::memory::window;
-use super::memory::{parts, space};
-use super::{Modifiers, emit_binary, emit_move, emit_unary, unknown};
+use super::super::statement::Operand;
+use super::super::types::Type;
+use super::emit::{
+    destinations, emit_binary, emit_extend, emit_flush, emit_move, emit_unary, parts, space,
+};
+use super::modifiers::{Modifiers, unknown};
 
-/// `cvt`: what rounds to an integral value, what converts, what saturates.
+/// `cvt`: rounding to an integral value, conversion, saturation.
 pub(super) fn convert<'a>(
     body: &mut Body<'_, 'a>,
     mut modifiers: Modifiers<'a>,
@@ -24,36 +28,41 @@ pub(super) fn convert<'a>(
     let rounding = modifiers.rounding();
     let (flushes, saturates) = (modifiers.take("ftz"), modifiers.take("sat"));
     modifiers.end()?;
+    if rounding.is_some() || saturates && !(ty.is_float() && from.is_float()) {
+        return Err(unknown());
+    }
     let mut source = body.slot(a)?;
     let (to, register) = body.destination(to)?;
     let temporary = body.temporary(0);
     if flushes && from == Type::F32 {
-        emit_unary(body, alu::flush(from).ok_or_else(unknown)?, temporary, source);
+        emit_flush(body, from, temporary, source)?;
         source = temporary;
     }
     if let Some(name) = integral {
         emit_unary(body, alu::float_unary(name, from).ok_or_else(unknown)?, temporary, source);
         source = temporary;
     }
+    if !from.is_float() {
+        emit_extend(body, from, temporary, source)?;
+        source = temporary;
+    }
     let apply = match (ty.is_float(), from.is_float()) {
-        (false, false) => alu::integer_to_integer(ty, from, saturates),
-        (true, false) => alu::from_integer(ty, from, rounding),
-        (false, true) if integral.is_some() => alu::to_integer(ty, from),
-        (false, true) => None,
+        (false, false) => alu::cut(ty),
+        (true, false) => alu::from_integer(ty, from.is_signed()),
+        (false, true) => alu::to_integer(ty, from).filter(|_| integral.is_some()),
         (true, true) if ty == from => Some((|bits| bits) as alu::Unary),
-        (true, true) if ty.size() > from.size() => alu::widen(ty, from),
-        (true, true) => alu::narrow(ty, from, rounding),
+        (true, true) => alu::widen(ty, from).or(alu::narrow(ty, from)),
     };
     emit_unary(body, apply.ok_or_else(unknown)?, to, source);
     if flushes && ty == Type::F32 {
-        emit_unary(body, alu::flush(ty).ok_or_else(unknown)?, to, to);
+        emit_flush(body, ty, to, to)?;
     }
-    if saturates && ty.is_float() {
+    if saturates {
         emit_unary(body, alu::saturate(ty).ok_or_else(unknown)?, to, to);
     }
     if ty.is_signed() && register.size() > ty.size() {
-        let extend = alu::integer_to_integer(register, ty, false);
-        emit_unary(body, extend.ok_or_else(unknown)?, to, to);
+        emit_extend(body, ty, to, to)?;
+        emit_unary(body, alu::cut(register).ok_or_else(unknown)?, to, to);
     }
     Ok(())
 }
@@ -106,30 +115,9 @@ pub(super) fn assign<'a>(
         body.emit(Operation::Pack { to, parts });
         return Ok(());
     }
-    let clock = match a {
-        Operand::Name("%clock64" | "%clock" | "%globaltimer" | "%globaltimer_lo") => Some(0),
-        Operand::Name("%clock_hi" | "%globaltimer_hi") => Some(32),
-        _ => None,
-    };
-    if let Some(shift) = clock {
-        body.emit(Operation::Clock { to });
-        let shift = body.constant(shift);
-        let apply = alu::integer_binary("shr", Type::U64).ok_or_else(unknown)?;
-        emit_binary(body, apply, to, [to, shift]);
-        let cut = alu::integer_to_integer(ty, Type::U64, false).ok_or_else(unknown)?;
-        emit_unary(body, cut, to, to);
-        return Ok(());
-    }
     let a = body.slot(a)?;
     emit_move(body, to, a);
     Ok(())
-}
-
-pub(super) fn destinations<'a>(
-    body: &Body<'_, 'a>,
-    elements: &[Operand<'a>],
-) -> Result<Vec<Slot>, String> {
-    elements.iter().map(|element| Ok(body.destination(element)?.0)).collect()
 }
 
 /// Parts that together have the size of the type.

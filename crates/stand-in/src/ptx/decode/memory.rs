@@ -1,57 +1,19 @@
 //! Loads, stores, atomics and fences.
 
 use super::super::alu;
-use super::super::body::{Body, Operand, Symbol};
-use super::super::instruction::{
-    Address, AtomicOperation, Extend, Operation, Parts, Slot, Space, Type, Update,
-};
-use super::convert::destinations;
-use super::{Modifiers, unknown};
+use super::super::body::Body;
+use super::super::instruction::{Address, AtomicOperation, Extend, Operation, Slot, Space, Update};
+use super::super::statement::Operand;
+use super::super::symbols::Symbol;
+use super::super::types::Type;
+use super::emit::{destinations, emit_extend, parts, space};
+use super::modifiers::{Modifiers, unknown};
 
-/// How memory is ordered, shared and cached: an access here is complete when the next operation begins.
-const ORDERS: &[&str] = &[
-    "volatile",
-    "weak",
-    "relaxed",
-    "acquire",
-    "release",
-    "acq_rel",
-    "cta",
-    "cluster",
-    "gpu",
-    "sys",
-    "mmio",
-    "nc",
-    "ca",
-    "cg",
-    "cs",
-    "lu",
-    "cv",
-    "wb",
-    "wt",
-    "noftz",
-    "L1::evict_normal",
-    "L1::evict_unchanged",
-    "L1::evict_first",
-    "L1::evict_last",
-    "L1::no_allocate",
-    "L2::64B",
-    "L2::128B",
-    "L2::256B",
+/// Modifiers of order, scope and caching. An access is complete before the next operation begins.
+const ORDERS: [&str; 16] = [
+    "volatile", "weak", "relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "nc",
+    "ca", "cg", "cs", "lu", "cv", "noftz",
 ];
-
-/// The space that an instruction names, the generic one if it names none.
-pub(super) fn space(modifiers: &mut Modifiers<'_>) -> Space {
-    let named = modifiers.choose(|name| match name {
-        "global" => Some(Space::Global),
-        "shared" | "shared::cta" => Some(Space::Shared),
-        "local" => Some(Space::Local),
-        "param" | "param::entry" | "param::func" => Some(Space::Param),
-        "const" => Some(Space::Const),
-        _ => None,
-    });
-    named.unwrap_or(Space::Generic)
-}
 
 /// `[name + offset]`: a register and an offset, or a variable.
 fn address<'a>(
@@ -82,18 +44,7 @@ fn count(modifiers: &mut Modifiers<'_>) -> usize {
     }
 }
 
-/// Parts of so many bytes each.
-pub(super) fn parts(slots: &[Slot], size: usize) -> Result<Parts, String> {
-    let count = slots.len();
-    if !matches!(count, 1 | 2 | 4) || count * size > 16 {
-        return Err(format!("{count} parts of {size} bytes"));
-    }
-    let mut all = [0; 4];
-    all[..count].copy_from_slice(slots);
-    Ok(Parts { slots: all, count, size })
-}
-
-/// The elements of an operand, as many as the modifier says.
+/// The elements of an operand, whose number must be `count`.
 fn elements<'s, 'a>(operand: &'s Operand<'a>, count: usize) -> Result<&'s [Operand<'a>], String> {
     let elements = match operand {
         Operand::Vector(elements) => elements,
@@ -113,7 +64,7 @@ pub(super) fn load<'a>(
     [to, from]: [&Operand<'a>; 2],
 ) -> Result<(), String> {
     let ty = modifiers.ty()?;
-    modifiers.any_of(ORDERS);
+    modifiers.any_of(&ORDERS);
     let (space, count) = (space(&mut modifiers), count(&mut modifiers));
     modifiers.end()?;
     let from = address(body, space, from)?;
@@ -131,11 +82,10 @@ pub(super) fn load<'a>(
     let slots = destinations(body, to)?;
     body.emit(Operation::LoadVector(Box::new((parts(&slots, ty.size())?, from))));
     if ty.is_signed() {
-        let extend = alu::extend(ty).ok_or_else(unknown)?;
         for (operand, slot) in to.iter().zip(slots) {
             let (_, register) = body.destination(operand)?;
             if register.size() > ty.size() {
-                body.emit(Operation::Unary { apply: extend, to: slot, a: slot });
+                emit_extend(body, ty, slot, slot)?;
             }
         }
     }
@@ -148,7 +98,7 @@ pub(super) fn store<'a>(
     [to, from]: [&Operand<'a>; 2],
 ) -> Result<(), String> {
     let ty = modifiers.ty()?;
-    modifiers.any_of(ORDERS);
+    modifiers.any_of(&ORDERS);
     let (space, count) = (space(&mut modifiers), count(&mut modifiers));
     modifiers.end()?;
     let to = address(body, space, to)?;
@@ -163,7 +113,7 @@ pub(super) fn store<'a>(
     Ok(())
 }
 
-/// `atom`, and `red`, which wants no old value.
+/// `atom`, and `red`, which drops the old value.
 pub(super) fn atomic<'a>(
     body: &mut Body<'_, 'a>,
     head: &str,
@@ -171,7 +121,7 @@ pub(super) fn atomic<'a>(
     operands: &[Operand<'a>],
 ) -> Result<(), String> {
     let ty = modifiers.ty()?;
-    modifiers.any_of(ORDERS);
+    modifiers.any_of(&ORDERS);
     let space = space(&mut modifiers);
     let names = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
     let name = modifiers.one_of(&names).ok_or("no operation of an atomic")?;
@@ -210,8 +160,7 @@ pub(super) fn fence(
     mut modifiers: Modifiers<'_>,
     []: [&Operand<'_>; 0],
 ) -> Result<(), String> {
-    modifiers
-        .any_of(&["cta", "gl", "sys", "sc", "acq_rel", "acquire", "release", "gpu", "cluster"]);
+    modifiers.any_of(&["cta", "gl", "sys", "sc", "acq_rel", "acquire", "release", "gpu"]);
     modifiers.end()?;
     body.emit(Operation::Fence);
     Ok(())

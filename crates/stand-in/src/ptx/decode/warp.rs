@@ -1,10 +1,10 @@
 //! Exchanges between the threads of a warp.
 
-use super::super::body::{Body, Operand};
-use super::super::instruction::{
-    Exchange, ExchangeKind, Operation, Reduction, Shuffle, Special, Vote,
-};
-use super::{Modifiers, emit_move, predicate};
+use super::super::body::Body;
+use super::super::instruction::{Exchange, ExchangeKind, Operation, Reduction, Shuffle, Vote};
+use super::super::statement::Operand;
+use super::emit::predicate;
+use super::modifiers::Modifiers;
 
 /// `shfl.sync.MODE.b32 to|valid, value, lane, clamp, members`.
 pub(super) fn shuffle<'a>(
@@ -47,7 +47,6 @@ pub(super) fn vote<'a>(
     let kind = modifiers.choose(|name| match name {
         "all" => Some(Vote::All),
         "any" => Some(Vote::Any),
-        "uni" => Some(Vote::Uniform),
         "ballot" => Some(Vote::Ballot),
         _ => None,
     });
@@ -59,19 +58,5 @@ pub(super) fn vote<'a>(
         ExchangeKind::Vote(Reduction { kind: kind.ok_or("no mode")?, to, predicate, negated });
     let members = body.slot(members)?;
     body.emit(Operation::Exchange(Box::new(Exchange { members, kind })));
-    Ok(())
-}
-
-/// `activemask`: threads take turns, so each is active alone.
-pub(super) fn active<'a>(
-    body: &mut Body<'_, 'a>,
-    mut modifiers: Modifiers<'a>,
-    [to]: [&Operand<'a>; 1],
-) -> Result<(), String> {
-    modifiers.any_of(&["b32"]);
-    modifiers.end()?;
-    let lane = body.special(Special::LaneBit);
-    let (to, _) = body.destination(to)?;
-    emit_move(body, to, lane);
     Ok(())
 }

@@ -1,0 +1,44 @@
+//! The ends of copies.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use opencl3::types::cl_mem;
+
+use crate::memory::{OpenClMemory, Place};
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    Device(&'a OpenClMemory, usize),
+    Host(*mut c_void),
+}
+
+/// A location as a command refers to it.
+pub(crate) enum Named {
+    Buffer(cl_mem, usize),
+    Address { pointer: *mut c_void, host: bool },
+}
+
+impl End<'_> {
+    /// The location this many bytes further on.
+    pub(crate) fn behind(self, bytes: usize) -> Self {
+        match self {
+            Self::Device(memory, offset) => Self::Device(memory, offset + bytes),
+            Self::Host(pointer) => Self::Host(pointer.wrapping_byte_add(bytes)),
+        }
+    }
+
+    pub(crate) fn named(self) -> Named {
+        match self {
+            Self::Host(pointer) => Named::Address { pointer, host: true },
+            Self::Device(memory, offset) => match memory.place() {
+                Place::Buffer(buffer) => Named::Buffer(buffer.raw(), offset),
+                Place::Pointer(address) => {
+                    let pointer = ptr::with_exposed_provenance_mut(address + offset);
+                    Named::Address { pointer, host: memory.is_visible() }
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask bench`.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::cargo::{cargo, must};
+use crate::{mpi, python};
+
+/// Runs all benchmarks.
+pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
+    let mut command = benches()?;
+    let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
+    command.arg("--").args(flags());
+    must(&mut command)?;
+    if let Some(why) = python::absence() {
+        println!("handing arrays over from Python: {why}");
+        return Ok(());
+    }
+    python::install_package()?;
+    must(python::speed().args(flags()))
+}
+
+/// The benchmarks that are Rust programs, with every feature that can be built here.
+pub(crate) fn benches() -> Result<Command> {
+    let mut command = cargo(&["bench"]);
+    command.args(mpi::features_of("benches", mpi::is_there()?)?);
+    Ok(command)
+}

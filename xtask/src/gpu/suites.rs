@@ -1,0 +1,72 @@
+//! The packages above the backends whose tests run on GPUs.
+
+use std::process::Command;
+
+use crate::cargo::cargo;
+
+/// A package whose tests have a module for each backend.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub(crate) package: &'static str,
+    /// Its test programs that have a module named after each backend.
+    pub(crate) programs: &'static [&'static str],
+}
+
+pub(crate) const ALL: [Suite; 3] = [
+    Suite { package: "array-buffer", programs: &["movement", "regressions"] },
+    Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
+    Suite { package: "interchange", programs: &["devices"] },
+];
+
+impl Suite {
+    /// The tests on the devices of a backend.
+    pub(crate) fn tests(&self, backend: &str) -> Command {
+        let mut command =
+            cargo(&["test", "--no-fail-fast", "--all-features", "--package", self.package]);
+        command.args(self.programs.iter().flat_map(|program| ["--test", program]));
+        command.args(["--", &format!("{backend}::")]);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A test module for a GPU that no run lists would never run.
+    #[test]
+    fn every_program_with_tests_for_gpus_is_run() {
+        let crates = crate::cargo::root().join("crates");
+        let mut found = Vec::new();
+        for package in fs::read_dir(crates).unwrap() {
+            let package = package.unwrap();
+            for file in fs::read_dir(package.path().join("tests")).into_iter().flatten() {
+                let path = file.unwrap().path();
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                if text.lines().any(|line| line.starts_with("on_all_devices!")) {
+                    let program = path.file_stem().unwrap().to_string_lossy().into_owned();
+                    found.push((package.file_name().to_string_lossy().into_owned(), program));
+                }
+            }
+        }
+        let programs = |above: Suite| above.programs.iter().map(move |name| (above.package, *name));
+        let mut run: Vec<_> = ALL
+            .into_iter()
+            .flat_map(programs)
+            .map(|(package, program)| (package.to_owned(), program.to_owned()))
+            .collect();
+        found.sort();
+        run.sort();
+        assert_eq!(run, found);
+    }
+
+    #[test]
+    fn the_tests_of_a_backend_are_those_of_its_modules() {
+        for suite in ALL {
+            let tests = suite.tests("hip");
+            assert_eq!(tests.get_args().last().unwrap(), "hip::");
+        }
+    }
+}

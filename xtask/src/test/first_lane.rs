@@ -1,0 +1,79 @@
+//! The first lane of `cargo xtask test`. Its steps share one build folder: lints, documentation, and all tests of the
+//! workspace.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::programs::{Programs, TestRun};
+use super::totals::Totals;
+use crate::backends::BACKENDS;
+use crate::cargo::{DENY_WARNINGS, cargo, foreign, must};
+use crate::gpu::steps;
+use crate::test_backend::{Target, required};
+use crate::{install, mpi, opencl};
+
+/// Runs the steps that are built with every feature.
+pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
+    totals.step("format", || {
+        must(&mut cargo(&["fmt", "--all", "--check"]))?;
+        must(foreign(&["fmt"]).arg("--check"))
+    });
+    let features = match all_features(totals) {
+        Ok(features) => features,
+        Err(error) => return totals.fail("features", &error),
+    };
+    totals.step("lints", || {
+        let clippy = ["clippy", "--workspace", "--all-targets"];
+        must(cargo(&clippy).args(&features).args(DENY_WARNINGS))
+    });
+    totals.step("no default features", || {
+        let features = BACKENDS.iter().filter_map(|backend| backend.feature);
+        for feature in features.chain([""]) {
+            let bare = ["check", "--package", "runtime", "--no-default-features"];
+            must(cargo(&bare).args(["--features", feature]))?;
+        }
+        Ok(())
+    });
+    totals.step("documentation", || {
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+        must(doc.args(&features).env("RUSTDOCFLAGS", "--deny warnings"))
+    });
+    let mut built = None;
+    totals.step("build", || {
+        built = Some(Programs::build(&features)?);
+        Ok(())
+    });
+    // Without the programs nothing else can run.
+    let Some(programs) = built else { return };
+    let all = || Ok(programs.all().each(opencl::two_devices));
+    totals.tests("workspace", all, &required(), "");
+    steps::examples_in_docs(totals, &features, &programs);
+    if exhaustive {
+        let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
+        let mut all = cargo(&combinations);
+        all.env("HALO_EXHAUSTIVE", "1");
+        totals.tests("halo, all combinations", || Ok(TestRun::of([all])), &[], "");
+    }
+    if install::intel_library().exists() {
+        let run = || {
+            let intel = Target::new("opencl", Some("intel"), false)?;
+            Ok(TestRun::of([intel.suite(Path::new(""))?]))
+        };
+        totals.tests("opencl on intel", run, &["opencl"], " (intel)");
+    }
+    steps::with_nvidia_compilers(totals, &programs);
+    steps::cuda_drivers(totals, &programs);
+    steps::hip_without_gpu(totals, &programs);
+}
+
+/// The cargo arguments for a workspace build with every feature that can be built here.
+fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
+    let with_mpi = mpi::is_there()?;
+    if !with_mpi {
+        let why = "no MPI or no libclang; --install installs both";
+        println!("halo-mpi is built without its feature mpi: {why}");
+        totals.skip("halo-mpi", why);
+    }
+    mpi::features(with_mpi)
+}
