@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runtime_core::{Combine, Device, Error, ErrorKind, Event, MemoryView, Result, Stream};
+use runtime_core::{AnyView, Combine, Device, Error, ErrorKind, Event, Result, Stream};
 
 use crate::agreement::{Agreement, Brought, agree, all_made};
 use crate::communicator::{
@@ -611,7 +611,7 @@ impl InFlight<'_, '_> {
     }
 
     /// Returns the values of a field that the rank owns, if the field exists.
-    pub(crate) fn owned(&self, field: usize) -> Option<Result<MemoryView<'_>>> {
+    pub(crate) fn owned(&self, field: usize) -> Option<Result<AnyView<'_>>> {
         let spec = self.exchange.transformer.specs().get(field)?;
         let owned: Vec<Range<usize>> = spec.dims().iter().map(Dim::owned).collect();
         Some(self.fields.get(field)?.view().region(&owned))

@@ -9,7 +9,7 @@ type Stamp = [u8; STAMP_BYTES];
 
 /// Whether messages in the device's memory can have a stamp.
 pub(crate) fn reaches(device: &Device) -> Result<bool> {
-    Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.host_ptr().is_some())
+    Ok(device.memory_allocate::<u8>(STAMP_BYTES)?.is_host_visible())
 }
 
 /// Writes the stamp at the end of a message, if the host can address it. Does not wait for work on device memory: a
@@ -20,7 +20,8 @@ pub(crate) fn write(buffer: &mut Buffer, stamp: Stamp) -> Result<()> {
         let bytes = match storage {
             Storage::Host(bytes) => Some(&mut bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
-            Storage::Device(memory) => memory.try_as_mut_slice().transpose()?,
+            Storage::Device(memory) if !memory.is_host_visible() => None,
+            Storage::Device(memory) => Some(memory.try_as_mut_slice()?),
         };
         if let Some(end) = bytes.and_then(|bytes| bytes[..len].last_chunk_mut()) {
             *end = stamp;
@@ -35,7 +36,8 @@ pub(crate) fn read(buffer: &Buffer) -> Result<Option<Stamp>> {
     let bytes = match buffer.storage() {
         Storage::Host(bytes) => Some(&bytes[..]),
         Storage::Pinned(pinned) => Some(pinned.as_slice()?),
-        Storage::Device(memory) => memory.try_as_slice().transpose()?,
+        Storage::Device(memory) if !memory.is_host_visible() => None,
+        Storage::Device(memory) => Some(memory.try_as_slice()?),
     };
     Ok(bytes.and_then(|bytes| bytes[..buffer.len()].last_chunk()).copied())
 }

@@ -45,7 +45,7 @@ impl Rank {
         f: impl FnOnce(&[Lent<'_>]) -> halo::Result<()>,
     ) -> halo::Result<()> {
         let Self { own, marks, .. } = self;
-        let loan = Loan { tag: 5, peers, views: &[own.view()], marks, timeout };
+        let loan = Loan { tag: 5, peers, views: &[own.view().erase()], marks, timeout };
         ranks.direct().unwrap().lend(&loan, |meeting| meeting.read(f))
     }
 
@@ -62,7 +62,8 @@ impl Rank {
             for (index, lent) in lent.iter().enumerate() {
                 assert_eq!(lent.rank, peers[index]);
                 let mut place = got.view_mut().slice(index..index + 1)?;
-                place.copy_from(&self.stream, &lent.views().next().unwrap().slice(3..4)?)?;
+                place
+                    .copy_from(&self.stream, &lent.views().next().unwrap().slice(3..4)?.typed()?)?;
             }
             Ok(())
         })?;
@@ -145,12 +146,12 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
         if ranks.rank() == 0 {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
             let Rank { own, stream, marks } = &own;
-            let views = [own.view()];
+            let views = [own.view().erase()];
             let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
             let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
                 meeting.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
-                    got.view_mut().copy_from(stream, &lent[0].views().next().unwrap())
+                    got.view_mut().erase().copy_from(stream, &lent[0].views().next().unwrap())
                 })?;
                 copied.wait();
                 Ok(())
@@ -160,7 +161,7 @@ fn gives_up(peers: &[usize], give_up: impl Fn(&Meeting<'_>, &Barrier) -> halo::R
             assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
         } else if ranks.rank() == 1 {
             let Rank { own: memory, marks, .. } = &own;
-            let views = [memory.view()];
+            let views = [memory.view().erase()];
             let loan = Loan { tag: 5, peers, views: &views, marks, timeout: SHORT };
             let lend = || ranks.direct().unwrap().lend(&loan, |meeting| give_up(meeting, &copied));
             let given_up = catch_unwind(AssertUnwindSafe(lend));
@@ -201,7 +202,7 @@ fn a_loan_of_another_stream_moves_no_mark() {
         let mut own = Rank::new(&device, 1);
         if ranks.rank() == 0 {
             let Rank { own: memory, marks, .. } = &own;
-            let views = [memory.view()];
+            let views = [memory.view().erase()];
             let loan = Loan { tag: 5, peers: &[1], views: &views, marks, timeout: LONG };
             let lent = ranks.direct().unwrap().lend(&loan, |meeting| {
                 meeting.read(|_| Ok(()))?;
@@ -216,7 +217,7 @@ fn a_loan_of_another_stream_moves_no_mark() {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
             let read = own.lend(&ranks, &[0], LONG, |lent| {
                 (0..20).try_for_each(|_| got.fill(&own.stream, 7))?;
-                got.view_mut().copy_from(&own.stream, &lent[0].views().next().unwrap())
+                got.view_mut().erase().copy_from(&own.stream, &lent[0].views().next().unwrap())
             });
             read.unwrap();
             Rank::new(&device, 2).lend(&ranks, &[2], LONG, |_| Ok(())).unwrap();
@@ -236,7 +237,7 @@ fn a_failed_reading_is_not_tried_again() {
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
         let Rank { own, marks, .. } = &own;
-        let (peers, views) = ([1 - ranks.rank()], [own.view()]);
+        let (peers, views) = ([1 - ranks.rank()], [own.view().erase()]);
         let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             let start = Instant::now();
@@ -353,7 +354,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
         let own = Rank::new(&device, ranks.rank() as u64);
         let Rank { own, stream, marks } = &own;
         let peers = [1 - ranks.rank()];
-        let views = [own.view()];
+        let views = [own.view().erase()];
         let loan = Loan { tag: 1, peers: &peers, views: &views, marks, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |meeting| {
             if ranks.rank() == 0 {
@@ -362,7 +363,7 @@ fn a_rank_that_works_beside_its_exchange_does_not_hold_up_readers() {
                 assert!(!meeting.has_read());
             }
             meeting.read(|lent| {
-                let copy: Vec<u64> = lent[0].views().next().unwrap().to_vec(stream)?;
+                let copy: Vec<u64> = lent[0].views().next().unwrap().typed()?.to_vec(stream)?;
                 assert_eq!(copy, [peers[0] as u64; 16]);
                 Ok(())
             })?;
@@ -390,12 +391,13 @@ fn loans_are_told_apart_by_tags() {
                 scope.spawn(move || {
                     let own = Rank::new(device, tag);
                     let Rank { own, stream, marks } = &own;
-                    let views = [own.view()];
+                    let views = [own.view().erase()];
                     let loan = Loan { tag, peers: &peers, views: &views, marks, timeout: LONG };
                     let read = ranks.direct().unwrap().lend(&loan, |meeting| {
                         let mut copy = Vec::new();
                         meeting.read(|lent| {
-                            copy = lent[0].views().next().unwrap().to_vec::<u64>(stream)?;
+                            copy =
+                                lent[0].views().next().unwrap().typed::<u64>()?.to_vec(stream)?;
                             Ok(())
                         })?;
                         Ok(copy)

@@ -152,7 +152,8 @@ impl Buffer {
         let all = match &self.storage {
             Storage::Host(bytes) => Some(&bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_slice()?),
-            Storage::Device(memory) => memory.as_slice().transpose()?,
+            Storage::Device(memory) if !memory.is_host_visible() => None,
+            Storage::Device(memory) => Some(memory.as_slice()?),
         };
         Ok(all.map(|all| &all[..self.len]))
     }
@@ -166,7 +167,8 @@ impl Buffer {
         let all = match &mut self.storage {
             Storage::Host(bytes) => Some(&mut bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
-            Storage::Device(memory) => memory.as_mut_slice().transpose()?,
+            Storage::Device(memory) if !memory.is_host_visible() => None,
+            Storage::Device(memory) => Some(memory.as_mut_slice()?),
         };
         Ok(all.map(|all| &mut all[..self.len]))
     }
