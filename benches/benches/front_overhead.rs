@@ -250,7 +250,7 @@ fn plans(table: &mut Table) -> Result<()> {
         "plan.execute, 2 slots",
         PER_PLAN,
         || {
-            let mut slots = [Slot::Read(source), Slot::Write(target.view_mut())];
+            let mut slots = [Slot::from(source), Slot::from(target.view_mut())];
             drop(black_box(plan.execute(&stream, &mut slots)));
         },
         || {

@@ -95,7 +95,7 @@ fn main() -> Result<ExitCode> {
                     },
                 }],
             );
-            assert_eq!(next.view().to_vec::<f64>(&stream)?, plain, "both loops compute the same");
+            assert_eq!(next.view().to_vec(&stream)?, plain, "both loops compute the same");
         }
     }
     Ok(bench.finish())

@@ -367,7 +367,7 @@ fn emulated(bench: &mut Bench) {
                 run: &mut || {
                     for (from, to) in ends() {
                         let value = theirs.view().slice(from..from + 1);
-                        let value = value.and_then(|view| view.to_vec::<f64>(&stream));
+                        let value = value.and_then(|view| view.to_vec(&stream));
                         let to = theirs.view_mut().slice(to..to + 1);
                         let copied = to.and_then(|mut to| to.copy_from_slice(&stream, &value?));
                         copied.expect("a copy");

@@ -330,7 +330,7 @@ fn contiguous(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
             let range = place * elements..(place + 1) * elements;
             let from = from.view().slice(range.clone())?;
             let to = to.view_mut().slice(range)?;
-            plan.execute(&stream, &mut [Slot::Read(from), Slot::Write(to)])
+            plan.execute(&stream, &mut [Slot::from(from), Slot::from(to)])
         };
         let mut turn = turns(places);
         bench.compare(
@@ -387,7 +387,7 @@ fn faces(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let pack = |packed: &mut Memory<f64>, place: usize| -> Result<()> {
             let from = field.view().slice(start(place)..numbers.len())?;
             let to = packed.view_mut().slice(place * cells..(place + 1) * cells)?;
-            plan.execute(&stream, &mut [Slot::Read(from), Slot::Write(to)])
+            plan.execute(&stream, &mut [Slot::from(from), Slot::from(to)])
         };
         // Faces start at sector boundaries. Sectors of a thin row are read only in part; all others are read fully.
         let read = match thin {
@@ -455,8 +455,8 @@ fn boxes(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     let plan = device.plan_regions(&entries)?;
     assert_eq!(plan.launches(), 1, "all regions of all fields go in one launch");
     let mut pack = || {
-        let mut slots: Vec<Slot<'_>> = fields.iter().map(|f| Slot::Read(f.view())).collect();
-        slots.push(Slot::Write(packed.view_mut()));
+        let mut slots: Vec<Slot<'_>> = fields.iter().map(|f| Slot::from(f.view())).collect();
+        slots.push(Slot::from(packed.view_mut()));
         plan.execute(&stream, &mut slots).expect("a halo");
     };
     bench.compare(

@@ -153,7 +153,7 @@ impl Fields {
     }
 
     /// Views of all fields, with the planned layout.
-    pub(crate) fn views(&mut self) -> impl Iterator<Item = MemoryViewMut<'_>> {
+    pub(crate) fn views(&mut self) -> impl Iterator<Item = MemoryViewMut<'_, f64>> {
         let layouts = self.quantities.iter().map(|quantity| quantity.components()[0].layout());
         self.memories
             .iter_mut()
@@ -193,7 +193,7 @@ impl Fields {
 }
 
 fn slice(memory: &mut Memory<f64>) -> &mut [f64] {
-    memory.as_mut_slice().expect("memory of the host").expect("work that succeeds")
+    memory.as_mut_slice().expect("memory of the host, and work that succeeds")
 }
 
 /// The expected value at a place of a field: the number of its cell in the whole box.

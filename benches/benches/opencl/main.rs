@@ -242,8 +242,8 @@ fn halos(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
             format!("{GHOSTS} wide, {EDGE}³ f64, {name}"),
             plan.bytes(),
             &mut || {
-                let mut slots = vec![Slot::Read(field.view())];
-                slots.extend(ours.iter_mut().map(|memory| Slot::Write(memory.view_mut())));
+                let mut slots = vec![Slot::from(field.view())];
+                slots.extend(ours.iter_mut().map(|memory| Slot::from(memory.view_mut())));
                 plan.execute(&stream, &mut slots).expect("a halo");
                 stream.synchronize().expect("a halo");
             },

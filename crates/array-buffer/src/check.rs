@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use ndarray::Dimension;
-use runtime_core::{DType, Element, Error, ErrorKind, Layout, Result, Stream};
+use runtime_core::{DType, Element, Error, ErrorKind, Layout, MemoryView, Result, Stream};
 
 use crate::ArrayBuffer;
 use crate::coherence::Access;
@@ -102,9 +102,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 }
 
-fn bytes(view: &runtime_core::MemoryView<'_>, stream: &Stream) -> Result<Vec<u8>> {
+fn bytes<T: Element>(view: &MemoryView<'_, T>, stream: &Stream) -> Result<Vec<u8>> {
     let row = Layout::row(DType::U8, view.byte_range().len())?;
-    view.with_layout(0, &row)?.to_vec::<u8>(stream)
+    view.reinterpret(0, &row)?.typed()?.to_vec(stream)
 }
 
 fn unwritten(first: &[u8], second: &[u8]) -> Option<usize> {

@@ -108,7 +108,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     /// # Errors
     ///
     /// `InvalidArgument` for any other part.
-    pub fn source(&self, part: usize) -> Result<MemoryView<'_>> {
+    pub fn source(&self, part: usize) -> Result<MemoryView<'_, T>> {
         let parts = if self.op.is_some() { self.ghosts } else { self.owned() };
         self.check(part, parts, "read")?;
         self.read.set(self.read.get() | Parts::one(part));
@@ -124,7 +124,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     /// # Errors
     ///
     /// `InvalidArgument` for any other part.
-    pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
+    pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_, T>> {
         let parts = if self.op.is_some() { self.owned() } else { self.ghosts };
         self.check(part, parts, "written")?;
         let partition = &self.core.partition;
@@ -160,7 +160,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
         // A forest without links has nothing to bind.
         if !planned.plan.slots().is_empty() {
-            planned.plan.execute(self.stream, &mut [Slot::Write(view)])?;
+            planned.plan.execute(self.stream, &mut [Slot::from(view)])?;
         }
         self.covered = self.covered | planned.covered;
         Ok(())

@@ -56,7 +56,7 @@ pub enum Leased<'a, T> {
     /// On the host, starting at this element.
     Host(NonNull<T>),
     /// In device memory; the view is bound to the lease's stream.
-    Device(MemoryView<'a>),
+    Device(MemoryView<'a, T>),
 }
 
 enum Lock<T: Element, D: Dimension> {
@@ -216,7 +216,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// Code that has the memory's address does not access the same elements while this view, or work that was enqueued
     /// through it, uses them.
     #[expect(unsafe_code, reason = "others may know the address")]
-    pub unsafe fn view_mut_shared(&self) -> Result<MemoryViewMut<'_>> {
+    pub unsafe fn view_mut_shared(&self) -> Result<MemoryViewMut<'_, T>> {
         let Some(stream) = self.stream.as_ref().filter(|_| self.is_writable()) else {
             let message = format!("{self:?}; a lease to write on a device is needed");
             return Err(Error::new(ErrorKind::InvalidArgument, "lease", message));

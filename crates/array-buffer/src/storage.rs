@@ -198,13 +198,13 @@ impl<T: Element> Storage<T> {
 
     /// A whole replica on a device, as a one-dimensional view.
     #[inline]
-    pub(crate) fn view(&self, at: ReplicaId) -> Result<MemoryView<'_>> {
+    pub(crate) fn view(&self, at: ReplicaId) -> Result<MemoryView<'_, T>> {
         Ok(self.memory(at)?.view())
     }
 
     /// A whole replica on a device, to write, as a one-dimensional view.
     #[inline]
-    pub(crate) fn view_mut(&self, at: ReplicaId) -> Result<MemoryViewMut<'_>> {
+    pub(crate) fn view_mut(&self, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         let memory = self.memory(at)?;
         // SAFETY: no slice of the memory is ever made. The state keeps parts that host guards point to away from users
         // of this view. Host guards wait for work that was enqueued on their parts.

@@ -61,11 +61,11 @@ impl<T: Element> Piece<'_, T> {
         runs.next().is_none().then_some(first)
     }
 
-    fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_>> {
+    fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_, T>> {
         self.storage.view(at)?.slice(row)
     }
 
-    fn view_mut(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryViewMut<'_>> {
+    fn view_mut(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryViewMut<'_, T>> {
         self.storage.view_mut(at)?.slice(row)
     }
 
@@ -223,9 +223,10 @@ impl<T: Element> Transfers<T> {
                 packed.view()
             }
             None => {
-                return piece.partition.runs(piece.part).try_for_each(|run| {
-                    take(&piece.view(from.at, run)?.to_vec::<T>(from.stream)?)
-                });
+                return piece
+                    .partition
+                    .runs(piece.part)
+                    .try_for_each(|run| take(&piece.view(from.at, run)?.to_vec(from.stream)?));
             }
         };
         let pinned = self.pinned(from, source.len())?;
@@ -276,7 +277,7 @@ impl<T: Element> Transfers<T> {
         for (index, piece) in cut(target.len(), pinned[0].len()).enumerate() {
             let pinned = &mut pinned[index % 2];
             give(&mut pinned.as_mut_slice()?[..piece.len()])?;
-            target.reborrow().slice(piece)?.copy_from_pinned(to.stream, pinned)?;
+            target.reborrow().slice(piece)?.copy_from_pinned(to.stream, &*pinned)?;
         }
         match packed {
             Some(mut packed) => self.run(piece, Shape::Scatter, to, &mut packed),
@@ -302,9 +303,9 @@ impl<T: Element> Transfers<T> {
             }
         };
         let bind = match shape {
-            Shape::Gather => [piece.storage.view(end.at)?.into(), Slot::Write(other.view_mut())],
+            Shape::Gather => [piece.storage.view(end.at)?.into(), Slot::from(other.view_mut())],
             Shape::Scatter | Shape::Fill => {
-                [Slot::Write(piece.storage.view_mut(end.at)?), other.view().into()]
+                [Slot::from(piece.storage.view_mut(end.at)?), other.view().into()]
             }
         };
         let mut bind = bind;

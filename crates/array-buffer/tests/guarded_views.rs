@@ -62,7 +62,7 @@ fn a_plan_stays_in_the_elements_of_a_part() {
     let mut guard = left.write(&rig.s).unwrap();
     let held = right.read_host().unwrap();
     let part = guard.part_mut(0).unwrap();
-    let executed = plan.execute(&rig.s, &mut [one.view().into(), Slot::Write(part)]);
+    let executed = plan.execute(&rig.s, &mut [one.view().into(), Slot::from(part)]);
     rig.s.synchronize().unwrap();
     assert_eq!(held[[0, 0]], 0, "the element held on the host");
     assert_eq!(executed.unwrap_err().kind(), ErrorKind::OutOfBounds);
@@ -93,7 +93,7 @@ fn a_part_with_gaps_is_filled_and_read() {
         let mut guard = left.read_write(&rig.s).unwrap();
         let mut part = guard.part_mut(0).unwrap();
         part.fill(&rig.s, 7.0).unwrap();
-        assert_eq!(part.as_view().to_vec::<f64>(&rig.s).unwrap(), [7.0; 12]);
+        assert_eq!(part.as_view().to_vec(&rig.s).unwrap(), [7.0; 12]);
         part.region(&[1..2, 0..3]).unwrap().copy_from_slice(&rig.s, &[8.0; 3]).unwrap();
         guard.commit().unwrap();
         let expected = Array2::from_shape_fn((4, 6), |at| match at {

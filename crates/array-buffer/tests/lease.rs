@@ -27,9 +27,9 @@ fn a_lease_shows_the_values_where_it_was_taken() {
     let stream = device.default_stream();
     let lease = shared.lease_read(Some(&stream), PATIENCE).unwrap();
     let Leased::Device(view) = lease.values().unwrap() else { panic!("{lease:?}") };
-    assert_eq!(view.to_vec::<f64>(&stream).unwrap(), [1.0, 2.0]);
+    assert_eq!(view.to_vec(&stream).unwrap(), [1.0, 2.0]);
     let other = device.stream_create(&Default::default()).unwrap();
-    assert_eq!(view.to_vec::<f64>(&other).unwrap_err().kind(), ErrorKind::WrongStream);
+    assert_eq!(view.to_vec(&other).unwrap_err().kind(), ErrorKind::WrongStream);
     let lease = shared.lease_read(None, PATIENCE).unwrap();
     assert!(matches!(lease.values().unwrap(), Leased::Host(_)) && lease.device().is_none());
 }

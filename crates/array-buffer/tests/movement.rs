@@ -234,7 +234,7 @@ fn step(
     let mut view = view;
     for copy in copies {
         let plan = stream.device().plan_regions(&[copy])?;
-        plan.execute(stream, &mut [Slot::Write(view.reborrow()), source.view()?.into()])?;
+        plan.execute(stream, &mut [Slot::from(view.reborrow()), source.view()?.into()])?;
     }
     target.commit()
 }
@@ -359,7 +359,7 @@ fn a_failed_copy_leaves_the_array_as_it_was() {
         let handle = SimHandle::of(&rig.a).unwrap();
         let fault = if late { Fault::fail_late } else { Fault::fail };
         handle.inject(fault(Operation::Copy, 1));
-        let read = array.read(&rig.s).map(|guard| guard.view().unwrap().to_vec::<f64>(&rig.s));
+        let read = array.read(&rig.s).map(|guard| guard.view().unwrap().to_vec(&rig.s));
         let failed = match read {
             Err(error) => error,
             Ok(values) => values.unwrap_err(),

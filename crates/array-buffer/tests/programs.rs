@@ -439,7 +439,7 @@ impl Outcome {
     }
 }
 
-fn gather(view: &runtime_core::MemoryView<'_>, stream: &Stream) -> Result<Vec<f64>, Error> {
+fn gather(view: &runtime_core::MemoryView<'_, f64>, stream: &Stream) -> Result<Vec<f64>, Error> {
     use runtime_core::{Combine, RegionCopy, RegionSide, Slot};
     let extents = view.layout().shape().to_vec();
     let mut row = stream.device().memory_allocate::<f64>(view.len())?;
@@ -453,7 +453,7 @@ fn gather(view: &runtime_core::MemoryView<'_>, stream: &Stream) -> Result<Vec<f6
         combine: Combine::Replace,
     };
     let plan = stream.device().plan_regions(&[copy])?;
-    plan.execute(stream, &mut [(*view).into(), Slot::Write(row.view_mut())])?;
+    plan.execute(stream, &mut [(*view).into(), Slot::from(row.view_mut())])?;
     row.to_vec(stream)
 }
 

@@ -126,7 +126,7 @@ fn exchange_bound_to_one_device(rig: &Rig) {
     let _elsewhere = offload(&rig.t);
     flight.run(&mut forest).unwrap();
     // Views are bound to the exchange's stream.
-    let error = flight.source(0).unwrap().to_vec::<f64>(&rig.t).unwrap_err();
+    let error = flight.source(0).unwrap().to_vec(&rig.t).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongDevice);
     flight.finish().unwrap();
     assert!(array.is_valid_on(&rig.a));

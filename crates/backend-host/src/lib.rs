@@ -23,7 +23,7 @@
 //! let kernel = device.module_load(&HostModule::new().with("scale", scale))?.kernel("scale")?;
 //! // Sound: `scale` is safe code and touches only its arguments.
 //! unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&mut x, 2.0]) }?;
-//! assert_eq!(x.view().to_vec::<f64>(&stream)?, [2.0, 4.0, 6.0]);
+//! assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 //!

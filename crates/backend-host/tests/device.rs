@@ -54,7 +54,7 @@ fn small_operations_do_not_wait_for_memory_that_another_stream_has() {
     assert!(!idle.is_done().unwrap() && !busy.is_done().unwrap());
     drop(open);
     device.synchronize().unwrap();
-    assert_eq!(y.view().to_vec::<u32>(&idle).unwrap()[1..], [7; 7]);
+    assert_eq!(y.view().to_vec(&idle).unwrap()[1..], [7; 7]);
 }
 
 #[test]
@@ -108,13 +108,13 @@ fn memory_that_work_uses_is_shown_without_a_wait_or_not_at_all() {
     let stream = device.default_stream();
     let mut x = device.memory_from_slice(&stream, &[1_u32; 8]).unwrap();
     let open = occupy(&stream, &mut x);
-    for refused in [x.try_as_slice().unwrap().map(drop), x.try_as_mut_slice().unwrap().map(drop)] {
+    for refused in [x.try_as_slice().map(drop), x.try_as_mut_slice().map(drop)] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
     }
     drop(open);
     stream.synchronize().unwrap();
-    x.try_as_mut_slice().unwrap().unwrap()[0] = 3;
-    assert_eq!(x.try_as_slice().unwrap().unwrap(), [3, 7, 7, 7, 7, 7, 7, 7]);
+    x.try_as_mut_slice().unwrap()[0] = 3;
+    assert_eq!(x.try_as_slice().unwrap(), [3, 7, 7, 7, 7, 7, 7, 7]);
 }
 
 /// Does something when it is dropped.
@@ -142,12 +142,12 @@ fn what_a_destructor_enqueues_while_a_panic_passes_is_used_no_longer_than_it_tak
     }));
     assert!(panics.is_err());
     stream.synchronize().unwrap();
-    assert_eq!(memory.try_as_slice().unwrap().unwrap(), [7; 4]);
+    assert_eq!(memory.try_as_slice().unwrap(), [7; 4]);
     // Whoever looks at the memory asks for nothing else on the stream.
     let fault = HostModule::new().with("k", |_: &Grid<'_>| Err("a fault".to_owned()));
     // SAFETY: the kernel touches nothing.
     unsafe { kernel(&device, fault).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
-    assert_eq!(memory.as_slice().unwrap().unwrap(), [7; 4]);
+    assert_eq!(memory.as_slice().unwrap(), [7; 4]);
     assert_eq!(pinned.as_slice().unwrap(), [7; 4]);
     assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
 }
@@ -164,7 +164,7 @@ fn a_device_waits_for_streams_that_were_dropped() {
         drop(open);
     });
     device.synchronize().unwrap();
-    assert_eq!(x.as_slice().unwrap().unwrap(), [7; 8]);
+    assert_eq!(x.as_slice().unwrap(), [7; 8]);
     later.join().unwrap();
 }
 
@@ -235,9 +235,9 @@ fn behind_a_fault_nothing_runs_until_it_is_reported() {
     assert_eq!(runs.load(Ordering::Relaxed), 0);
     // Each of the device's two threads may be in one call when the first panics.
     assert!((1..=2).contains(&PRINTED.load(Ordering::Relaxed)), "{PRINTED:?}");
-    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [1; 100]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [1; 100]);
     launch("good", &mut x);
-    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [2; 100]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [2; 100]);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_struct_is_one_argument() {
     let many: [f64; 20] = std::array::from_fn(|index| index as f64);
     // SAFETY: the kernel is safe code and touches only its argument.
     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]) }.unwrap();
-    assert_eq!(x.view().to_vec::<f64>(&stream).unwrap(), many);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), many);
     let short = Plain([0.0_f64; 19]);
     // SAFETY: as above.
     let error =
@@ -335,7 +335,7 @@ fn host_devices_share_memory_and_events() {
     y.view_mut().copy_from_device(&on_b, &x.view(), &on_a).unwrap();
     assert!(!on_b.is_done().unwrap());
     drop(open);
-    assert_eq!(y.view().to_vec::<u32>(&on_b).unwrap(), [7; 8]);
+    assert_eq!(y.view().to_vec(&on_b).unwrap(), [7; 8]);
 }
 
 #[test]
@@ -360,8 +360,8 @@ fn large_region_copies_are_right() {
     let plan = device.plan_regions(&[entry]).unwrap();
     let x = device.memory_from_slice(&stream, &values).unwrap();
     let mut y = device.memory_allocate::<u32>(values.len()).unwrap();
-    plan.execute(&stream, &mut [Slot::Read(x.view()), Slot::Write(y.view_mut())]).unwrap();
-    let turned = y.view().to_vec::<u32>(&stream).unwrap();
+    plan.execute(&stream, &mut [Slot::from(x.view()), Slot::from(y.view_mut())]).unwrap();
+    let turned = y.view().to_vec(&stream).unwrap();
     assert!(
         (0..n)
             .all(|i| (0..n).all(|j| turned[(j * n + i) as usize] == values[(i * n + j) as usize]))
@@ -379,7 +379,7 @@ fn threads_use_one_device_at_once() {
                 for round in 0..200 {
                     let mut x = device.memory_allocate::<u32>(1000).unwrap();
                     x.view_mut().fill(&stream, value + round).unwrap();
-                    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [value + round; 1000]);
+                    assert_eq!(x.view().to_vec(&stream).unwrap(), [value + round; 1000]);
                 }
             });
         }

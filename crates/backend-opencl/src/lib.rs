@@ -22,7 +22,7 @@ let stream = device.default_stream();
 let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0, 4.0])?;
 // Sound: the kernel accesses one element per work-item, and there are as many elements.
 unsafe { kernel.launch(&stream, &Launch::cover(4, 4), args![&mut x, 2.0_f32]) }?;
-assert_eq!(x.view().to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0, 8.0]);
+assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 # Ok::<(), runtime_core::Error>(())
 ```
 "#

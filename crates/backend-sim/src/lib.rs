@@ -27,7 +27,7 @@
 //!
 //! let stream = device.default_stream();
 //! let memory = device.memory_from_slice(&stream, &[1.0_f32; 256])?;
-//! let back = memory.view().to_vec::<f32>(&stream)?;
+//! let back = memory.view().to_vec(&stream)?;
 //! assert_eq!(back, [1.0; 256]);
 //!
 //! // Exactly the required data has moved.
@@ -36,7 +36,7 @@
 //! assert_eq!((counts.from_device.count, counts.from_device.bytes), (1, 1024));
 //!
 //! // The third copy fails, and the program receives the error.
-//! let error = memory.view().to_vec::<f32>(&stream).unwrap_err();
+//! let error = memory.view().to_vec(&stream).unwrap_err();
 //! assert_eq!(error.kind(), ErrorKind::Driver);
 //! assert_eq!(error.driver().unwrap().to_string(), "SIM_COPY_FAILED (700)");
 //! # Ok::<(), runtime_core::Error>(())
@@ -54,7 +54,7 @@
 //!     let mut memory = device.memory_allocate::<u32>(64)?;
 //!     memory.view_mut().fill(&produce, 5_u32)?;
 //!     consume.wait(&produce.record_event()?)?; // without this line some seed fails
-//!     assert_eq!(memory.view().to_vec::<u32>(&consume)?, [5; 64]);
+//!     assert_eq!(memory.view().to_vec(&consume)?, [5; 64]);
 //! }
 //! # Ok::<(), runtime_core::Error>(())
 //! ```

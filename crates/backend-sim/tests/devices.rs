@@ -26,8 +26,9 @@ fn transpose() -> RegionCopy {
 fn the_host_cannot_address_memory_and_fresh_memory_is_poisoned() {
     let device = open(&SimDriver::new(), "sim");
     let memory = device.memory_allocate::<u8>(32).unwrap();
-    assert!(memory.as_slice().is_none() && device.unified_memory().is_none());
-    assert_eq!(memory.view().to_vec::<u8>(&device.default_stream()).unwrap(), [0xAB; 32]);
+    assert_eq!(memory.as_slice().unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(!memory.is_host_visible() && device.unified_memory().is_none());
+    assert_eq!(memory.view().to_vec(&device.default_stream()).unwrap(), [0xAB; 32]);
 }
 
 #[test]
@@ -43,10 +44,10 @@ fn region_copies_are_native_or_emulated_with_one_result() {
         let plan = device.plan_regions(&[transpose()]).unwrap();
         let seen = SimHandle::of(&device).unwrap();
         let before = seen.counts();
-        plan.execute(&stream, &mut [Slot::Read(x.view()), Slot::Write(y.view_mut())]).unwrap();
+        plan.execute(&stream, &mut [Slot::from(x.view()), Slot::from(y.view_mut())]).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(seen.counts().to_device.bytes - before.to_device.bytes, host_bytes);
-        assert_eq!(y.view().to_vec::<u32>(&stream).unwrap(), [1, 4, 2, 5, 3, 6]);
+        assert_eq!(y.view().to_vec(&stream).unwrap(), [1, 4, 2, 5, 3, 6]);
     }
 }
 
@@ -90,7 +91,7 @@ fn an_emulated_column_moves_its_own_bytes_in_one_batch() {
     let seen = SimHandle::of(&device).unwrap();
     for _ in 0..2 {
         let (before, moved) = (device.statistics(), seen.counts());
-        plan.execute(&stream, &mut [Slot::Write(field.view_mut())]).unwrap();
+        plan.execute(&stream, &mut [Slot::from(field.view_mut())]).unwrap();
         stream.synchronize().unwrap();
         let (after, now) = (device.statistics(), seen.counts());
         assert_eq!(now.to_device.bytes - moved.to_device.bytes, 256);
@@ -107,16 +108,16 @@ fn a_box_that_no_memory_can_have_is_refused() {
     let one = Layout::row(DType::U8, 1).unwrap();
     for (start, layout) in [(usize::MAX, one), (usize::MAX, Layout::row(DType::U8, 0).unwrap())] {
         let plan = device.plan_regions(&[far_apart([0, 1], 9)]).unwrap();
-        let executed = plan.with_box(1, start, &layout).and_then(|plan| {
+        let executed = plan.with_split(1, start, &layout).and_then(|plan| {
             let x = device.memory_from_slice(&stream, &[1_u8, 2]).unwrap();
             let mut y = device.memory_from_slice(&stream, &[0_u8; 4]).unwrap();
             let y = y.view_mut().slice(1..4).unwrap();
             let inner = 1..1 + layout.len();
-            let (_, around) = y.split_box(std::slice::from_ref(&inner)).unwrap();
-            plan.execute(&stream, &mut [x.view().into(), around.into()])
+            let (_, outside) = y.split_off_box(std::slice::from_ref(&inner)).unwrap();
+            plan.execute(&stream, &mut [x.view().into(), outside.into()])
         });
         let error = executed.unwrap_err();
-        assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "with_box"));
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "with_split"));
     }
 }
 
@@ -157,7 +158,7 @@ fn work_in_flight_keeps_freed_memory_alive() {
         x.view_mut().fill(&stream, value).unwrap();
         sum.view_mut().copy_from(&stream, &x.view()).unwrap();
     }
-    assert_eq!(sum.view().to_vec::<u32>(&stream).unwrap(), [49; 64]);
+    assert_eq!(sum.view().to_vec(&stream).unwrap(), [49; 64]);
     device.synchronize().unwrap();
     assert_eq!(SimHandle::of(&device).unwrap().used_bytes(), 256);
 }
@@ -173,8 +174,8 @@ fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
     // SAFETY: the vector owns the elements and is passed as the owner.
     let adopted = unsafe { device.memory_adopt::<u32>(handle, 4, owned) }.unwrap();
     let memory = adopted.unwrap();
-    assert!(memory.as_slice().is_none());
-    assert_eq!(memory.view().to_vec::<u32>(&stream).unwrap(), [1, 2, 3, 4]);
+    assert!(!memory.is_host_visible());
+    assert_eq!(memory.view().to_vec(&stream).unwrap(), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn counters_are_counts() -> Result<(), Error> {
     let mut open =
         device.counters().unwrap().open(&["from_device_bytes", "synchronizations", "records"])?;
     let memory = device.memory_from_slice(&stream, &[0_u64; 10])?;
-    memory.view().to_vec::<u64>(&stream)?;
+    memory.view().to_vec(&stream)?;
     stream.record_event()?;
     stream.synchronize()?;
     let mut values = [0; 3];

@@ -71,7 +71,7 @@ fn a_copy_fails_at_once_or_late() {
         );
         assert_eq!(error.device(), Some(device.id()));
         stream.synchronize().unwrap();
-        assert_eq!(x.view().to_vec::<u8>(&stream).unwrap(), [1; 8]);
+        assert_eq!(x.view().to_vec(&stream).unwrap(), [1; 8]);
     }
 }
 
@@ -81,7 +81,7 @@ fn a_late_failure_makes_a_blocking_read_fail() {
     let stream = device.default_stream();
     let mut x = device.memory_from_slice(&stream, &[1_u8; 8]).unwrap();
     x.view_mut().fill(&stream, 2_u8).unwrap();
-    assert_eq!(x.view().to_vec::<u8>(&stream).unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(x.view().to_vec(&stream).unwrap_err().kind(), ErrorKind::Driver);
 }
 
 /// Others hear of it, whoever is told.
@@ -186,7 +186,7 @@ fn a_lost_device_says_so_to_everything_and_opens_afresh() {
     lost(event.is_done().map(drop));
     lost(stream.record(&event));
     lost(stream.wait(&event));
-    lost(x.view().to_vec::<u8>(&stream).map(drop));
+    lost(x.view().to_vec(&stream).map(drop));
     lost(device.memory_allocate::<u8>(8).map(drop));
     lost(device.pinned_allocate::<u8>(8).map(drop));
     lost(device.event_create(false).map(drop));
@@ -198,7 +198,7 @@ fn a_lost_device_says_so_to_everything_and_opens_afresh() {
     let again = registry.open("sim:1").unwrap();
     let stream = again.default_stream();
     let x = again.memory_from_slice(&stream, &[3_u8; 8]).unwrap();
-    assert_eq!(x.view().to_vec::<u8>(&stream).unwrap(), [3; 8]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [3; 8]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn pipeline(seed: u64, wait: bool) -> bool {
             produce.wait(&consume.record_event().unwrap()).unwrap();
         }
     }
-    y.view().to_vec::<u32>(&consume).unwrap() == [10; 16]
+    y.view().to_vec(&consume).unwrap() == [10; 16]
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn enqueueing_does_not_wait_and_a_hang_ends() {
     assert_eq!(late.kind(), ErrorKind::Timeout);
     event.wait().unwrap();
     assert!(began.elapsed() >= Duration::from_millis(200));
-    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [9, 3, 3, 3]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [9, 3, 3, 3]);
 }
 
 #[test]

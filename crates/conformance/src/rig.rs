@@ -63,7 +63,7 @@ impl Rig {
         let stream = self.new_stream()?;
         let mut memory = self.device.memory_allocate::<u32>(257)?;
         self.kernels.fill_index(&stream, memory.view_mut(), 7)?;
-        let found = memory.view().to_vec::<u32>(&stream)?;
+        let found = memory.view().to_vec(&stream)?;
         let expected: Vec<u32> = (7..7 + 257).collect();
         check_eq!(found, expected, "what the device computes afterwards");
         Ok(())
@@ -107,7 +107,7 @@ impl Busy {
     /// Fails unless the work was done, as seen by `stream`.
     #[track_caller]
     pub(crate) fn was_done(&self, stream: &Stream) -> Outcome {
-        let found = self.out.view().to_vec::<u32>(stream)?;
+        let found = self.out.view().to_vec(stream)?;
         check_eq!(found, [spin_value(self.rounds)], "what spin computed in {} rounds", self.rounds);
         Ok(())
     }
@@ -138,14 +138,14 @@ impl Kernels {
     pub(crate) fn fill_index(
         &self,
         stream: &Stream,
-        out: MemoryViewMut<'_>,
+        out: MemoryViewMut<'_, u32>,
         start: u32,
     ) -> Result<()> {
         let n = count(out.len());
         self.run("fill_index", stream, out.len(), args![out, start, n])
     }
 
-    pub(crate) fn add_one(&self, stream: &Stream, data: MemoryViewMut<'_>) -> Result<()> {
+    pub(crate) fn add_one(&self, stream: &Stream, data: MemoryViewMut<'_, u32>) -> Result<()> {
         let n = count(data.len());
         self.run("add_one", stream, data.len(), args![data, n])
     }
@@ -154,9 +154,9 @@ impl Kernels {
     pub(crate) fn add(
         &self,
         stream: &Stream,
-        out: MemoryViewMut<'_>,
-        a: MemoryView<'_>,
-        b: MemoryView<'_>,
+        out: MemoryViewMut<'_, u32>,
+        a: MemoryView<'_, u32>,
+        b: MemoryView<'_, u32>,
     ) -> Result<()> {
         let len = out.len().min(a.len()).min(b.len());
         self.run("add", stream, len, args![out, a, b, count(len)])
@@ -165,8 +165,8 @@ impl Kernels {
     pub(crate) fn saxpy(
         &self,
         stream: &Stream,
-        y: MemoryViewMut<'_>,
-        x: MemoryView<'_>,
+        y: MemoryViewMut<'_, f32>,
+        x: MemoryView<'_, f32>,
         a: f32,
     ) -> Result<()> {
         let len = y.len().min(x.len());
@@ -176,8 +176,8 @@ impl Kernels {
     pub(crate) fn scale_f64(
         &self,
         stream: &Stream,
-        y: MemoryViewMut<'_>,
-        x: MemoryView<'_>,
+        y: MemoryViewMut<'_, f64>,
+        x: MemoryView<'_, f64>,
         a: f64,
     ) -> Result<()> {
         let len = y.len().min(x.len());
@@ -185,7 +185,7 @@ impl Kernels {
     }
 
     /// Makes the device stop the program; `None` if the bundle has no such kernel.
-    pub(crate) fn fault(&self, stream: &Stream, out: MemoryViewMut<'_>) -> Option<Result<()>> {
+    pub(crate) fn fault(&self, stream: &Stream, out: MemoryViewMut<'_, u32>) -> Option<Result<()>> {
         let kernel = self.kernel("fault").ok()?;
         Some(attempt(&kernel, stream, &Launch::cover(1, 1), args![out]))
     }
@@ -206,7 +206,7 @@ impl Kernels {
         &self,
         stream: &Stream,
         time: Duration,
-        out: MemoryViewMut<'_>,
+        out: MemoryViewMut<'_, u32>,
     ) -> Outcome<Result<()>> {
         let (kernel, rounds) = (self.kernel("spin")?, self.rounds(time)?);
         Ok(attempt(&kernel, stream, &Launch::cover(1, 1), args![out, rounds]))

@@ -47,7 +47,7 @@ impl Rank {
         f: impl FnOnce(&[LentViews<'_>]) -> halo::Result<()>,
     ) -> halo::Result<()> {
         let Self { own, events, .. } = self;
-        let loan = Loan { tag: 5, peers, views: &[own.view()], events, timeout };
+        let loan = Loan { tag: 5, peers, views: &[own.view().erase()], events, timeout };
         ranks.direct().unwrap().lend(&loan, |session| session.read(f))
     }
 
@@ -64,7 +64,8 @@ impl Rank {
             for (index, lent) in lent.iter().enumerate() {
                 assert_eq!(lent.rank, peers[index]);
                 let mut place = got.view_mut().slice(index..index + 1)?;
-                place.copy_from(&self.stream, &lent.views().next().unwrap().slice(3..4)?)?;
+                place
+                    .copy_from(&self.stream, &lent.views().next().unwrap().slice(3..4)?.typed()?)?;
             }
             Ok(())
         })?;
@@ -150,12 +151,12 @@ fn fails_after_a_peer_has_copied(
         if ranks.rank() == 0 {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
             let Rank { own, stream, events } = &own;
-            let views = [own.view()];
+            let views = [own.view().erase()];
             let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
             let lent = ranks.direct().unwrap().lend(&loan, |session| {
                 session.read(|lent| {
                     (0..20).try_for_each(|_| got.fill(stream, 7))?;
-                    got.view_mut().copy_from(stream, &lent[0].views().next().unwrap())
+                    got.view_mut().erase().copy_from(stream, &lent[0].views().next().unwrap())
                 })?;
                 copied.wait();
                 Ok(())
@@ -165,7 +166,7 @@ fn fails_after_a_peer_has_copied(
             assert_eq!(got.to_vec(stream).unwrap(), [1; 16]);
         } else if ranks.rank() == 1 {
             let Rank { own: memory, events, .. } = &own;
-            let views = [memory.view()];
+            let views = [memory.view().erase()];
             let loan = Loan { tag: 5, peers, views: &views, events, timeout: SHORT };
             let lend = || ranks.direct().unwrap().lend(&loan, |session| fail(session, &copied));
             let failed = catch_unwind(AssertUnwindSafe(lend));
@@ -206,7 +207,7 @@ fn a_loan_of_another_stream_changes_no_event() {
         let mut own = Rank::new(&device, 1);
         if ranks.rank() == 0 {
             let Rank { own: memory, events, .. } = &own;
-            let views = [memory.view()];
+            let views = [memory.view().erase()];
             let loan = Loan { tag: 5, peers: &[1], views: &views, events, timeout: LONG };
             let lent = ranks.direct().unwrap().lend(&loan, |session| {
                 session.read(|_| Ok(()))?;
@@ -221,7 +222,7 @@ fn a_loan_of_another_stream_changes_no_event() {
             let mut got: Memory<u64> = device.memory_allocate(16).unwrap();
             let read = own.lend(&ranks, &[0], LONG, |lent| {
                 (0..20).try_for_each(|_| got.fill(&own.stream, 7))?;
-                got.view_mut().copy_from(&own.stream, &lent[0].views().next().unwrap())
+                got.view_mut().erase().copy_from(&own.stream, &lent[0].views().next().unwrap())
             });
             read.unwrap();
             Rank::new(&device, 2).lend(&ranks, &[2], LONG, |_| Ok(())).unwrap();
@@ -241,7 +242,7 @@ fn a_failed_reading_cannot_be_repeated() {
     let outcomes = ThreadCommunicator::run(2, |ranks| {
         let own = Rank::new(&device, 1);
         let Rank { own, events, .. } = &own;
-        let (peers, views) = ([1 - ranks.rank()], [own.view()]);
+        let (peers, views) = ([1 - ranks.rank()], [own.view().erase()]);
         let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |session| {
             let start = Instant::now();
@@ -358,7 +359,7 @@ fn a_rank_that_works_does_not_delay_readers() {
         let own = Rank::new(&device, ranks.rank() as u64);
         let Rank { own, stream, events } = &own;
         let peers = [1 - ranks.rank()];
-        let views = [own.view()];
+        let views = [own.view().erase()];
         let loan = Loan { tag: 1, peers: &peers, views: &views, events, timeout: LONG };
         ranks.direct().unwrap().lend(&loan, |session| {
             if ranks.rank() == 0 {
@@ -367,7 +368,7 @@ fn a_rank_that_works_does_not_delay_readers() {
                 assert!(!session.has_read());
             }
             session.read(|lent| {
-                let copy: Vec<u64> = lent[0].views().next().unwrap().to_vec(stream)?;
+                let copy: Vec<u64> = lent[0].views().next().unwrap().typed()?.to_vec(stream)?;
                 assert_eq!(copy, [peers[0] as u64; 16]);
                 Ok(())
             })?;
@@ -395,12 +396,13 @@ fn tags_distinguish_loans() {
                 scope.spawn(move || {
                     let own = Rank::new(device, tag);
                     let Rank { own, stream, events } = &own;
-                    let views = [own.view()];
+                    let views = [own.view().erase()];
                     let loan = Loan { tag, peers: &peers, views: &views, events, timeout: LONG };
                     let read = ranks.direct().unwrap().lend(&loan, |session| {
                         let mut copy = Vec::new();
                         session.read(|lent| {
-                            copy = lent[0].views().next().unwrap().to_vec::<u64>(stream)?;
+                            copy =
+                                lent[0].views().next().unwrap().typed::<u64>()?.to_vec(stream)?;
                             Ok(())
                         })?;
                         Ok(copy)

@@ -804,7 +804,7 @@ fn owned_values_stay_readable_in_flight() {
         let mut fields = [Field::split(owned, ghosts).unwrap()];
         let flight = halo.start(&stream, &mut fields).unwrap();
         let first = 3.0 * rank as f64;
-        assert_eq!(owned.to_vec::<f64>(&stream).unwrap(), [first, first + 1.0, first + 2.0]);
+        assert_eq!(owned.to_vec(&stream).unwrap(), [first, first + 1.0, first + 2.0]);
         flight.finish().unwrap();
         let error = halo.reduce(&stream, &mut fields, halo::Combine::Sum).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);

@@ -64,7 +64,7 @@ fn owned_values_can_be_read_during_an_exchange() {
                         }
                         assert!(progress.poll()?);
                         let none = progress.owned(1).map(drop).unwrap_err();
-                        Ok((progress.owned(0)?.to_vec::<f64>(&stream)?, none))
+                        Ok((progress.owned(0)?.typed::<f64>()?.to_vec(&stream)?, none))
                     })
                     .unwrap();
                 assert_eq!(owned, expected(rank, 3)[1..4]);
@@ -427,7 +427,7 @@ fn fields_may_be_parts_of_one_memory() {
                     },
                 );
                 let mut half = half.with_layout(0, &both.unwrap()).unwrap();
-                let fill = |view: MemoryViewMut<'_>, first: f64| {
+                let fill = |view: MemoryViewMut<'_, f64>, first: f64| {
                     let values = [-1.0, first, first + 1.0, first + 2.0, -1.0];
                     let from = device.memory_from_slice(&stream, &values).unwrap();
                     let entry = RegionCopy {

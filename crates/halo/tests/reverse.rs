@@ -54,14 +54,15 @@ fn run(
         for (component, store) in stores.iter_mut().enumerate() {
             let count = store.spec.layout().len();
             let values: Vec<f64> = (0..count).map(|index| noise(rank, component, index)).collect();
-            store.view_mut().copy_from_slice(&stream, &values).unwrap();
+            store.view_mut().typed().unwrap().copy_from_slice(&stream, &values).unwrap();
             before.push(values);
         }
         let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
         act(&mut exchange, &stream, &mut fields);
         drop(fields);
-        let after =
-            stores.iter_mut().map(|store| store.view_mut().as_view().to_vec(&stream).unwrap());
+        let after = stores
+            .iter_mut()
+            .map(|store| store.view_mut().typed().unwrap().as_view().to_vec(&stream).unwrap());
         (before, after.collect())
     })
 }

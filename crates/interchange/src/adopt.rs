@@ -48,7 +48,7 @@ impl<T: Element> Adopted<T> {
     /// # Errors
     ///
     /// None for an adopted array.
-    pub fn view(&self) -> Result<MemoryView<'_>> {
+    pub fn view(&self) -> Result<MemoryView<'_, T>> {
         let view = self.memory.view().with_layout(self.offset, &self.layout)?;
         match &self.stream {
             Some(stream) => view.on_stream(stream),
@@ -61,7 +61,7 @@ impl<T: Element> Adopted<T> {
     /// # Errors
     ///
     /// `InvalidArgument` if the array is read-only.
-    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         self.check_writable("view_mut")?;
         let view = self.memory.view_mut().with_layout(self.offset, &self.layout)?;
         match &self.stream {

@@ -251,7 +251,7 @@ fn lent<T: Element, D: Dimension + 'static>(
     access: Access,
 ) -> Result<(Description, Owner)> {
     let array = match lease.values()? {
-        Leased::Device(view) => Description { access, ..describe(&view)? },
+        Leased::Device(view) => Description { access, ..describe(&view.erase())? },
         Leased::Host(first) => {
             let layout = Layout::contiguous(T::DTYPE, lease.shape())?;
             let address = first.as_ptr().expose_provenance();

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, MemoryView, NativeKind, Pinned,
+    AnyView, Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, NativeKind, Pinned,
     Result, Stream,
 };
 
@@ -103,14 +103,14 @@ impl ArrayExchange<Pending> {
         shape: &[usize],
         stream: &Stream,
     ) -> Result<Self, ConversionError<Memory<T>>> {
-        let described = describe_part(&memory, memory.view().reshape(shape), stream);
+        let described = describe_part(&memory, memory.view().erase().reshape(shape), stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
             Err(error) => Err(ConversionError::new(memory, error)),
         }
     }
 
-    /// As [`from_memory`](Self::from_memory), with a given layout. Element `[0, …, 0]` lies `offset` bytes after the
+    /// As [`from_memory`](Self::from_memory), with a layout of any element type. Element `[0, …, 0]` lies `offset` bytes after the
     /// start of the memory.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl ArrayExchange<Pending> {
         layout: &Layout,
         stream: &Stream,
     ) -> Result<Self, ConversionError<Memory<T>>> {
-        let view = memory.view().with_layout(offset, layout);
+        let view = memory.view().reinterpret(offset, layout);
         let described = describe_part(&memory, view, stream);
         match described {
             Ok(array) => Ok(Self::pending(array, Access::ReadWrite, memory, stream)),
@@ -142,7 +142,7 @@ impl ArrayExchange<Pending> {
         layout: &Layout,
         stream: &Stream,
     ) -> Result<Self> {
-        let array = describe_part(memory, memory.view().with_layout(offset, layout), stream)?;
+        let array = describe_part(memory, memory.view().reinterpret(offset, layout), stream)?;
         Ok(Self::pending(array, Access::ReadOnly, Arc::clone(memory), stream))
     }
 
@@ -157,13 +157,13 @@ impl ArrayExchange<Pending> {
     /// The view's memory exists until `owner` is dropped. Until then, writes of its elements are ordered with the
     /// consumer. Unless `access` is [`ReadOnly`](Access::ReadOnly), all other uses are ordered with the consumer too.
     /// If `access` is [`Copied`](Access::Copied), no other code uses the elements.
-    pub unsafe fn from_view<O: Any + Send + Sync>(
-        view: &MemoryView<'_>,
+    pub unsafe fn from_view<'v, O: Any + Send + Sync>(
+        view: impl Into<AnyView<'v>>,
         access: Access,
         stream: &Stream,
         owner: O,
     ) -> Result<Self, ConversionError<O>> {
-        match describe_on(view, stream) {
+        match describe_on(&view.into(), stream) {
             Ok(array) => Ok(Self::pending(array, access, owner, stream)),
             Err(error) => Err(ConversionError::new(owner, error)),
         }
@@ -178,13 +178,14 @@ impl ArrayExchange<Pending> {
     /// # Safety
     ///
     /// As for [`from_view`](Self::from_view).
-    pub unsafe fn from_view_after<O: Any + Send + Sync>(
-        view: &MemoryView<'_>,
+    pub unsafe fn from_view_after<'v, O: Any + Send + Sync>(
+        view: impl Into<AnyView<'v>>,
         access: Access,
         after: Pending,
         owner: O,
     ) -> Result<Self, ConversionError<O>> {
-        match describe(view) {
+        let view = view.into();
+        match describe(&view) {
             Ok(array) => {
                 let owner = hold(owner, array.kind, view.device());
                 let access = narrowed(access, &array.layout);
@@ -236,7 +237,7 @@ fn row_major<T: Element>(len: usize, shape: &[usize]) -> Result<Layout> {
 }
 
 /// Describes the elements of a view of the stream's device.
-fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
+fn describe_on(view: &AnyView<'_>, stream: &Stream) -> Result<Description> {
     let device = view.device();
     if !device.is_same(stream.device()) {
         let message = format!("memory of {}", device.id());
@@ -250,7 +251,7 @@ fn describe_on(view: &MemoryView<'_>, stream: &Stream) -> Result<Description> {
 /// on the memory, has finished.
 fn describe_part<T: Element>(
     memory: &Memory<T>,
-    view: Result<MemoryView<'_>>,
+    view: Result<AnyView<'_>>,
     stream: &Stream,
 ) -> Result<Description> {
     let array = describe_on(&view?, stream)?;
@@ -259,7 +260,7 @@ fn describe_part<T: Element>(
 }
 
 /// Describes the elements of a view, from the data in the view.
-pub(crate) fn describe(view: &MemoryView<'_>) -> Result<Description> {
+pub(crate) fn describe(view: &AnyView<'_>) -> Result<Description> {
     let device = view.device();
     let memory = view.native();
     let range = view.byte_range();

@@ -21,7 +21,7 @@
 //! // Import, on a device of this runtime. SAFETY: a tensor on the host is ready when it is exported.
 //! let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ready) }?;
 //! let adopted = theirs.into_adopted::<f64>(&device)?;
-//! assert_eq!(adopted.view()?.to_vec::<f64>(&stream)?, [1.0, 2.0, 3.0, 4.0]);
+//! assert_eq!(adopted.view()?.to_vec(&stream)?, [1.0, 2.0, 3.0, 4.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 //!

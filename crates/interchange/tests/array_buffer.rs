@@ -222,7 +222,7 @@ fn read_only_arrays_are_read_replicas() {
     let array = capsule.into_read_replica::<f64, Ix1>(&host.default_stream()).unwrap();
     let stream = device.default_stream();
     let guard = array.read(&stream).unwrap();
-    assert_eq!(guard.view().unwrap().to_vec::<f64>(&stream).unwrap(), [1.0, 2.0]);
+    assert_eq!(guard.view().unwrap().to_vec(&stream).unwrap(), [1.0, 2.0]);
     let mut copy = array.duplicate().unwrap();
     double_on(&mut copy, &device);
     assert_eq!(array.read_host().unwrap().to_vec(), [1.0, 2.0]);

@@ -85,7 +85,7 @@ fn memory_goes_by_dlpack_and_comes_back(device: &Device) {
     let origin = unsafe { device.interop().unwrap().origin(memory) }.unwrap().unwrap();
     let theirs = theirs.within(origin.base, origin.bytes).unwrap();
     let adopted = theirs.into_adopted::<f32>().unwrap();
-    assert_eq!(adopted.view().unwrap().to_vec::<f32>(&consumer).unwrap(), VALUES);
+    assert_eq!(adopted.view().unwrap().to_vec(&consumer).unwrap(), VALUES);
     drop(adopted);
     device.synchronize().unwrap();
     let refused = self::pending(device).0.host_wait().unwrap().into_array_interface();
@@ -118,7 +118,7 @@ fn an_order_names_its_stream_or_is_refused(device: &Device) {
     });
     let adopted = known.unwrap().host_wait().unwrap().into_adopted::<f32>(device).unwrap();
     let stream = device.default_stream();
-    assert_eq!(adopted.view().unwrap().to_vec::<f32>(&stream).unwrap(), VALUES);
+    assert_eq!(adopted.view().unwrap().to_vec(&stream).unwrap(), VALUES);
 }
 
 fn rows_come_with_an_event(device: &Device) {
@@ -138,7 +138,7 @@ fn rows_come_with_an_event(device: &Device) {
     let mut adopted = ready.into_adopted::<f32>(device).unwrap();
     assert!(adopted.view_mut().is_err(), "nobody writes what Arrow hands over");
     let stream = device.default_stream();
-    assert_eq!(adopted.view().unwrap().to_vec::<f32>(&stream).unwrap(), VALUES);
+    assert_eq!(adopted.view().unwrap().to_vec(&stream).unwrap(), VALUES);
 }
 
 fn pinned_and_unified_memory_have_numbers_of_their_own(device: &Device) {

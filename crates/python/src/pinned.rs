@@ -45,19 +45,23 @@ impl PinnedArray {
     }
 
     /// Enqueues a copy of all bytes from a device.
-    pub(crate) fn copy_in(&self, stream: &Stream, from: &MemoryView<'_>) -> runtime::Result<()> {
+    pub(crate) fn copy_in(
+        &self,
+        stream: &Stream,
+        from: &MemoryView<'_, u8>,
+    ) -> runtime::Result<()> {
         let _noted = self.work.enqueuing(stream);
-        from.copy_to_pinned(stream, &mut crate::lock(&self.memory))
+        from.copy_to_pinned(stream, &mut *crate::lock(&self.memory))
     }
 
     /// Enqueues a copy of all bytes to a device.
     pub(crate) fn copy_out(
         &self,
         stream: &Stream,
-        to: &mut MemoryViewMut<'_>,
+        to: &mut MemoryViewMut<'_, u8>,
     ) -> runtime::Result<()> {
         let _noted = self.work.enqueuing(stream);
-        to.copy_from_pinned(stream, &crate::lock(&self.memory))
+        to.copy_from_pinned(stream, &*crate::lock(&self.memory))
     }
 
     /// The address, once the copies enqueued so far have finished.

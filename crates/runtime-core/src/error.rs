@@ -24,6 +24,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The range extends beyond the memory or view that it addresses.
     OutOfBounds,
+    /// The device does not have this ability.
+    Unsupported,
     /// The object belongs to another opened device.
     WrongDevice,
     /// A view bound to one stream was used on another stream.
@@ -64,6 +66,7 @@ impl fmt::Display for ErrorKind {
             Self::OutOfMemory => "out of memory",
             Self::InvalidArgument => "invalid argument",
             Self::OutOfBounds => "out of bounds",
+            Self::Unsupported => "unsupported",
             Self::WrongDevice => "wrong device",
             Self::WrongStream => "wrong stream",
             Self::InvalidModule => "invalid module",

@@ -15,7 +15,7 @@ use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamK
 use crate::mark::{InUses, Marks};
 use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
-use crate::view::{check_use, reported};
+use crate::view::{Untyped, check_use, reported};
 use crate::{
     DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut,
     NativeKind, Plain, Result, Stream, Support, WriteReport,
@@ -400,7 +400,7 @@ impl<'a> Arg<'a> {
     }
 
     #[inline]
-    fn memory(view: &MemoryView<'a>, writes: bool, report: Option<&'a WriteReport>) -> Self {
+    fn memory(view: &Untyped<'a>, writes: bool, report: Option<&'a WriteReport>) -> Self {
         let range = view.byte_range();
         Self(Given::Memory(MemoryArg {
             allocation: view.allocation(),
@@ -518,18 +518,18 @@ fn name(kind: ParamKind) -> &'static str {
     }
 }
 
-impl<'a> From<MemoryView<'a>> for Arg<'a> {
+impl<'a, T> From<MemoryView<'a, T>> for Arg<'a> {
     #[inline]
-    fn from(view: MemoryView<'a>) -> Self {
-        Self::memory(&view, false, None)
+    fn from(view: MemoryView<'a, T>) -> Self {
+        Self::memory(view.untyped(), false, None)
     }
 }
 
-impl<'a> From<MemoryViewMut<'a>> for Arg<'a> {
+impl<'a, T> From<MemoryViewMut<'a, T>> for Arg<'a> {
     #[inline]
-    fn from(view: MemoryViewMut<'a>) -> Self {
-        let (view, report) = view.into_parts();
-        Self::memory(&view, true, report)
+    fn from(view: MemoryViewMut<'a, T>) -> Self {
+        let view = view.untyped();
+        Self::memory(view.view(), true, view.report())
     }
 }
 

@@ -71,15 +71,15 @@ pub use measure::{MeasureOptions, Measurement, Sample, measure, measure_with};
 pub use memory::Memory;
 pub use native::{NativeHandle, NativeKind, Origin, OriginKind};
 pub use owner::Owner;
-pub use pinned::Pinned;
+pub use pinned::{Pinned, PinnedView, PinnedViewMut};
 pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
     RegionSide, SlotUse,
 };
 pub use region_plan::RegionPlan;
 pub use registry::{DeviceRegistry, Driver, Listing, Selector};
-pub use slot::{AroundMut, Slot};
+pub use slot::{AnyViewOutside, MemoryViewOutside, Slot};
 pub use statistics::{Statistics, Traffic};
 pub use stream::{Event, Stream};
 pub use validate::{Compare, Mismatch, Tolerance, compare};
-pub use view::{MemoryView, MemoryViewMut, WriteReport};
+pub use view::{AnyView, AnyViewMut, Dynamic, MemoryView, MemoryViewMut, WriteReport};

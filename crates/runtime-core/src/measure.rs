@@ -88,7 +88,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// work or of the device.
 ///
 /// ```no_run
-/// # fn example(stream: &runtime_core::Stream, view: &mut runtime_core::MemoryViewMut<'_>) -> runtime_core::Result<()> {
+/// # fn example(stream: &runtime_core::Stream, view: &mut runtime_core::MemoryViewMut<'_, f64>) -> runtime_core::Result<()> {
 /// use runtime_core::{MeasureOptions, measure};
 ///
 /// let filled = measure(stream, &MeasureOptions::default(), || view.fill_zero(stream))?;

@@ -15,13 +15,11 @@ use crate::element::check_representation;
 use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
 use crate::{
-    Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, NativeHandle, NativeKind,
-    Result, Stream,
+    Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, NativeHandle, NativeKind, Result,
+    Stream,
 };
 
 /// Memory on a device for a fixed number of elements. Has one owner and is freed on drop.
-///
-/// The element type is checked at compile time here; views check it at run time.
 ///
 /// Dropping memory with work in flight is safe and does not block where the driver can avoid it. The device frees the
 /// memory once the work that was enqueued on it is done on every stream, and every [`Graph`](crate::Graph) that uses it
@@ -81,6 +79,11 @@ impl Allocation {
     #[inline]
     pub(crate) fn raw(&self) -> Option<&dyn DeviceMemory> {
         self.raw.as_deref()
+    }
+
+    /// Whether the host can address the memory. Memory of no bytes needs no address.
+    pub(crate) fn is_host_visible(&self) -> bool {
+        self.raw().is_none_or(|raw| raw.host_ptr().is_some())
     }
 
     #[inline]
@@ -180,15 +183,14 @@ impl<T: Element> Memory<T> {
 
     /// A view of all elements, for reading, as a one-dimensional array.
     #[inline(always)]
-    pub fn view(&self) -> MemoryView<'_> {
-        MemoryView::whole(&self.allocation, self.row())
+    pub fn view(&self) -> MemoryView<'_, T> {
+        MemoryView::whole(&self.allocation, self.len)
     }
 
     /// A view of all elements, for reading and writing, as a one-dimensional array.
     #[inline(always)]
-    pub fn view_mut(&mut self) -> MemoryViewMut<'_> {
-        let row = self.row();
-        MemoryViewMut::new(MemoryView::whole(&self.allocation, row))
+    pub fn view_mut(&mut self) -> MemoryViewMut<'_, T> {
+        MemoryViewMut::whole(&self.allocation, self.len)
     }
 
     /// A view of all elements, for reading and writing, through a shared borrow. For containers that track which
@@ -200,8 +202,13 @@ impl<T: Element> Memory<T> {
     /// [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice) exists, and no code accesses the same
     /// elements through [`host_ptr`](Self::host_ptr).
     #[inline(always)]
-    pub unsafe fn view_mut_shared(&self) -> MemoryViewMut<'_> {
-        MemoryViewMut::new(MemoryView::whole(&self.allocation, self.row()))
+    pub unsafe fn view_mut_shared(&self) -> MemoryViewMut<'_, T> {
+        MemoryViewMut::whole(&self.allocation, self.len)
+    }
+
+    /// Whether the host can address the memory. If not, it cannot be used as a slice.
+    pub fn is_host_visible(&self) -> bool {
+        self.allocation.is_host_visible()
     }
 
     /// The address of the first element, if the host can address it. Valid for as long as the memory.
@@ -210,11 +217,6 @@ impl<T: Element> Memory<T> {
     /// work that uses them after its own accesses.
     pub fn host_ptr(&self) -> Option<NonNull<T>> {
         self.host_pointer().and_then(NonNull::new)
-    }
-
-    #[inline(always)]
-    fn row(&self) -> Layout {
-        Layout::row_unchecked(T::DTYPE, self.len)
     }
 
     /// Copies the elements to a new vector. Blocks until the copy is done.
@@ -244,34 +246,36 @@ impl<T: Element> Memory<T> {
         self.view_mut().fill(stream, value)
     }
 
-    /// The elements as a slice, if the host can address them. Blocks until the work that uses this memory is done, but
-    /// not for other work of the same streams.
+    /// The elements as a slice. Blocks until the work that uses this memory is done, but not for other work of the same
+    /// streams.
     ///
     /// # Errors
     ///
-    /// Errors of waiting for that work, for instance `DeviceLost`. A failure of the work itself is reported by its
-    /// stream.
-    pub fn as_slice(&self) -> Option<Result<&[T]>> {
-        self.slice_after(Allocation::wait)
+    /// `Unsupported` if the host cannot address the memory: see [`is_host_visible`](Self::is_host_visible). Errors of
+    /// waiting for that work, for instance `DeviceLost`. A failure of the work itself is reported by its stream.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        self.slice_after("as_slice", Allocation::wait)
     }
 
-    /// The elements as a slice for writing, if the host can address them. Blocks until the work that uses this memory
-    /// is done, but not for other work of the same streams.
+    /// The elements as a slice for writing. Blocks until the work that uses this memory is done, but not for other work
+    /// of the same streams.
     ///
     /// # Errors
     ///
     /// As [`as_slice`](Self::as_slice).
-    pub fn as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
-        self.mut_slice_after(Allocation::wait)
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.mut_slice_after("as_mut_slice", Allocation::wait)
     }
 
     /// As [`as_slice`](Self::as_slice), without blocking.
     ///
     /// # Errors
     ///
-    /// `Conflict` unless the work that uses this memory is known to be done.
-    pub fn try_as_slice(&self) -> Option<Result<&[T]>> {
-        self.slice_after(|allocation| allocation.check_idle("try_as_slice"))
+    /// `Conflict` unless the work that uses this memory is known to be done. `Unsupported` as
+    /// [`as_slice`](Self::as_slice).
+    pub fn try_as_slice(&self) -> Result<&[T]> {
+        const OPERATION: &str = "try_as_slice";
+        self.slice_after(OPERATION, |allocation| allocation.check_idle(OPERATION))
     }
 
     /// As [`as_mut_slice`](Self::as_mut_slice), without blocking.
@@ -279,8 +283,9 @@ impl<T: Element> Memory<T> {
     /// # Errors
     ///
     /// As [`try_as_slice`](Self::try_as_slice).
-    pub fn try_as_mut_slice(&mut self) -> Option<Result<&mut [T]>> {
-        self.mut_slice_after(|allocation| allocation.check_idle("try_as_mut_slice"))
+    pub fn try_as_mut_slice(&mut self) -> Result<&mut [T]> {
+        const OPERATION: &str = "try_as_mut_slice";
+        self.mut_slice_after(OPERATION, |allocation| allocation.check_idle(OPERATION))
     }
 
     /// Orders work enqueued on `stream` from now on after all work on this memory, on whichever stream it was enqueued.
@@ -300,26 +305,35 @@ impl<T: Element> Memory<T> {
     }
 
     /// The elements, when `done` has found that no work uses them.
-    fn slice_after(&self, done: impl FnOnce(&Allocation) -> Result<()>) -> Option<Result<&[T]>> {
-        let pointer = self.host_pointer()?;
-        Some(done(&self.allocation).map(|()| {
-            // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since work
-            // was found done, and none can be while the slice borrows the memory; who launches a graph promises that
-            // nobody has such a slice.
-            unsafe { std::slice::from_raw_parts(pointer, self.len) }
-        }))
+    fn slice_after(
+        &self,
+        operation: &'static str,
+        done: impl FnOnce(&Allocation) -> Result<()>,
+    ) -> Result<&[T]> {
+        let pointer = self.host_pointer().ok_or_else(|| self.hidden(operation))?;
+        done(&self.allocation)?;
+        // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since work
+        // was found done, and none can be while the slice borrows the memory; who launches a graph promises that nobody
+        // has such a slice.
+        Ok(unsafe { std::slice::from_raw_parts(pointer, self.len) })
     }
 
     /// As [`slice_after`](Self::slice_after), to write.
     fn mut_slice_after(
         &mut self,
+        operation: &'static str,
         done: impl FnOnce(&Allocation) -> Result<()>,
-    ) -> Option<Result<&mut [T]>> {
-        let pointer = self.host_pointer()?;
-        Some(done(&self.allocation).map(|()| {
-            // SAFETY: as in `slice_after`; reads cannot be enqueued either, for the slice borrows exclusively.
-            unsafe { std::slice::from_raw_parts_mut(pointer, self.len) }
-        }))
+    ) -> Result<&mut [T]> {
+        let pointer = self.host_pointer().ok_or_else(|| self.hidden(operation))?;
+        done(&self.allocation)?;
+        // SAFETY: as in `slice_after`; reads cannot be enqueued either, for the slice borrows exclusively.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, self.len) })
+    }
+
+    #[cold]
+    fn hidden(&self, operation: &'static str) -> Error {
+        let message = "the host cannot address memory of this device";
+        Error::new(ErrorKind::Unsupported, operation, message).on(self.device().id())
     }
 
     fn host_pointer(&self) -> Option<*mut T> {

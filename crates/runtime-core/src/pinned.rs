@@ -7,12 +7,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{DevicePinned, DeviceStream};
 use crate::element::check_representation;
 use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
-use crate::{Device, Element, Result, Stream};
+use crate::{Device, Element, Error, ErrorKind, Result, Stream};
 
 /// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop.
 ///
@@ -102,24 +103,102 @@ impl<T: Element> Pinned<T> {
         self.block.raw.as_ref().map_or(std::ptr::dangling_mut(), |raw| raw.ptr().cast())
     }
 
-    pub(crate) fn enqueue_read(
-        &self,
-        stream: &Stream,
-        enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
-    ) -> Result<()> {
-        PinnedBlock::enqueue(&self.block, stream, false, enqueue)
+    /// The elements with indices `range`, to copy from.
+    ///
+    /// Copies from and to parts are ordered as copies of the whole memory, also if the parts share no element.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfBounds` if the range extends beyond the memory.
+    pub fn slice(&self, range: Range<usize>) -> Result<PinnedView<'_, T>> {
+        let (first, len) = self.part(range)?;
+        Ok(PinnedView { block: &self.block, first, len, element: PhantomData })
     }
 
-    pub(crate) fn enqueue_write(
-        &mut self,
-        stream: &Stream,
-        enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
-    ) -> Result<()> {
-        PinnedBlock::enqueue(&self.block, stream, true, enqueue)
+    /// The elements with indices `range`, to copy to. Copies are ordered as for [`slice`](Self::slice).
+    ///
+    /// # Errors
+    ///
+    /// As [`slice`](Self::slice).
+    pub fn slice_mut(&mut self, range: Range<usize>) -> Result<PinnedViewMut<'_, T>> {
+        let (first, len) = self.part(range)?;
+        Ok(PinnedViewMut { block: &self.block, first, len, element: PhantomData })
+    }
+
+    fn part(&self, range: Range<usize>) -> Result<(usize, usize)> {
+        if range.start <= range.end && range.end <= self.len {
+            return Ok((range.start, range.len()));
+        }
+        let message = format!("{range:?} of {} elements", self.len);
+        Err(Error::new(ErrorKind::OutOfBounds, "slice", message).on(self.device().id()))
+    }
+
+    pub(crate) fn block(&self) -> &Arc<PinnedBlock> {
+        &self.block
     }
 }
 
+/// A part of a [`Pinned`] memory, to copy from. Made by [`Pinned::slice`], or of the whole memory by `From`.
+pub struct PinnedView<'a, T: Element> {
+    block: &'a Arc<PinnedBlock>,
+    first: usize,
+    len: usize,
+    element: PhantomData<&'a [T]>,
+}
+
+/// A part of a [`Pinned`] memory, to copy to. Made by [`Pinned::slice_mut`], or of the whole memory by `From`.
+pub struct PinnedViewMut<'a, T: Element> {
+    block: &'a Arc<PinnedBlock>,
+    first: usize,
+    len: usize,
+    element: PhantomData<&'a mut [T]>,
+}
+
+macro_rules! part_of_pinned {
+    ($name:ident, $reference:ty) => {
+        impl<'a, T: Element> $name<'a, T> {
+            /// Number of elements.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether there are no elements.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// The memory, the offset in bytes, and the number of elements.
+            #[inline]
+            pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
+                (self.block, self.first * size_of::<T>(), self.len)
+            }
+        }
+
+        impl<'a, T: Element> From<$reference> for $name<'a, T> {
+            #[inline]
+            fn from(pinned: $reference) -> Self {
+                Self { block: &pinned.block, first: 0, len: pinned.len, element: PhantomData }
+            }
+        }
+
+        impl<T: Element> fmt::Debug for $name<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let Self { first, len, .. } = self;
+                let (range, id) = (*first..first + len, self.block.device.id());
+                write!(f, "{}({range:?} {} for {id})", stringify!($name), T::DTYPE)
+            }
+        }
+    };
+}
+
+part_of_pinned!(PinnedView, &'a Pinned<T>);
+part_of_pinned!(PinnedViewMut, &'a mut Pinned<T>);
+
 impl PinnedBlock {
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
         let relevant = |used: &&Use| !used.passed && which(used);
         // Not under the lock, because other threads need it to enqueue copies.
@@ -128,7 +207,8 @@ impl PinnedBlock {
         marks.iter().try_for_each(Mark::wait)
     }
 
-    fn enqueue(
+    /// Enqueues a copy from or to the memory. Whoever writes has borrowed the memory exclusively.
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         stream: &Stream,
         writes: bool,

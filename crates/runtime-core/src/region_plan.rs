@@ -15,10 +15,10 @@ use crate::mark::{InUses, Marks};
 use crate::region::Bound;
 use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
-use crate::view::reported;
+use crate::view::{Untyped, reported};
 use crate::{
-    DType, Device, Error, ErrorKind, Layout, MemoryView, RegionCopy, RegionProgram, Result, Slot,
-    SlotUse, Stream,
+    DType, Device, Error, ErrorKind, Layout, RegionCopy, RegionProgram, Result, Slot, SlotUse,
+    Stream,
 };
 
 /// A batch of strided copies prepared for one device, to be executed many times on different memory.
@@ -35,8 +35,8 @@ pub struct RegionPlan {
     known: Vec<[OnceLock<Box<Bound>>; KNOWN]>,
     /// The host buffers of emulated executions.
     staging: Staging,
-    /// For each slot, the box that the plan was found to [respect](Self::with_box), with the byte offset of the box's
-    /// lowest byte from the slot's start.
+    /// For each slot, the box of the [split](Self::with_split) that the plan was checked for, with the byte offset of the
+    /// box's lowest byte from the slot's start.
     boxes: Vec<Option<(usize, Layout)>>,
     device: Device,
 }
@@ -67,18 +67,19 @@ impl RegionPlan {
         Ok(Self { program, native, known, staging, boxes, device: device.clone() })
     }
 
-    /// The same plan, which may also be bound around a box. The box consists of the elements of `layout`, whose lowest
-    /// byte lies `start` bytes after that of the slot. If the plan writes the slot, it must write no element of the
-    /// box; [`Slot::Around`] can then be bound. If the plan only reads the slot, it must read only elements of the box.
+    /// The same plan, to which one part of a [split](crate::MemoryViewMut::split_off_box) may also be bound. The box that
+    /// was split off consists of the elements of `layout`, whose lowest byte lies `start` bytes after that of the slot.
+    /// If the plan writes the slot, it must write no element of the box; [`Slot::Outside`] can then be bound. If the
+    /// plan only reads the slot, it must read only elements of the box.
     ///
-    /// Executions that bind the two parts of one [split](crate::MemoryViewMut::split_box) in this way do not wait for
-    /// each other on devices that lock memory.
+    /// Executions that bind the two parts of one split in this way do not wait for each other on devices that lock
+    /// memory.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if there is no such slot, if the plan writes into the box or reads beyond it, or if that
     /// cannot be decided.
-    pub fn with_box(mut self, slot: usize, start: usize, layout: &Layout) -> Result<Self> {
+    pub fn with_split(mut self, slot: usize, start: usize, layout: &Layout) -> Result<Self> {
         self.program.respects(slot, start, layout).map_err(|e| self.device.place(e))?;
         self.boxes[slot] = Some((start, *layout));
         Ok(self)
@@ -128,7 +129,7 @@ impl RegionPlan {
     /// - a view's type differs from the slot's, or its start is not aligned for it;
     /// - elements of one memory are bound to two slots, and not only for reading;
     /// - the two parts of [`Slot::Both`] belong to different memories;
-    /// - [`Slot::Around`] is bound around another box than the plan [respects](Self::with_box);
+    /// - [`Slot::Outside`] is bound outside another box than that of the plan's [split](Self::with_split);
     /// - the strides are so complex that four million steps do not decide whether the plan touches bytes between
     ///   elements.
     ///
@@ -187,7 +188,7 @@ impl RegionPlan {
                 view.check_stream("execute", stream)?;
                 self.check_dtype(index, view.dtype(), used)?;
             }
-            if second.is_some_and(|second| !first.shares_memory(&second)) {
+            if second.is_some_and(|second| !first.shares_memory(second)) {
                 return Err(self.refuse(format!("slot {index}: two parts of different memories")));
             }
             if used.written && !slot.is_writable() {
@@ -197,11 +198,11 @@ impl RegionPlan {
             }
             let range = slot.range();
             let respected = self.boxes[index].as_ref();
-            if let (Slot::Around(around), true) = (slot, used.written)
-                && !is_box(respected, &around.inner(), range.start)
+            if let (Slot::Outside(_), Some(inside), true) = (slot, slot.split_box(), used.written)
+                && !is_box(respected, inside, range.start)
             {
                 let message = format!(
-                    "slot {index} is bound around a box that the plan was not made for: see with_box"
+                    "slot {index} is bound outside a box that the plan was not made for: see with_split"
                 );
                 return Err(self.refuse(message));
             }
@@ -225,7 +226,7 @@ impl RegionPlan {
                 return Err(self.refuse(message));
             }
             if second.is_some() || !first.layout().is_contiguous() {
-                self.check_elements(index, range.start, (&first, second.as_ref()))?;
+                self.check_elements(index, range.start, (first, second))?;
             }
         }
         self.check_distinct(bind)
@@ -237,9 +238,9 @@ impl RegionPlan {
         &self,
         index: usize,
         start: usize,
-        (first, second): (&MemoryView<'_>, Option<&MemoryView<'_>>),
+        (first, second): (&Untyped<'_>, Option<&Untyped<'_>>),
     ) -> Result<()> {
-        let part = |view: &MemoryView<'_>| {
+        let part = |view: &Untyped<'_>| {
             let after = if view.is_empty() { 0 } else { view.byte_range().start - start };
             (after, *view.layout())
         };
@@ -299,7 +300,7 @@ impl RegionPlan {
 }
 
 /// Whether `part` is the box that a plan respects, in a slot that starts at byte `start` of the memory.
-fn is_box(respected: Option<&(usize, Layout)>, part: &MemoryView<'_>, start: usize) -> bool {
+fn is_box(respected: Option<&(usize, Layout)>, part: &Untyped<'_>, start: usize) -> bool {
     respected.is_some_and(|(offset, layout)| {
         is_alike(layout, part.layout()) && part.byte_range().start.wrapping_sub(start) == *offset
     })
@@ -331,7 +332,7 @@ fn begin<'a>(
         memory
     });
     let range = slot.range();
-    let part = slot.part().filter(|part| is_box(respected, part, range.start));
+    let part = slot.split_box().filter(|part| is_box(respected, part, range.start));
     let split = part.map_or(0, |part| part.split());
     RawSlot { memory, offset: range.start, bytes: range.len(), split }
 }

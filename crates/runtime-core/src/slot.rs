@@ -5,56 +5,59 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::{MemoryView, MemoryViewMut};
+use crate::view::{Dynamic, Untyped};
+use crate::{AnyView, AnyViewMut, MemoryView, MemoryViewMut};
 
 /// Memory bound to one slot of a plan. Offsets of the slot's copies count from the lowest byte bound. Copies touch only
 /// bytes of elements: a plan that would touch bytes between the elements of a view is refused.
+///
+/// `From` makes a slot of a view with any element type.
 #[derive(Debug)]
 pub enum Slot<'a> {
     /// Memory that the plan reads.
-    Read(MemoryView<'a>),
+    Read(AnyView<'a>),
     /// Memory that the plan writes, or reads and writes.
-    Write(MemoryViewMut<'a>),
+    Write(AnyViewMut<'a>),
     /// Two parts of one memory: one that is only read, and one that is written, or read and written. Offsets count from
     /// the lower start of the two.
     Both {
         /// The part that is read.
-        read: MemoryView<'a>,
+        read: AnyView<'a>,
         /// The part that is written.
-        write: MemoryViewMut<'a>,
+        write: AnyViewMut<'a>,
     },
-    /// A memory with one box that is not written, for plans that [respect](crate::RegionPlan::with_box) the box.
-    Around(AroundMut<'a>),
+    /// A view without one box, which is not written. For plans that know the [split](crate::RegionPlan::with_split).
+    Outside(AnyViewOutside<'a>),
     /// No memory. The copies that read or write the slot are left out of this execution.
     Absent,
 }
 
-impl<'a> From<MemoryView<'a>> for Slot<'a> {
-    fn from(view: MemoryView<'a>) -> Self {
-        Self::Read(view)
+impl<'a, T> From<MemoryView<'a, T>> for Slot<'a> {
+    fn from(view: MemoryView<'a, T>) -> Self {
+        Self::Read(view.erase())
     }
 }
 
-impl<'a> From<MemoryViewMut<'a>> for Slot<'a> {
-    fn from(view: MemoryViewMut<'a>) -> Self {
-        Self::Write(view)
+impl<'a, T> From<MemoryViewMut<'a, T>> for Slot<'a> {
+    fn from(view: MemoryViewMut<'a, T>) -> Self {
+        Self::Write(view.erase())
     }
 }
 
-impl<'a> From<AroundMut<'a>> for Slot<'a> {
-    fn from(around: AroundMut<'a>) -> Self {
-        Self::Around(around)
+impl<'a, T> From<MemoryViewOutside<'a, T>> for Slot<'a> {
+    fn from(outside: MemoryViewOutside<'a, T>) -> Self {
+        Self::Outside(outside.erase())
     }
 }
 
 impl Slot<'_> {
     /// The bound memory, in one part or two. `None` if the slot is absent.
-    pub(crate) fn views(&self) -> Option<(MemoryView<'_>, Option<MemoryView<'_>>)> {
+    pub(crate) fn views(&self) -> Option<(&Untyped<'_>, Option<&Untyped<'_>>)> {
         match self {
-            Self::Read(view) => Some((*view, None)),
-            Self::Write(view) => Some((view.as_view(), None)),
-            Self::Both { read, write } => Some((*read, Some(write.as_view()))),
-            Self::Around(around) => Some((around.whole.as_view(), None)),
+            Self::Read(view) => Some((view.untyped(), None)),
+            Self::Write(view) => Some((view.untyped().view(), None)),
+            Self::Both { read, write } => Some((read.untyped(), Some(write.untyped().view()))),
+            Self::Outside(outside) => Some((outside.whole.untyped().view(), None)),
             Self::Absent => None,
         }
     }
@@ -63,7 +66,7 @@ impl Slot<'_> {
         !matches!(self, Self::Read(_))
     }
 
-    /// The position of the lowest bound byte: see [`MemoryView::place`]. `None` if the slot is absent.
+    /// The position of the lowest bound byte: see [`Untyped::place`]. `None` if the slot is absent.
     pub(crate) fn place(&self) -> Option<(usize, usize)> {
         let (first, second) = self.views()?;
         let second = second.filter(|view| !view.is_empty()).map(|view| view.place());
@@ -76,28 +79,31 @@ impl Slot<'_> {
         if !(self.is_writable() || other.is_writable()) {
             return false;
         }
-        let parts = |slot| -> SmallVec<[MemoryView<'_>; 2]> {
-            let views = Slot::views(slot);
-            views.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten().collect()
-        };
-        let others = parts(other);
-        parts(self).iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+        let others = other.parts();
+        self.parts().iter().any(|one| others.iter().any(|other| one.overlaps(other)))
+    }
+
+    fn parts(&self) -> SmallVec<[&Untyped<'_>; 2]> {
+        let views = self.views().into_iter();
+        views.flat_map(|(first, second)| [Some(first), second]).flatten().collect()
     }
 
     /// Reports to the lender of the memory whether a write was enqueued or failed.
     pub(crate) fn report_write(&self, enqueued: bool) {
         match self {
             Self::Read(_) | Self::Absent => {}
-            Self::Write(view) | Self::Both { write: view, .. } => view.report_write(enqueued),
-            Self::Around(around) => around.whole.report_write(enqueued),
+            Self::Write(view) | Self::Both { write: view, .. } => {
+                view.untyped().report_write(enqueued);
+            }
+            Self::Outside(outside) => outside.whole.untyped().report_write(enqueued),
         }
     }
 
     /// The box of a split, if either part of the split is bound.
-    pub(crate) fn part(&self) -> Option<MemoryView<'_>> {
+    pub(crate) fn split_box(&self) -> Option<&Untyped<'_>> {
         match self {
-            Self::Read(view) => Some(*view),
-            Self::Around(around) => Some(around.inner()),
+            Self::Read(view) => Some(view.untyped()),
+            Self::Outside(outside) => Some(outside.inside.untyped()),
             Self::Write(_) | Self::Both { .. } | Self::Absent => None,
         }
     }
@@ -116,37 +122,45 @@ impl Slot<'_> {
     }
 }
 
-/// The elements of a view around one of its boxes; other code may have a view of the box for reading at the same time.
-/// Made by [`MemoryViewMut::split_box`]. Written by region plans that [respect](crate::RegionPlan::with_box) the box.
-pub struct AroundMut<'a> {
-    /// Only operations that respect the box write through it.
-    whole: MemoryViewMut<'a>,
-    inner: MemoryView<'a>,
+/// The elements of a view outside one of its boxes. Other code may read the box at the same time. Made by
+/// [`MemoryViewMut::split_off_box`]. Written by region plans that know the [split](crate::RegionPlan::with_split).
+pub struct MemoryViewOutside<'a, T> {
+    /// Only operations that leave out the box write through it.
+    whole: MemoryViewMut<'a, T>,
+    inside: MemoryView<'a, T>,
 }
 
-impl<'a> AroundMut<'a> {
-    pub(crate) fn new(whole: MemoryViewMut<'a>, inner: MemoryView<'a>) -> Self {
-        Self { whole, inner }
+/// The elements outside a box, with an element type known only at run time.
+pub type AnyViewOutside<'a> = MemoryViewOutside<'a, Dynamic>;
+
+impl<'a, T> MemoryViewOutside<'a, T> {
+    pub(crate) fn new(whole: MemoryViewMut<'a, T>, inside: MemoryView<'a, T>) -> Self {
+        Self { whole, inside }
     }
 
-    /// The elements of the box.
-    pub fn inner(&self) -> MemoryView<'a> {
-        self.inner
+    /// The elements inside the box.
+    pub fn inside(&self) -> MemoryView<'a, T> {
+        self.inside
     }
 
     /// All elements, including those of the box, for reading.
-    pub fn as_view(&self) -> MemoryView<'_> {
+    pub fn as_view(&self) -> MemoryView<'_, T> {
         self.whole.as_view()
     }
 
     /// The same part with a shorter lifetime.
-    pub fn reborrow(&mut self) -> AroundMut<'_> {
-        AroundMut { whole: self.whole.reborrow(), inner: self.inner }
+    pub fn reborrow(&mut self) -> MemoryViewOutside<'_, T> {
+        MemoryViewOutside { whole: self.whole.reborrow(), inside: self.inside }
+    }
+
+    /// As [`MemoryViewMut::erase`].
+    pub fn erase(self) -> AnyViewOutside<'a> {
+        MemoryViewOutside { whole: self.whole.erase(), inside: self.inside.erase() }
     }
 }
 
-impl fmt::Debug for AroundMut<'_> {
+impl<T> fmt::Debug for MemoryViewOutside<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} around shape {:?}", self.whole, self.inner.layout().shape())
+        write!(f, "{:?} outside a box of shape {:?}", self.whole, self.inside.layout().shape())
     }
 }

@@ -1,23 +1,26 @@
 //! Copies and fills through views with gaps, by region copies.
 
+use crate::view::{Untyped, UntypedMut};
 use crate::{
-    Combine, Element, Layout, Memory, MemoryView, MemoryViewMut, RegionCopy, Result, Slot, Stream,
+    AnyView, AnyViewMut, Combine, Element, Layout, Memory, MemoryView, RegionCopy, Result, Slot,
+    Stream,
 };
 
-impl MemoryView<'_> {
+impl<T: Element> MemoryView<'_, T> {
     /// Enqueues a copy of the elements to new memory without gaps.
-    pub(crate) fn packed<T: Element>(&self, stream: &Stream) -> Result<Memory<T>> {
+    pub(crate) fn packed(&self, stream: &Stream) -> Result<Memory<T>> {
         let mut packed = self.device().memory_allocate::<T>(self.len())?;
-        packed.view_mut().reshape(self.layout().shape())?.copy_strided(stream, self)?;
+        let target = packed.view_mut().reshape(self.layout().shape())?;
+        target.into_untyped().copy_strided(stream, self.untyped())?;
         Ok(packed)
     }
 }
 
-impl MemoryViewMut<'_> {
+impl UntypedMut<'_> {
     /// Enqueues a copy from a view of the same shape and type on the same device. Both views were checked for the
     /// stream.
-    pub(crate) fn copy_strided(&mut self, stream: &Stream, source: &MemoryView<'_>) -> Result<()> {
-        let target = self.as_view();
+    pub(crate) fn copy_strided(&mut self, stream: &Stream, source: &Untyped<'_>) -> Result<()> {
+        let target = *self.view();
         let shape = target.layout().shape();
         if source.layout().shape() != shape {
             let message = format!(
@@ -44,7 +47,7 @@ impl MemoryViewMut<'_> {
             combine: Combine::Replace,
         };
         let plan = self.noted(self.device().plan_regions(&[copy]))?;
-        let (read, write) = (*source, self.reborrow());
+        let (read, write) = (AnyView::any(*source), AnyViewMut::any(self.reborrow()));
         match shared {
             true => plan.execute(stream, &mut [Slot::Both { read, write }]),
             false => plan.execute(stream, &mut [Slot::Read(read), Slot::Write(write)]),
@@ -54,10 +57,10 @@ impl MemoryViewMut<'_> {
     /// Enqueues a fill of every element with a pattern. The element size is a multiple of the pattern's size. The
     /// pattern is read repeatedly from one element.
     pub(crate) fn fill_strided(&mut self, stream: &Stream, pattern: &[u8]) -> Result<()> {
-        let (dtype, shape) = (self.dtype(), self.layout().shape());
+        let (dtype, shape) = (self.view().dtype(), self.view().layout().shape());
         let repeated = Layout::new(dtype, shape, &[0; crate::MAX_RANK][..shape.len()])?;
         let mut one = self.noted(self.device().memory_allocate::<u8>(dtype.size()))?;
-        self.noted(one.view_mut().fill_bytes("fill", stream, pattern))?;
-        self.copy_strided(stream, &one.view().with_layout(0, &repeated)?)
+        self.noted(one.view_mut().into_untyped().fill_bytes("fill", stream, pattern))?;
+        self.copy_strided(stream, one.view().reinterpret(0, &repeated)?.untyped())
     }
 }

@@ -19,7 +19,7 @@
 //! let kernel = device.module_load(&HostModule::new().with("saxpy", saxpy))?.kernel("saxpy")?;
 //! // SAFETY: the kernel is safe Rust, which touches only its arguments.
 //! unsafe { kernel.launch(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])? };
-//! assert_eq!(y.view().to_vec::<f32>(&stream)?, [5.0; 10_000]);
+//! assert_eq!(y.view().to_vec(&stream)?, [5.0; 10_000]);
 //! # Ok::<(), runtime::Error>(())
 //! ```
 //!

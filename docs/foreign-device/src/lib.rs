@@ -12,7 +12,7 @@
 //! let device = registry.open("foreign:1")?;
 //! let stream = device.default_stream();
 //! let memory = device.memory_from_slice(&stream, &[1.0_f32, 2.0])?;
-//! assert_eq!(memory.view().to_vec::<f32>(&stream)?, [1.0, 2.0]);
+//! assert_eq!(memory.view().to_vec(&stream)?, [1.0, 2.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 

@@ -56,7 +56,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// # Errors
     ///
     /// `InvalidArgument` if the guard's parts do not tile a box: see [`part`](Self::part) and [`whole`](Self::whole).
-    pub fn view(&self) -> Result<MemoryView<'_>> {
+    pub fn view(&self) -> Result<MemoryView<'_, T>> {
         view(self.core, self.set, self.at)?.on_stream(self.stream.get())
     }
 
@@ -65,7 +65,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// # Errors
     ///
     /// `OutOfBounds` if the guard does not have the part.
-    pub fn part(&self, part: usize) -> Result<MemoryView<'_>> {
+    pub fn part(&self, part: usize) -> Result<MemoryView<'_, T>> {
         let set = one(self.set, part)?;
         view(self.core, set, self.at)?.on_stream(self.stream.get())
     }
@@ -81,7 +81,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// Only elements of the guard's parts are accessed through the view. Other elements may be in use elsewhere, or
     /// have no values.
     #[expect(unsafe_code, reason = "the array may have elements of others")]
-    pub unsafe fn whole(&self) -> Result<MemoryView<'_>> {
+    pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
         let all = self.core.partition.all().0;
         view(self.core, all, self.at)?.on_stream(self.stream.get())
     }
@@ -97,7 +97,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     ///
     /// As [`whole`](Self::whole).
     #[expect(unsafe_code, reason = "the row may have elements of others")]
-    pub unsafe fn span(&self) -> Result<MemoryView<'_>> {
+    pub unsafe fn span(&self) -> Result<MemoryView<'_, T>> {
         let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
         view.on_stream(self.stream.get())
     }
@@ -152,7 +152,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// # Errors
     ///
     /// As [`ReadGuard::view`].
-    pub fn view(&self) -> Result<MemoryView<'_>> {
+    pub fn view(&self) -> Result<MemoryView<'_, T>> {
         let view = view(self.held.core, self.held.set, self.at)?;
         view.on_stream(self.stream.get())
     }
@@ -162,7 +162,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// # Errors
     ///
     /// As [`ReadGuard::view`].
-    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         self.lend(self.held.set)
     }
 
@@ -171,7 +171,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// # Errors
     ///
     /// `OutOfBounds` if the guard does not have the part.
-    pub fn part_mut(&mut self, part: usize) -> Result<MemoryViewMut<'_>> {
+    pub fn part_mut(&mut self, part: usize) -> Result<MemoryViewMut<'_, T>> {
         self.lend(one(self.held.set, part)?)
     }
 
@@ -186,7 +186,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the array may have elements of others")]
-    pub unsafe fn whole_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+    pub unsafe fn whole_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         self.lend(self.held.core.partition.all().0)
     }
 
@@ -201,14 +201,14 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the row may have elements of others")]
-    pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+    pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         let core = self.held.core;
         let view = core.storage.view_mut(self.at)?.slice(core.partition.span(self.held.set))?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     #[inline]
-    fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_>> {
+    fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_, T>> {
         let core = self.held.core;
         let mut view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
         if !core.partition.is_all(set) {
@@ -225,7 +225,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         let shape = self.held.core.partition.shape();
         let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
-        view.with_layout(0, &row)?.fill(self.stream.get(), byte)
+        view.reinterpret(0, &row)?.typed()?.fill(self.stream.get(), byte)
     }
 
     /// The parts of the guard.
@@ -287,7 +287,7 @@ fn hull<T: Element, D>(
     Ok(ranges)
 }
 
-fn view<T: Element, D>(core: &Core<T, D>, set: Set, at: ReplicaId) -> Result<MemoryView<'_>> {
+fn view<T: Element, D>(core: &Core<T, D>, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
     let whole = core.storage.view(at)?.reshape(core.partition.shape())?;
     if core.partition.is_all(set) {
         return Ok(whole);

@@ -162,7 +162,7 @@ fn combine<D: Dimension>(
     let dtype = DType::F64;
     let copy = RegionCopy { dtype, extents, source, destination, negate: false, combine };
     let plan = stream.device().plan_regions(&[copy])?;
-    plan.execute(stream, &mut [Slot::Write(view), one.view().into()])
+    plan.execute(stream, &mut [Slot::from(view), one.view().into()])
 }
 
 /// `[0, 1, 2, …]`.

@@ -40,8 +40,8 @@ fn a_launch_that_hangs_is_a_fault_and_everything_else_stays() {
     let add_one = module.kernel("add_one").unwrap();
     // SAFETY: the kernel writes three elements.
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut out, 3_u32]) }.unwrap();
-    assert_eq!(out.view().to_vec::<u32>(&stream).unwrap(), [1; 3]);
-    assert_eq!(kept.view().to_vec::<u32>(&stream).unwrap(), [1, 2, 3]);
+    assert_eq!(out.view().to_vec(&stream).unwrap(), [1; 3]);
+    assert_eq!(kept.view().to_vec(&stream).unwrap(), [1, 2, 3]);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn a_board_is_an_accelerator() {
     let add_one = module.kernel("add_one").unwrap();
     // SAFETY: the kernel writes three elements.
     unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut data, 3_u32]) }.unwrap();
-    assert_eq!(data.view().to_vec::<u32>(&stream).unwrap(), [2, 3, 4]);
+    assert_eq!(data.view().to_vec(&stream).unwrap(), [2, 3, 4]);
 }
 
 #[test]

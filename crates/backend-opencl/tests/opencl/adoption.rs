@@ -62,7 +62,7 @@ fn a_part_of_a_buffer_keeps_the_whole() {
         run(&kernel, &Launch::cover(1, 1), args![view]).unwrap();
         expected[start] += 1000;
     }
-    assert_eq!(memory.view().to_vec::<i32>(&stream).unwrap(), expected);
+    assert_eq!(memory.view().to_vec(&stream).unwrap(), expected);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_buffer_that_kernels_read_alone_can_be_read_from_anywhere() {
     for start in [0, 1, 128, 1023] {
         let view = memory.view().slice(start..1024).unwrap();
         run(&kernel, &Launch::cover(1, 1), args![view, &mut found]).unwrap();
-        assert_eq!(found.view().to_vec::<i32>(&stream).unwrap(), numbers[start..=start]);
+        assert_eq!(found.view().to_vec(&stream).unwrap(), numbers[start..=start]);
     }
 }
 

@@ -19,7 +19,7 @@ fn build_and_run(folder: &Path) -> bool {
     assert_eq!(parameters.len(), 1);
     let mut x = device.memory_allocate::<u32>(16).unwrap();
     run(&kernel, &Launch::cover(16, 1), args![&mut x]).unwrap();
-    assert_eq!(x.view().to_vec::<u32>(&stream).unwrap(), [7; 16]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [7; 16]);
     true
 }
 
@@ -70,7 +70,7 @@ fn a_source_that_includes_files_is_built_anew() {
         let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
         let mut x = device.memory_allocate::<i32>(1).unwrap();
         run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
-        assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [value]);
+        assert_eq!(x.view().to_vec(&stream).unwrap(), [value]);
     }
 }
 

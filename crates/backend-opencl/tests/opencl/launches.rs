@@ -39,7 +39,7 @@ fn a_struct_is_passed_as_its_bytes() {
     let pair = Plain([5_i32, 6]);
     let launch = Launch::cover(1, 1);
     run(&kernel, &launch, args![&mut out, &pair]).unwrap();
-    assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [5, 6]);
+    assert_eq!(out.view().to_vec(&stream).unwrap(), [5, 6]);
     for wrong in [&[0; 4][..], &[], &[0; 12]] {
         let arguments = [(&mut out).into(), runtime_core::Arg::bytes(wrong)];
         let error = run(&kernel, &launch, &arguments).unwrap_err();
@@ -64,7 +64,7 @@ fn local_memory_is_the_shared_memory_of_a_launch() {
     let mut x = device.memory_from_slice(&stream, &[1, 2, 3, 4]).unwrap();
     let launch = Launch::cover(4, 4).with_shared(16);
     run(&kernel, &launch, args![&mut x, 10]).unwrap();
-    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [14, 13, 12, 11]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [14, 13, 12, 11]);
     // Without any local memory, the driver refuses the launch.
     let error = run(&kernel, &Launch::cover(4, 4), args![&mut x, 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -95,7 +95,7 @@ fn local_memory_beyond_the_devices_is_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().contains(&most.to_string()), "{error}");
     run(&kernel, &Launch::cover(1, 1).with_shared(64), args![&mut x]).unwrap();
-    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [3]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [3]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn pointers_to_vectors_are_aligned_as_these() {
                 }
             }
         }
-        let found = x.view().to_vec::<f32>(&stream).unwrap();
+        let found = x.view().to_vec(&stream).unwrap();
         assert_eq!((found[0], found[39]), (1.0, 1.0));
     }
 }
@@ -145,7 +145,7 @@ fn a_truth_value_is_a_byte() {
     let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
     let mut x = device.memory_from_slice(&stream, &[1]).unwrap();
     run(&kernel, &Launch::cover(1, 1), args![&mut x, runtime_core::Bool::from(true)]).unwrap();
-    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [7]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [7]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_block_larger_than_the_kernel_admits_is_refused() {
         assert!(error.message().contains(part), "{error}");
     }
     run(&kernel, &Launch::cover(4, 2), args![&mut x]).unwrap();
-    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [1; 4]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [1; 4]);
 }
 
 /// A kernel gets the address of a view's first element wherever that lies, on every kind of memory.
@@ -189,7 +189,7 @@ fn views_begin_anywhere() {
             for i in 0..40 {
                 expected[start + 3 + i] = numbers[start + i] + 100;
             }
-            let found = output.view().to_vec::<i32>(&stream).unwrap();
+            let found = output.view().to_vec(&stream).unwrap();
             assert_eq!(found, expected, "{options}, from element {start} on");
             // Backwards: the pointer points to the last element.
             let backwards = Layout::new(DType::I32, &[40], &[-1]).unwrap();
@@ -198,7 +198,7 @@ fn views_begin_anywhere() {
             let to = output.view_mut().slice(0..40).unwrap();
             run(&kernel, &Launch::cover(40, 1), args![to, back, -1]).unwrap();
             let expected: Vec<i32> = (0..40).map(|i| numbers[start + 39 - i] + 100).collect();
-            let found = output.view().slice(0..40).unwrap().to_vec::<i32>(&stream).unwrap();
+            let found = output.view().slice(0..40).unwrap().to_vec(&stream).unwrap();
             assert_eq!(found, expected, "{options}, backwards from element {start}");
         }
     }
@@ -220,7 +220,7 @@ fn a_written_view_with_gaps_begins_where_the_device_can_point() {
     }
     let every_other = memory.view_mut().reshape(&[4, 2]).unwrap().region(&[0..4, 0..1]).unwrap();
     run(&kernel, &Launch::cover(4, 1), args![every_other]).unwrap();
-    assert_eq!(memory.view().to_vec::<i32>(&stream).unwrap(), [5, 0, 5, 0, 5, 0, 5, 0]);
+    assert_eq!(memory.view().to_vec(&stream).unwrap(), [5, 0, 5, 0, 5, 0, 5, 0]);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_written_view_may_run_backwards() {
         let part = memory.view_mut().slice(3..36).unwrap();
         let part = part.with_layout(32 * 4, &backwards).unwrap();
         run(&kernel, &Launch::cover(33, 1), args![part, -1]).unwrap();
-        let found = memory.view().to_vec::<i32>(&stream).unwrap();
+        let found = memory.view().to_vec(&stream).unwrap();
         let expected: Vec<i32> = (0..33).rev().collect();
         assert_eq!(found[3..36], expected, "{options}");
         assert_eq!((found[2], found[36]), (-1, -1), "{options}");
@@ -251,7 +251,7 @@ fn halves_of_words_stand_for_types_that_the_language_has_not() {
     let ones = [half::bf16::ONE; 4];
     let mut x = device.memory_from_slice(&stream, &ones).unwrap();
     run(&kernel, &Launch::cover(4, 1), args![&mut x]).unwrap();
-    assert_eq!(x.view().to_vec::<half::bf16>(&stream).unwrap(), [half::bf16::NEG_ONE; 4]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [half::bf16::NEG_ONE; 4]);
 }
 
 /// Opens a device with this kind of memory, if it supports it.
@@ -290,7 +290,7 @@ fn suggested_blocks_are_what_the_driver_prefers() {
     let stream = device.default_stream();
     let mut out = device.memory_from_slice(&stream, &[0_i32; 24]).unwrap();
     run(&row, &row.cover(20).unwrap(), args![&mut out]).unwrap();
-    assert_eq!(out.view().to_vec::<i32>(&stream).unwrap(), [1; 24]);
+    assert_eq!(out.view().to_vec(&stream).unwrap(), [1; 24]);
     let error = module.kernel("square").unwrap().cover(20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().contains("square") && error.message().contains("[2, 2, 1]"), "{error}");

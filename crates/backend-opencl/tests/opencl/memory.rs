@@ -41,7 +41,7 @@ fn devices_of_one_context_reach_one_another() {
     let source = one.memory_from_slice(&first, &numbers).unwrap();
     let mut target = two.memory_allocate::<u64>(1000).unwrap();
     target.view_mut().copy_from_device(&second, &source.view(), &first).unwrap();
-    assert_eq!(target.view().to_vec::<u64>(&second).unwrap(), numbers);
+    assert_eq!(target.view().to_vec(&second).unwrap(), numbers);
     assert_eq!(two.statistics().from_peers.count, 1);
 }
 
@@ -111,5 +111,5 @@ fn adopted_addresses_are_filled_from_where_they_are() {
     let mut adopted = adopted.unwrap().unwrap();
     let value = Complex::new(1.0_f32, 2.0);
     adopted.view_mut().fill(&stream, value).unwrap();
-    assert_eq!(adopted.view().to_vec::<Complex<f32>>(&stream).unwrap(), [value; 16]);
+    assert_eq!(adopted.view().to_vec(&stream).unwrap(), [value; 16]);
 }

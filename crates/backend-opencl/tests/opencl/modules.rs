@@ -31,7 +31,7 @@ fn options_reach_the_compiler() {
     let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
     let mut x = device.memory_from_slice(&stream, &[0_i32; 4]).unwrap();
     run(&kernel, &Launch::cover(4, 1), args![&mut x]).unwrap();
-    assert_eq!(x.view().to_vec::<i32>(&stream).unwrap(), [300; 4]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [300; 4]);
     for wrong in ["-DBY=3 -no-such-option", "-D\0"] {
         let image = source("kernel void k() {}").with_options([wrong]);
         let kind = device.module_load(image).unwrap_err().kind();
@@ -58,7 +58,7 @@ fn spirv_runs_where_it_is_taken_and_is_refused_elsewhere() {
     let mut x = device.memory_from_slice(&stream, &[1.0_f32, 2.0, 3.0]).unwrap();
     let kernel = module.kernel("scale").unwrap();
     run(&kernel, &Launch::cover(3, 1), args![&mut x, 0.5_f32]).unwrap();
-    assert_eq!(x.view().to_vec::<f32>(&stream).unwrap(), [0.5, 1.0, 1.5]);
+    assert_eq!(x.view().to_vec(&stream).unwrap(), [0.5, 1.0, 1.5]);
     // Few drivers report the parameters of such a kernel, but all report their number.
     drop(x);
     for wrong in [args![], args![1.0_f32], args![1.0_f32, 2.0_f32, 3.0_f32]] {

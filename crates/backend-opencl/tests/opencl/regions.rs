@@ -77,9 +77,9 @@ fn adopted_buffers_go_with_addresses() {
     let own: Vec<Memory<i32>> =
         (1..100).map(|number| device.memory_from_slice(&stream, &[number]).unwrap()).collect();
     let mut gathered = device.memory_from_slice(&stream, &[0_i32; 100]).unwrap();
-    for first in [Slot::Read(adopted.view()), Slot::Absent, Slot::Read(own[0].view())] {
+    for first in [Slot::from(adopted.view()), Slot::Absent, Slot::from(own[0].view())] {
         let expected = match &first {
-            Slot::Read(view) => view.to_vec::<i32>(&stream).unwrap()[0],
+            Slot::Read(view) => view.typed::<i32>().unwrap().to_vec(&stream).unwrap()[0],
             _ => 0,
         };
         gathered.fill(&stream, 0).unwrap();
@@ -118,7 +118,7 @@ fn executions_do_not_see_the_memory_of_others() {
         bind.extend(rest.iter().map(|memory| Slot::from(memory.view())));
         plan.execute(&stream, &mut bind).unwrap();
         drop(bind);
-        let found = sums.view().to_vec::<u32>(&stream).unwrap();
+        let found = sums.view().to_vec(&stream).unwrap();
         assert_eq!(found[..8], [3, 3, 4, 4, 5, 5, 6, 6]);
     }
 }

@@ -23,41 +23,48 @@ pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(unified) = rig.device.unified_memory() else { return Ok(()) };
     let mut memory = unified.allocate::<u32>(200)?;
-    check!(memory.as_slice().is_some(), "unified memory is hidden from the host");
+    check!(memory.is_host_visible(), "unified memory is hidden from the host");
     is_shared(&rig, &mut memory)?;
     let none = unified.allocate::<u32>(0)?;
-    check!(none.as_slice().is_some_and(|slice| slice.is_ok()), "unified memory of no element");
+    check_eq!(none.as_slice()?.len(), 0, "elements of unified memory without any");
     let native = memory.native();
     check!(native.is_some(), "unified memory without a native handle");
     Ok(())
 }
 
 /// Ordinary memory is visible to the host either always or never. If it is visible, host and device read each other's
-/// writes.
+/// writes. If it is not, slices of it are refused as unsupported.
 pub fn memory_is_shown_to_the_host_where_it_lies_there(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let mut memory = rig.upload(&elements::<u32>(1, 200))?;
-    let shown = memory.as_slice().is_some();
-    check_eq!(memory.as_mut_slice().is_some(), shown, "whether it is shown for writing");
+    let shown = memory.is_host_visible();
+    check_eq!(memory.view().is_host_visible(), shown, "whether a view of it is shown");
+    check_eq!(memory.host_ptr().is_some(), shown, "whether it has an address");
     let other = rig.device.memory_allocate::<u32>(10)?;
-    check_eq!(other.as_slice().is_some(), shown, "whether other memory is shown");
-    if shown { is_shared(&rig, &mut memory) } else { Ok(()) }
+    check_eq!(other.is_host_visible(), shown, "whether other memory is shown");
+    if shown {
+        return is_shared(&rig, &mut memory);
+    }
+    let kind = ErrorKind::Unsupported;
+    refused(memory.as_slice(), kind, "a slice of hidden memory")?;
+    refused(memory.as_mut_slice(), kind, "a slice to write hidden memory")?;
+    refused(memory.try_as_slice(), kind, "a slice of hidden memory, without waiting")?;
+    refused(memory.try_as_mut_slice(), kind, "a slice to write, without waiting").map(drop)
 }
 
 fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
-    let hidden = || Stop::failed("memory that was shown to the host is hidden");
     let data = elements::<u32>(2, memory.len());
-    memory.as_mut_slice().ok_or_else(hidden)??.copy_from_slice(&data);
+    memory.as_mut_slice()?.copy_from_slice(&data);
     same(&rig.download(memory)?, &data, "what the device reads of the host's writing")?;
     let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
     rig.kernels.add_one(&rig.stream, memory.view_mut())?;
     let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
-    same(memory.as_slice().ok_or_else(hidden)??, &expected, "what the host reads of a kernel's")?;
+    same(memory.as_slice()?, &expected, "what the host reads of a kernel's")?;
     busy.must_be_over("memory that a kernel writes was read")?;
     let mut copy = rig.device.memory_allocate::<u32>(memory.len())?;
     let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
     copy.view_mut().copy_from(&rig.stream, &memory.view())?;
-    memory.as_mut_slice().ok_or_else(hidden)??.fill(0);
+    memory.as_mut_slice()?.fill(0);
     busy.must_be_over("memory that is being read was opened for writing")?;
     same(&rig.download(&copy)?, &expected, "what was copied before the host wrote")
 }
@@ -66,15 +73,14 @@ fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
 pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let Some(mut memory) = visible(&rig, 300)? else { return Ok(()) };
-    let hidden = || Stop::failed("memory that was shown to the host is hidden");
     best_of_three(|| {
         for stream in [&rig.stream, &rig.new_stream()?] {
             rig.spin(stream, IN_FLIGHT)?;
             rig.kernels.fill_index(stream, memory.view_mut(), 5)?;
             let behind = rig.spin(stream, Duration::from_millis(200))?;
             let expected: Vec<u32> = (5..305).collect();
-            same(memory.as_slice().ok_or_else(hidden)??, &expected, "what the host reads")?;
-            memory.as_mut_slice().ok_or_else(hidden)??.fill(0);
+            same(memory.as_slice()?, &expected, "what the host reads")?;
+            memory.as_mut_slice()?.fill(0);
             check!(!stream.is_done()?, "showing memory waited for work that does not touch it");
             behind.was_done(stream)?;
         }
@@ -114,7 +120,7 @@ fn visible(rig: &Rig, len: usize) -> Outcome<Option<Memory<u32>>> {
         Some(unified) => unified.allocate(len)?,
         None => rig.device.memory_allocate(len)?,
     };
-    let shown = memory.host_ptr().is_some();
+    let shown = memory.is_host_visible();
     Ok(shown.then_some(memory))
 }
 
@@ -183,7 +189,7 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         drop(adopted);
         stream.synchronize()?;
         let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
-        same(&copy.view().to_vec::<u32>(&stream)?, &expected, "what was computed on it")?;
+        same(&copy.view().to_vec(&stream)?, &expected, "what was computed on it")?;
         super::streams::until("the owner is dropped", || Ok(drops.count() > 0))?;
         rig.device.synchronize()?;
         check_eq!(drops.count(), 1, "drops of the owner");

@@ -25,7 +25,7 @@ pub fn an_event_holds_the_consumer_back(fixture: &Fixture) -> Outcome {
         consumed.view_mut().copy_from(&consumer, &produced.view())?;
         rig.kernels.add_one(&consumer, consumed.view_mut())?;
         let expected: Vec<u32> = (start + 1..start + 501).collect();
-        let found = consumed.view().to_vec::<u32>(&consumer)?;
+        let found = consumed.view().to_vec(&consumer)?;
         same(&found, &expected, "what the consumer found behind the event")?;
         rig.stream.synchronize()?;
     }
@@ -45,7 +45,7 @@ pub fn an_event_holds_the_next_producer_back(fixture: &Fixture) -> Outcome {
     rig.kernels.fill_index(&rig.stream, memory.view_mut(), 3)?;
     let expected: Vec<u32> = (3..503).collect();
     same(&rig.download(&memory)?, &expected, "what was produced next")?;
-    same(&consumed.view().to_vec::<u32>(&consumer)?, &old, "what was read before")
+    same(&consumed.view().to_vec(&consumer)?, &old, "what was read before")
 }
 
 /// Two streams that alternate on the same data, ordered by events, never lose a step, over many repetitions.
@@ -85,7 +85,7 @@ pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outc
     idle.record(&event)?;
     consumed.view_mut().copy_from(&consumer, &produced.view())?;
     let expected: Vec<u32> = (1..101).collect();
-    let found = consumed.view().to_vec::<u32>(&consumer)?;
+    let found = consumed.view().to_vec(&consumer)?;
     same(&found, &expected, "what the consumer found though the event was recorded elsewhere")
 }
 
@@ -103,7 +103,7 @@ pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outc
     event.wait()?;
     busy.must_be_over("an event recorded again was waited for")?;
     let expected: Vec<u32> = (4..104).collect();
-    same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the new mark")
+    same(&memory.view().to_vec(&reader)?, &expected, "what lay before the new mark")
 }
 
 /// An event that was never recorded is complete, and waiting for it does not block.
@@ -134,7 +134,7 @@ pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> O
         busy.must_be_over("an event was waited for")?;
         check!(event.is_done()?, "an event is not done after waiting for it");
         let expected: Vec<u32> = (5..105).collect();
-        same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the event")?;
+        same(&memory.view().to_vec(&reader)?, &expected, "what lay before the event")?;
         busy.was_done(&reader)?;
     }
     Ok(())
@@ -162,7 +162,7 @@ pub fn an_event_knows_whether_it_is_done(fixture: &Fixture) -> Outcome {
     until("an event is done", || event.is_done())?;
     busy.must_be_over("an event said that it was done")?;
     let expected: Vec<u32> = (6..106).collect();
-    same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what lay before the event")
+    same(&memory.view().to_vec(&reader)?, &expected, "what lay before the event")
 }
 
 /// A wait with a timeout returns `Timeout` when the time is up, and the work continues.
@@ -252,5 +252,5 @@ pub fn events_are_shared_by_threads(fixture: &Fixture) -> Outcome {
     }
     busy.must_be_over("three threads had waited for an event")?;
     let expected: Vec<u32> = (2..102).collect();
-    same(&memory.view().to_vec::<u32>(&rig.new_stream()?)?, &expected, "what lay before it")
+    same(&memory.view().to_vec(&rig.new_stream()?)?, &expected, "what lay before it")
 }

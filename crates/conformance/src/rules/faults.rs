@@ -101,7 +101,7 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     }
     let _ = pinned.as_slice();
     let _ = other.synchronize();
-    let copied = memory.view().to_vec::<u32>(&rig.stream);
+    let copied = memory.view().to_vec(&rig.stream);
     if let Err(error) = &copied {
         check!(is_fault(error), "reading behind a fault: {error}, which is no fault");
     }

@@ -153,7 +153,7 @@ pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
         next.wait(&now.record_event()?)?;
     }
     let last = &streams[20 % 3];
-    same(&memory.view().to_vec::<u32>(last)?, &[120; 2000], "twenty launches on three streams")?;
+    same(&memory.view().to_vec(last)?, &[120; 2000], "twenty launches on three streams")?;
     busy.must_be_over("launches behind the work")
 }
 
@@ -202,7 +202,7 @@ pub fn what_waits_cannot_be_captured(fixture: &Fixture) -> Outcome {
         ("asking whether it is done", &mut |stream| stream.is_done().map(drop)),
         ("recording an event", &mut |stream| stream.record(&event)),
         ("waiting for an event", &mut |stream| stream.wait(&marked)),
-        ("a copy to a slice", &mut |stream| source.view().to_vec::<u32>(stream).map(drop)),
+        ("a copy to a slice", &mut |stream| source.view().to_vec(stream).map(drop)),
         ("a copy from a slice", &mut |stream| memory.copy_from_slice(stream, &[1; 50])),
         ("a copy ordered with another stream", &mut |stream| {
             target.view_mut().copy_from_device(stream, &source.view(), &rig.stream)
@@ -284,7 +284,7 @@ pub fn a_capture_disturbs_nobody(fixture: &Fixture) -> Outcome {
         let mut passing = other.device.memory_allocate::<u32>(100)?;
         other.kernels.fill_index(&other.stream, passing.view_mut(), 1)?;
         other.stream.record_event()?.wait()?;
-        let found = passing.view().to_vec::<u32>(&other.stream)?;
+        let found = passing.view().to_vec(&other.stream)?;
         drop(passing);
         let mut pinned = other.device.pinned_allocate::<u32>(100)?;
         pinned.as_mut_slice()?.copy_from_slice(&found);
@@ -507,7 +507,7 @@ pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fi
         rig.spin(&slow, IN_FLIGHT)?;
         replay(&reads, &slow)?;
         other.view().copy_to_pinned(&rig.stream, &mut pinned)?;
-        same(&read.view().to_vec::<u32>(&slow)?, &[value; LEN], "what a launch read")?;
+        same(&read.view().to_vec(&slow)?, &[value; LEN], "what a launch read")?;
 
         rig.spin(&slow, IN_FLIGHT)?;
         replay(&writes, &slow)?;

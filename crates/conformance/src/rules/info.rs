@@ -128,8 +128,8 @@ fn are_independent(one: &Device, two: &Device) -> Outcome {
     let (mine, yours) = (elements::<u64>(1, 1000), elements::<u64>(2, 1000));
     let a = one.memory_from_slice(&one.default_stream(), &mine)?;
     let b = two.memory_from_slice(&two.default_stream(), &yours)?;
-    same(&a.view().to_vec::<u64>(&one.default_stream())?, &mine, "memory of the first device")?;
-    same(&b.view().to_vec::<u64>(&two.default_stream())?, &yours, "memory of the second device")
+    same(&a.view().to_vec(&one.default_stream())?, &mine, "memory of the first device")?;
+    same(&b.view().to_vec(&two.default_stream())?, &yours, "memory of the second device")
 }
 
 /// A device can be opened repeatedly, also after it was dropped.

@@ -56,7 +56,7 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
         taken.wait(&rig.stream.record_event()?)?;
         x.view_mut().copy_from(&theirs, &y.view())?;
         expected += 4;
-        let found = x.view().to_vec::<u32>(&theirs)?;
+        let found = x.view().to_vec(&theirs)?;
         same(&found, &[expected; 300], "steps of four that two streams took in turn")?;
         busy.must_be_over("the owner read behind work of its stream")?;
         rig.stream.synchronize()?;
@@ -89,7 +89,7 @@ pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
         rig.kernels.add_one(&again, memory.view_mut())?;
         drop(again);
         rig.kernels.add_one(&theirs, memory.view_mut())?;
-        let found = memory.view().to_vec::<u32>(&theirs)?;
+        let found = memory.view().to_vec(&theirs)?;
         same(&found, &[2 * step + 2; 100], "what was computed while it was taken up and after")?;
         busy.must_be_over("work of a stream that was let go of was read")?;
         until("the stream is done", || theirs.is_done())?;

@@ -185,7 +185,7 @@ pub fn objects_outlive_the_device_handle(fixture: &Fixture) -> Outcome {
     event.wait()?;
     same(pinned.as_slice()?, &data, "a copy after the device's handles were dropped")?;
     memory.view_mut().fill(&stream, 4_u32)?;
-    same(&memory.view().to_vec::<u32>(&stream)?, &[4; 100], "a fill")
+    same(&memory.view().to_vec(&stream)?, &[4; 100], "a fill")
 }
 
 /// A device and all its objects can be dropped at once, in any order, with work in flight.

@@ -111,7 +111,7 @@ pub fn copies_between_devices_are_checked(fixture: &Fixture) -> Outcome {
     let (own, their) = (&rig.stream, &other.stream);
     let copied = target.view_mut().copy_from_device(their, &source.view(), own);
     refused(copied, ErrorKind::OutOfBounds, "ten elements to nine")?;
-    let copied = floats.view_mut().copy_from_device(their, &source.view(), own);
+    let copied = floats.view_mut().erase().copy_from_device(their, &source.view().erase(), own);
     refused(copied, ErrorKind::InvalidArgument, "u32 to f32")?;
     for (to, from) in [(own, own), (their, their), (own, their)] {
         let part = source.view().slice(0..9)?;

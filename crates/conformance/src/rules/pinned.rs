@@ -80,6 +80,81 @@ pub fn pinned_copies_honour_offsets(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
+/// A copy from or to a part of a pinned memory touches exactly that part. A part beyond the memory is refused, and so is
+/// a part that is shorter than the view.
+pub fn copies_of_pinned_parts_touch_nothing_else(fixture: &Fixture) -> Outcome {
+    fn at_offsets<T: Element + Debug>(rig: &Rig) -> Outcome {
+        let (device, host) = (elements::<T>(1, 40), elements::<T>(2, 50));
+        for (first, len, start) in [(0, 3, 5), (1, 40, 0), (49, 1, 39), (17, 20, 11), (50, 0, 40)] {
+            let what = format!("{len} {} at {first} of pinned memory", T::DTYPE);
+            let mut memory = rig.upload(&device)?;
+            let mut pinned = rig.device.pinned_allocate::<T>(50)?;
+            pinned.as_mut_slice()?.copy_from_slice(&host);
+            let part = pinned.slice(first..first + len)?;
+            check_eq!(part.len(), len, "the length of a part");
+            memory.view_mut().slice(start..start + len)?.copy_from_pinned(&rig.stream, part)?;
+            let mut expected = device.clone();
+            expected[start..start + len].copy_from_slice(&host[first..first + len]);
+            same(&rig.download(&memory)?, &expected, format_args!("from {what}"))?;
+            let source = rig.upload(&device)?;
+            let source = source.view().slice(start..start + len)?;
+            source.copy_to_pinned(&rig.stream, pinned.slice_mut(first..first + len)?)?;
+            let mut expected = host.clone();
+            expected[first..first + len].copy_from_slice(&device[start..start + len]);
+            same(pinned.as_slice()?, &expected, format_args!("to {what}"))?;
+        }
+        Ok(())
+    }
+    let rig = fixture.rig()?;
+    each_element!(at_offsets(&rig))?;
+    let mut memory = rig.upload(&[1_u32; 8])?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(20)?;
+    let bounds = ErrorKind::OutOfBounds;
+    #[expect(clippy::reversed_empty_ranges, reason = "a mistake that must be refused")]
+    let reversed = 5..3;
+    for range in [0..21, 20..21, 21..21, reversed, 0..usize::MAX, usize::MAX..usize::MAX] {
+        refused(pinned.slice(range.clone()), bounds, format_args!("{range:?} of 20"))?;
+        refused(pinned.slice_mut(range.clone()), bounds, format_args!("{range:?} of 20"))?;
+    }
+    let short = pinned.slice(5..12)?;
+    refused(memory.view_mut().copy_from_pinned(&rig.stream, short), bounds, "7 elements for 8")?;
+    let short = pinned.slice_mut(13..20)?;
+    refused(memory.view().copy_to_pinned(&rig.stream, short), bounds, "8 elements into 7")?;
+    memory.view().copy_to_pinned(&rig.stream, pinned.slice_mut(11..20)?)?;
+    let expected: Vec<u32> = (0..20).map(|index| u32::from((11..19).contains(&index))).collect();
+    same(pinned.as_slice()?, &expected, "a copy to a longer part, after refused copies")
+}
+
+/// Copies of parts of one pinned memory are ordered as copies of the whole memory: a copy waits for copies of the same
+/// elements on other streams, and the host waits for all of them.
+pub fn copies_of_pinned_parts_are_ordered(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 1 << 12;
+    let rig = fixture.rig()?;
+    let slow = rig.new_stream()?;
+    let (first, second) = (rig.upload(&[1_u32; LEN])?, rig.upload(&[2_u32; LEN])?);
+    let mut target = rig.upload(&[0_u32; LEN])?;
+    let mut pinned = rig.device.pinned_allocate::<u32>(2 * LEN)?;
+    rig.stream.synchronize()?;
+    for _ in 0..3 {
+        pinned.as_mut_slice()?.fill(0);
+        let busy = rig.spin(&slow, HEAD_START)?;
+        first.view().copy_to_pinned(&slow, pinned.slice_mut(LEN..2 * LEN)?)?;
+        // The upper half of the slow copy is overwritten.
+        second.view().copy_to_pinned(&rig.stream, pinned.slice_mut(LEN / 2..LEN + LEN / 2)?)?;
+        let expected: Vec<u32> =
+            [0, 2, 2, 1].into_iter().flat_map(|value| [value; LEN / 2]).collect();
+        same(pinned.as_slice()?, &expected, "two copies to parts that share elements")?;
+        busy.must_be_over("pinned memory with a part that a copy writes was read")?;
+
+        rig.spin(&slow, HEAD_START)?;
+        target.view_mut().copy_from_pinned(&slow, pinned.slice(LEN / 2..LEN + LEN / 2)?)?;
+        first.view().copy_to_pinned(&rig.stream, pinned.slice_mut(0..LEN)?)?;
+        let found = target.view().to_vec(&slow)?;
+        same(&found, &[2; LEN], "a copy from a part before it is written")?;
+    }
+    Ok(())
+}
+
 /// Reading pinned memory on the host waits for the copies that write it.
 pub fn reading_pinned_memory_waits_for_the_device(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
@@ -180,7 +255,7 @@ pub fn pinned_memory_serves_many_streams(fixture: &Fixture) -> Outcome {
     }
     pinned.as_mut_slice()?.fill(0);
     for (memory, stream) in &targets {
-        same(&memory.view().to_vec::<u32>(stream)?, &data, "what each stream copied")?;
+        same(&memory.view().to_vec(stream)?, &data, "what each stream copied")?;
     }
     let bytes: &[u8] = bytemuck::cast_slice(pinned.as_slice()?);
     check!(bytes.iter().all(|byte| *byte == 0), "the host's own writes are lost");
@@ -208,11 +283,7 @@ pub fn copies_of_one_pinned_memory_are_ordered(fixture: &Fixture) -> Outcome {
         rig.spin(&slow, HEAD_START)?;
         target.view_mut().copy_from_pinned(&slow, &pinned)?;
         first.view().copy_to_pinned(&rig.stream, &mut pinned)?;
-        same(
-            &target.view().to_vec::<u32>(&slow)?,
-            &[2; LEN],
-            "a copy from it before it is written",
-        )?;
+        same(&target.view().to_vec(&slow)?, &[2; LEN], "a copy from it before it is written")?;
 
         rig.spin(&slow, HEAD_START)?;
         second.view().copy_to_pinned(&slow, &mut pinned)?;

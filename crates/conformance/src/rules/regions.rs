@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use runtime_core::{
-    Combine, DType, Element, ErrorKind, Layout, Memory, MemoryViewMut, RegionCopy, RegionPlan,
-    RegionSide, Result, Slot, Support, bf16, bytemuck, f16,
+    AnyViewMut, Combine, DType, Element, ErrorKind, Layout, Memory, MemoryViewMut, RegionCopy,
+    RegionPlan, RegionSide, Result, Slot, Support, bf16, bytemuck, f16,
 };
 
 use crate::data::{Random, elements};
@@ -495,7 +495,7 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
         // The upper part begins where the copy needs it; offsets count from the lower start.
         let high = high.slice(10..50)?;
         let (read, write) = if read_first { (low, high) } else { (high, low) };
-        let mut slots = [Slot::Both { read: read.as_view(), write }];
+        let mut slots = [Slot::Both { read: read.as_view().erase(), write: write.erase() }];
         plan.execute(&rig.stream, &mut slots)?;
         let mut expected = data.clone();
         expected.copy_within(from..from + 40, to);
@@ -507,7 +507,7 @@ pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
     let entry = copy(DType::U8, &[4], side(0, 0, &[1]), side(0, 8, &[1]));
     let plan = rig.device.plan_regions(&[entry])?;
     let (one, mut two) = (rig.upload(&data)?, rig.upload(&data)?);
-    let mut slots = [Slot::Both { read: one.view(), write: two.view_mut() }];
+    let mut slots = [Slot::Both { read: one.view().erase(), write: two.view_mut().erase() }];
     let executed = plan.execute(&rig.stream, &mut slots);
     refused(executed, ErrorKind::InvalidArgument, "two parts of different memories")?;
     same(&rig.download(&two)?, &data, "memory after a refused execution")
@@ -583,12 +583,12 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
 }
 
 /// Rows 1 to 4 and columns 2 to 5 of a view of 6 × 8 words.
-fn boxed(view: MemoryViewMut<'_>, as_bytes: bool) -> Result<MemoryViewMut<'_>> {
+fn boxed(view: MemoryViewMut<'_, u32>, as_bytes: bool) -> Result<AnyViewMut<'_>> {
     if !as_bytes {
-        return view.reshape(&[6, 8])?.region(&[1..5, 2..6]);
+        return Ok(view.reshape(&[6, 8])?.region(&[1..5, 2..6])?.erase());
     }
     let bytes = Layout::row(DType::U8, 192)?;
-    view.with_layout(0, &bytes)?.reshape(&[6, 32])?.region(&[1..5, 8..24])
+    view.reinterpret(0, &bytes)?.reshape(&[6, 32])?.region(&[1..5, 8..24])
 }
 
 /// Two parts of one memory that lie in each other's gaps can share a slot. The plan writes only one of them, and reads
@@ -616,7 +616,8 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         )])?;
         let columns = memory.view_mut().with_layout(0, &layout)?.region(&[1..9, 0..6])?;
         let (read, write) = columns.split_at(4)?;
-        let done = plan.execute(&rig.stream, &mut [Slot::Both { read: read.as_view(), write }]);
+        let (read, write) = (read.as_view().erase(), write.erase());
+        let done = plan.execute(&rig.stream, &mut [Slot::Both { read, write }]);
         let what = format!("column {from} to {to}");
         if inside {
             done?;
@@ -626,25 +627,25 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         }
         same(&rig.download(&memory)?, &expected, what)?;
     }
-    // The part around a box in a view, and an element beyond the view.
+    // The elements of a view outside a box, and an element beyond the view.
     let plan = |to| {
         let plan =
             rig.device.plan_regions(&[copy(DType::U8, &[], side(1, 0, &[]), side(0, to, &[]))])?;
-        plan.with_box(0, 11, &Layout::contiguous(DType::U8, &[1, 1])?)
+        plan.with_split(0, 11, &Layout::contiguous(DType::U8, &[1, 1])?)
     };
     let one = rig.upload(&[77_u8])?;
     let (at, beyond) = (plan(13)?, plan(18)?);
     for (plan, inside) in [(at, true), (beyond, false)] {
         let part = memory.view_mut().reshape(&[6, 10])?.region(&[1..5, 2..9])?;
-        let (_, around) = part.split_box(&[1..2, 1..2])?;
-        let done = plan.execute(&rig.stream, &mut [around.into(), one.view().into()]);
+        let (_, outside) = part.split_off_box(&[1..2, 1..2])?;
+        let done = plan.execute(&rig.stream, &mut [outside.into(), one.view().into()]);
         match inside {
             true => done?,
-            false => drop(refused(done, ErrorKind::OutOfBounds, "around a box, beyond the view")?),
+            false => drop(refused(done, ErrorKind::OutOfBounds, "outside a box, beyond the view")?),
         }
     }
     expected[12 + 13] = 77;
-    same(&rig.download(&memory)?, &expected, "the memory around the box")
+    same(&rig.download(&memory)?, &expected, "the memory outside the box")
 }
 
 /// Several slots can be bound to parts of one memory for reading.
@@ -759,45 +760,48 @@ fn prove_without(
     Ok(())
 }
 
-/// A memory is split by a box: one stream copies out of the box, another stream writes the memory around it. The two
-/// are not ordered.
-pub fn a_box_is_read_while_around_it_is_written(fixture: &Fixture) -> Outcome {
+/// A memory is split by a box: one stream copies out of the box, another stream writes the memory outside it. The
+/// two are not ordered.
+pub fn a_box_is_read_while_the_elements_outside_are_written(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    // Ten rows of 8. The first and last rows, and the ends of the others, are around the box.
+    // Ten rows of 8. The first and last rows, and the ends of the others, are outside the box.
     let bytes = elements::<u8>(21, 80);
     let mut memory = rig.upload(&bytes)?;
     let mut copied = rig.upload(&[0; 48])?;
-    let (part, mut around) = memory.view_mut().reshape(&[10, 8])?.split_box(&[1..9, 1..7])?;
+    let (inside, mut outside) =
+        memory.view_mut().reshape(&[10, 8])?.split_off_box(&[1..9, 1..7])?;
+    // The split survives both conversions.
+    let part = inside.erase().typed::<u8>()?;
     let strides = [8, 1];
     let inwards = copy(DType::U8, &[8, 6], side(0, 0, &strides), side(1, 0, &[6, 1]));
-    let read = rig.device.plan_regions(&[inwards])?.with_box(0, 0, part.layout())?;
+    let read = rig.device.plan_regions(&[inwards])?.with_split(0, 0, part.layout())?;
     let ends = [(9, 0), (14, 7)]
         .map(|(from, to)| copy(DType::U8, &[8], side(0, from, &[8]), side(0, to + 8, &[8])));
-    let write = rig.device.plan_regions(&ends)?.with_box(0, 9, part.layout())?;
+    let write = rig.device.plan_regions(&ends)?.with_split(0, 9, part.layout())?;
     let other = rig.device.stream_create(&Default::default())?;
     other.wait(&rig.stream.record_event()?)?;
     for _ in 0..20 {
         read.execute(&other, &mut [part.into(), Slot::from(copied.view_mut())])?;
-        write.execute(&rig.stream, &mut [around.reborrow().into()])?;
+        write.execute(&rig.stream, &mut [outside.reborrow().into()])?;
     }
     other.synchronize()?;
     let inside = (1..9).flat_map(|row| bytes[8 * row + 1..8 * row + 7].to_vec());
     same(&rig.download(&copied)?, &inside.collect::<Vec<_>>(), "what was read from the box")?;
     let stranger = rig.device.plan_regions(&ends)?;
-    let refused_plan = stranger.execute(&rig.stream, &mut [around.reborrow().into()]);
+    let refused_plan = stranger.execute(&rig.stream, &mut [outside.reborrow().into()]);
     refused(refused_plan, ErrorKind::InvalidArgument, "a plan that was not made for the box")?;
     let into = copy(DType::U8, &[1], side(0, 0, &[1]), side(0, 9, &[1]));
-    let into = rig.device.plan_regions(&[into])?.with_box(0, 9, part.layout());
+    let into = rig.device.plan_regions(&[into])?.with_split(0, 9, part.layout());
     refused(into, ErrorKind::InvalidArgument, "a plan that writes into the box")?;
     let beyond = copy(DType::U8, &[2], side(0, 5, &[1]), side(1, 0, &[1]));
-    let beyond = rig.device.plan_regions(&[beyond])?.with_box(0, 0, part.layout());
+    let beyond = rig.device.plan_regions(&[beyond])?.with_split(0, 0, part.layout());
     refused(beyond, ErrorKind::InvalidArgument, "a plan that reads beyond the box")?;
     let mut expected = bytes.clone();
     for row in 1..9 {
         expected[8 * row] = bytes[8 * row + 1];
         expected[8 * row + 7] = bytes[8 * row + 6];
     }
-    same(&rig.download(&memory)?, &expected, "the memory around the box")
+    same(&rig.download(&memory)?, &expected, "the memory outside the box")
 }
 
 /// One plan can be executed many times, with different memory each time.

@@ -90,7 +90,7 @@ pub fn is_done_tells_the_truth(fixture: &Fixture) -> Outcome {
     until("a stream is done", || rig.stream.is_done())?;
     busy.must_be_over("a stream said that it was done")?;
     let expected: Vec<u32> = (2..66).collect();
-    let found = memory.view().to_vec::<u32>(&reader)?;
+    let found = memory.view().to_vec(&reader)?;
     same(&found, &expected, "what another stream reads when the first is done")?;
     rig.stream.synchronize()?;
     check!(rig.stream.is_done()?, "a stream is not done after its synchronisation");
@@ -119,7 +119,7 @@ pub fn synchronizing_a_stream_waits_for_its_work(fixture: &Fixture) -> Outcome {
         rig.stream.synchronize()?;
         busy.must_be_over("a stream was synchronised")?;
         let expected: Vec<u32> = (start..start + 64).collect();
-        same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what another stream reads")?;
+        same(&memory.view().to_vec(&reader)?, &expected, "what another stream reads")?;
         busy.was_done(&reader)?;
     }
     Ok(())
@@ -149,7 +149,7 @@ pub fn synchronizing_the_device_waits_for_every_stream(fixture: &Fixture) -> Out
     }
     for (memory, start) in &memories {
         let expected: Vec<u32> = (*start..*start + 64).collect();
-        same(&memory.view().to_vec::<u32>(&reader)?, &expected, "what another stream reads")?;
+        same(&memory.view().to_vec(&reader)?, &expected, "what another stream reads")?;
     }
     Ok(())
 }
@@ -276,7 +276,7 @@ pub fn unordered_writers_do_no_harm(fixture: &Fixture) -> Outcome {
         rig.kernels.fill_index(&streams[1], memory.view_mut(), 5)?;
         memory.view_mut().copy_from(&streams[2], &source.view())?;
         rig.kernels.add_one(&streams[2], memory.view_mut())?;
-        memory.view().to_vec::<u32>(&streams[0])?;
+        memory.view().to_vec(&streams[0])?;
     }
     for stream in &streams {
         stream.synchronize()?;
@@ -292,7 +292,7 @@ pub fn priorities_are_checked(fixture: &Fixture) -> Outcome {
         let stream = rig.device.stream_create(&StreamOptions { priority })?;
         let mut memory = rig.device.memory_allocate::<u8>(10)?;
         memory.view_mut().fill(&stream, 3_u8)?;
-        let found = memory.view().to_vec::<u8>(&stream)?;
+        let found = memory.view().to_vec(&stream)?;
         same(&found, &[3; 10], format_args!("work with priority {priority}"))?;
     }
     let outside = [least.checked_sub(1), greatest.checked_add(1), Some(i32::MIN), Some(i32::MAX)];
@@ -321,7 +321,7 @@ pub fn threads_enqueue_on_one_stream(fixture: &Fixture) -> Outcome {
         rest = others;
     }
     parts.push(rest);
-    let work = |mut part: runtime_core::MemoryViewMut<'_>| -> Outcome {
+    let work = |mut part: runtime_core::MemoryViewMut<'_, u32>| -> Outcome {
         for _ in 0..LAUNCHES {
             rig.kernels.add_one(&rig.stream, part.reborrow())?;
         }

@@ -1,11 +1,12 @@
 //! Views: parts of a memory, the operations they refuse, and the writes they report.
 
 use runtime_core::{
-    DType, ErrorKind, Launch, Layout, MemoryViewMut, Result, Slot, WriteReport, args,
+    AnyView, DType, Element, ErrorKind, Launch, Layout, MemoryView, MemoryViewMut, Result, Slot,
+    WriteReport, args,
 };
 
 use crate::Fixture;
-use crate::data::elements;
+use crate::data::{each_element, elements};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::rig::{Rig, attempt};
 
@@ -17,16 +18,16 @@ pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
     let mut expected: Vec<u32> = (0..60).collect();
     let mut memory = rig.upload(&expected)?;
     let twice = memory.view().slice(10..50)?.slice(5..15)?;
-    same(&twice.to_vec::<u32>(stream)?, &expected[15..25], "a slice of a slice")?;
+    same(&twice.to_vec(stream)?, &expected[15..25], "a slice of a slice")?;
     check_eq!(twice.byte_range(), 60..100, "the bytes of a slice");
 
     let shaped = memory.view().reshape(&[3, 4, 5])?;
     let row = shaped.region(&[2..3, 1..2, 0..5])?;
-    same(&row.to_vec::<u32>(stream)?, &expected[45..50], "row [2, 1] of a 3 × 4 × 5 array")?;
+    same(&row.to_vec(stream)?, &expected[45..50], "row [2, 1] of a 3 × 4 × 5 array")?;
     let planes = shaped.region(&[1..3, 0..4, 0..5])?;
-    same(&planes.to_vec::<u32>(stream)?, &expected[20..60], "planes 1 and 2")?;
+    same(&planes.to_vec(stream)?, &expected[20..60], "planes 1 and 2")?;
     let element = shaped.region(&[1..2, 3..4, 2..3])?;
-    same(&element.to_vec::<u32>(stream)?, &[37], "element [1, 3, 2]")?;
+    same(&element.to_vec(stream)?, &[37], "element [1, 3, 2]")?;
 
     let inner = memory.view_mut().reshape(&[6, 10])?.region(&[4..5, 2..9])?;
     write(&rig, inner, &[100, 101, 102, 103, 104, 105, 106])?;
@@ -37,12 +38,12 @@ pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
     expected[20..30].fill(7);
     expected[19] = 8;
     let bytes = Layout::row(DType::U16, 4)?;
-    memory.view_mut().with_layout(4, &bytes)?.fill(stream, 0x0101_u16)?;
+    memory.view_mut().reinterpret(4, &bytes)?.typed()?.fill(stream, 0x0101_u16)?;
     expected[1..3].fill(0x0101_0101);
     same(&rig.download(&memory)?, &expected, "the memory after writing through views")
 }
 
-fn write(rig: &Rig, mut view: MemoryViewMut<'_>, values: &[u32]) -> Result<()> {
+fn write(rig: &Rig, mut view: MemoryViewMut<'_, u32>, values: &[u32]) -> Result<()> {
     view.copy_from_slice(&rig.stream, values)
 }
 
@@ -75,6 +76,12 @@ pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
     view.with_layout(76, &backwards)?;
     let odd = Layout::row(DType::U32, 2)?;
     refused(view.with_layout(2, &odd), ErrorKind::InvalidArgument, "u32 at byte 2")?;
+    let halves = Layout::row(DType::U16, 40)?;
+    let error = refused(view.with_layout(0, &halves), ErrorKind::InvalidArgument, "u16 for u32")?;
+    check!(error.message().contains("u16") && error.message().contains("u32"), "{error}");
+    view.reinterpret(0, &halves)?;
+    refused(view.reinterpret(2, &halves), out, "40 of u16 from byte 2 of 80")?;
+    refused(view.reinterpret(2, &odd), ErrorKind::InvalidArgument, "u32 at byte 2")?;
     let spread = Layout::new(DType::U32, &[2], &[isize::MAX / 8])?;
     refused(view.with_layout(0, &spread), out, "a layout that spans half the address space")?;
 
@@ -127,7 +134,7 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
         let at = places(&(offset, layout));
         let picked = |all: &[u32]| at.iter().map(|place| all[*place]).collect::<Vec<_>>();
         let view = memory.view().with_layout(offset, &layout)?;
-        same(&view.to_vec::<u32>(stream)?, &picked(&expected), format_args!("to_vec of {what}"))?;
+        same(&view.to_vec(stream)?, &picked(&expected), format_args!("to_vec of {what}"))?;
         let mut out = [0; 8];
         view.copy_to_slice(stream, &mut out)?;
         same(&out, &picked(&expected), format_args!("copy_to_slice of {what}"))?;
@@ -163,7 +170,6 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
     let mut row = memory.view_mut().with_layout(0, &Layout::new(DType::U32, &[12], &[2])?)?;
     let shaped = longer.view().reshape(&[3, 4])?;
     refused(row.copy_from(stream, &shaped), ErrorKind::InvalidArgument, "another shape")?;
-    refused(row.fill(stream, 1.0_f32), ErrorKind::InvalidArgument, "f32 into u32")?;
     let short = row.copy_from_slice(stream, &[0_u32; 11]);
     refused(short, ErrorKind::OutOfBounds, "11 elements for 12")?;
     same(&rig.download(&memory)?, &expected, "memory after refused copies")
@@ -209,7 +215,7 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
         refused(bound.copy_from_pinned(&other, &pinned), kind, "a copy from pinned memory")?;
         refused(bound.copy_from(&other, &source.view()), kind, "a copy to a bound view")?;
         let narrow = bound.reborrow().slice(0..1)?;
-        refused(narrow.as_view().to_vec::<u8>(&other), kind, "a copy to a vector")?;
+        refused(narrow.as_view().to_vec(&other), kind, "a copy to a vector")?;
         refused(bound.as_view().copy_to_pinned(&other, &mut pinned), kind, "a copy to pinned")?;
         let bound_source = source.view().on_stream(&other)?;
         refused(bound.copy_from(own, &bound_source), kind, "a copy from a bound view")?;
@@ -247,8 +253,8 @@ pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
     let (low, high) = view.reborrow().split_at(9)?;
     refused(low.on_stream(&other), wrong, "the half of a bound view")?;
     refused(high.reporting_to(&another), ErrorKind::Conflict, "a second lender")?;
-    let (inner, _around) = view.reborrow().split_box(std::slice::from_ref(&(2..5)))?;
-    refused(inner.on_stream(&other), wrong, "a box of a bound view")?;
+    let (inside, _) = view.reborrow().split_off_box(std::slice::from_ref(&(2..5)))?;
+    refused(inside.on_stream(&other), wrong, "a box of a bound view")?;
     let mut same_stream = view.on_stream(own)?;
     same_stream.fill(own, 3_u8)?;
     check!(report.wrote() && !another.wrote(), "the lender has {report:?}, not {another:?}");
@@ -260,6 +266,50 @@ pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
     )
 }
 
+/// A view without a static element type gets back the type of its elements and no other. Both conversions keep the
+/// elements, the stream and the lender.
+pub fn views_get_back_their_own_element_type_only(fixture: &Fixture) -> Outcome {
+    fn fits<T: Element>(any: AnyView<'_>, fitting: &mut Vec<DType>) -> Outcome {
+        match any.typed::<T>() {
+            Ok(_) => fitting.push(T::DTYPE),
+            Err(error) => {
+                let refused_as = refused::<()>(Err(error), ErrorKind::InvalidArgument, T::DTYPE)?;
+                let names = [any.dtype(), T::DTYPE].map(DType::name);
+                let told = names.iter().all(|name| refused_as.message().contains(name));
+                check!(told, "{refused_as} does not name {names:?}");
+            }
+        }
+        Ok(())
+    }
+    fn converts<T: Element + std::fmt::Debug>(rig: &Rig) -> Outcome {
+        let values = elements::<T>(5, 12);
+        let memory = rig.upload(&values)?;
+        let any: AnyView<'_> = memory.view().slice(2..12)?.erase();
+        check_eq!(any.dtype(), T::DTYPE, "the type of an erased view");
+        let mut fitting = Vec::new();
+        each_element!(fits(any, &mut fitting))?;
+        check_eq!(fitting, [T::DTYPE], "the types that a view of {} got", T::DTYPE);
+        let again: MemoryView<'_, T> = any.slice(1..10)?.typed()?;
+        same(&again.to_vec(&rig.stream)?, &values[3..], "elements of a view with its type back")
+    }
+    let rig = fixture.rig()?;
+    each_element!(converts(&rig))?;
+
+    let (own, other) = (&rig.stream, rig.new_stream()?);
+    let mut memory = rig.upload(&[0_u16; 32])?;
+    let (report, another) = (WriteReport::new(), WriteReport::new());
+    let any = memory.view_mut().on_stream(own)?.reporting_to(&report)?.erase();
+    check!(!any.as_view().is_usable_on(&other), "an erased view forgot its stream");
+    refused(any.as_view().typed::<i16>(), ErrorKind::InvalidArgument, "i16 for u16")?;
+    let mut view = any.typed::<u16>()?;
+    refused(view.fill(&other, 1), ErrorKind::WrongStream, "a view that was converted twice")?;
+    refused(view.reborrow().reporting_to(&another), ErrorKind::Conflict, "a second lender")?;
+    check!(!report.wrote(), "nothing was written yet: {report:?}");
+    view.fill(own, 7)?;
+    check!(report.wrote(), "the lender of a view that was converted twice: {report:?}");
+    same(&rig.download(&memory)?, &[7; 32], "memory filled through a view converted twice")
+}
+
 /// Every kind of write through a lent view is reported to the lender.
 pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
@@ -268,7 +318,7 @@ pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
     let source = rig.upload(&[1_u32; 16])?;
     let pinned = rig.device.pinned_allocate::<u32>(16)?;
     let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
-    let mut reported = |what: &str, write: &mut dyn FnMut(MemoryViewMut<'_>) -> Result<()>| {
+    let mut reported = |what: &str, write: &mut dyn FnMut(MemoryViewMut<'_, u32>) -> Result<()>| {
         let report = WriteReport::new();
         write(memory.view_mut().slice(0..16)?.reporting_to(&report)?)?;
         check!(report.wrote() && !report.failed(), "after {what}: {report:?}");
@@ -303,7 +353,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     let (bounds, invalid) = (ErrorKind::OutOfBounds, ErrorKind::InvalidArgument);
     refused(view.copy_from_slice(stream, &[1_u32; 15]), bounds, "a copy that is too short")?;
     refused(view.copy_from(stream, &source.view()), bounds, "a copy that is too short")?;
-    refused(view.fill(stream, 1.0_f32), invalid, "a fill with f32")?;
+    refused(view.reborrow().erase().typed::<f32>(), invalid, "the type f32")?;
     let mut limit = Launch::cover(16, 1);
     limit.block[0] = rig.device.info().limits.block[0].saturating_add(1);
     if limit.block[0] != u32::MAX {
@@ -319,7 +369,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
     let missing = plan.execute(stream, &mut [Slot::from(view.reborrow())]);
     refused(missing, invalid, "a plan with one memory for two slots")?;
-    view.as_view().to_vec::<u32>(stream)?;
+    view.as_view().to_vec(stream)?;
     target.view_mut().copy_from(stream, &view.as_view())?;
     let bind = &mut [Slot::from(view.reborrow()), Slot::from(target.view_mut())];
     plan.execute(stream, bind)?;

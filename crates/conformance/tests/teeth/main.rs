@@ -52,6 +52,8 @@ bites! {
     memory_copy_from: simulated MemoryCopyFrom => copies_round_trip_for_every_element_type;
     pinned_copy_to: simulated PinnedCopyTo => pinned_copies_round_trip;
     pinned_copy_from: simulated PinnedCopyFrom => pinned_copies_round_trip;
+    pinned_copies_without_their_offset: simulated PinnedOffsetIsZero => copies_of_pinned_parts_touch_nothing_else;
+    wait_for_pinned_parts: simulated Wait => copies_of_pinned_parts_are_ordered;
     event_wait_for_memory_alone: host EventWait => showing_memory_waits_for_its_own_work_alone;
     query_for_the_host: host QueryIsTrue => what_is_done_is_visible_to_the_host;
     event_query_for_the_host: host EventQueryIsTrue => what_is_done_is_visible_to_the_host;

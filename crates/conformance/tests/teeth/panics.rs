@@ -47,7 +47,7 @@ fn a_write_whose_enqueue_panicked_has_failed() {
     let saboteur = |index| Device::new(Saboteur::new(sim(index), Broken::WritesPanic));
     let (device, other) = (saboteur(0).unwrap(), saboteur(1).unwrap());
     let stream = device.default_stream();
-    let failed = |what: &str, write: &dyn Fn(&mut MemoryViewMut<'_>) -> Result<()>| {
+    let failed = |what: &str, write: &dyn Fn(&mut MemoryViewMut<'_, u32>) -> Result<()>| {
         let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
         let report = WriteReport::new();
         let mut view = memory.view_mut().reporting_to(&report).unwrap();

@@ -29,6 +29,8 @@ pub(crate) enum Broken {
     MemoryCopyFrom,
     PinnedCopyTo,
     PinnedCopyFrom,
+    /// Copies from the start of pinned memory.
+    PinnedOffsetIsZero,
     /// Panics when the copy is enqueued.
     PinnedCopyPanics,
     /// Panics when anything that writes device memory is enqueued.
@@ -576,6 +578,7 @@ unsafe impl DeviceStream for Stream {
         dst_offset: usize,
         bytes: usize,
     ) -> Result<()> {
+        let src_offset = if self.broken == Broken::PinnedOffsetIsZero { 0 } else { src_offset };
         self.write(Broken::PinnedCopyTo, || {
             // SAFETY: forwarded.
             unsafe { self.inner.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) }

@@ -115,7 +115,8 @@ impl Buffer {
         Ok(match &self.storage {
             Storage::Host(bytes) => Some(&bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_slice()?),
-            Storage::Device(memory) => memory.as_slice().transpose()?,
+            Storage::Device(memory) if !memory.is_host_visible() => None,
+            Storage::Device(memory) => Some(memory.as_slice()?),
         })
     }
 
@@ -128,7 +129,8 @@ impl Buffer {
         Ok(match &mut self.storage {
             Storage::Host(bytes) => Some(&mut bytes[..]),
             Storage::Pinned(pinned) => Some(pinned.as_mut_slice()?),
-            Storage::Device(memory) => memory.as_mut_slice().transpose()?,
+            Storage::Device(memory) if !memory.is_host_visible() => None,
+            Storage::Device(memory) => Some(memory.as_mut_slice()?),
         })
     }
 

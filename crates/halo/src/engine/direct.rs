@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use runtime_core::{
-    AroundMut, Device, Error, ErrorKind, Memory, MemoryView, RegionCopy, RegionPlan, Result, Slot,
-    Stream, bytemuck,
+    AnyView, AnyViewOutside, Device, Error, ErrorKind, Memory, RegionCopy, RegionPlan, Result,
+    Slot, Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
@@ -36,8 +36,8 @@ pub(crate) struct DirectRoute {
     constants: Option<Memory<u8>>,
 }
 
-/// The owned part of a field, and the part around it.
-pub(crate) type Divided<'a> = (MemoryView<'a>, AroundMut<'a>);
+/// The owned part of a field, and the part outside it.
+pub(crate) type Divided<'a> = (AnyView<'a>, AnyViewOutside<'a>);
 
 impl DirectRoute {
     /// Makes the copies of `rank`. `neighbours` holds the fields of its neighbours.
@@ -78,7 +78,7 @@ impl DirectRoute {
         let theirs = neighbours.iter().flat_map(|(_, theirs)| theirs);
         for (slot, spec) in specs.iter().chain(theirs).enumerate().take(slots) {
             let (layout, start) = owned_layout(spec)?;
-            plan = plan.with_box(slot, if slot < fields { start } else { 0 }, &layout)?;
+            plan = plan.with_split(slot, if slot < fields { start } else { 0 }, &layout)?;
         }
         let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
         let events = LoanEvents::new(&device.default_stream())?;
@@ -105,7 +105,7 @@ impl DirectRoute {
             return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
         }
         let mut slots: SmallVec<[Slot<'_>; FEW]> =
-            own.iter_mut().map(|(_, around)| around.reborrow().into()).collect();
+            own.iter_mut().map(|(_, outside)| outside.reborrow().into()).collect();
         slots.extend(views.iter().flat_map(LentViews::views).map(Slot::Read));
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
         slots.truncate(self.plan.slots().len());
@@ -124,8 +124,8 @@ pub(crate) fn shared_elements(
 ) -> Option<Error> {
     let others =
         || views.iter().flat_map(|views| views.views().zip(specs).map(|field| (views.rank, field)));
-    own.iter().zip(specs).find_map(|((_, around), spec)| {
-        let own = around.as_view();
+    own.iter().zip(specs).find_map(|((_, outside), spec)| {
+        let own = outside.as_view();
         let (other_rank, (_, other)) = others().find(|(_, (view, _))| view.overlaps(&own))?;
         let message = format!(
             "field {} of rank {rank} and field {} of rank {other_rank} share elements",

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runtime_core::{Combine, Device, Error, ErrorKind, MemoryView, Result, Stream};
+use runtime_core::{AnyView, Combine, Device, Error, ErrorKind, Result, Stream};
 
 use self::agreement::{Agreement, Contribution, agree, all_made, direct_route};
 use self::channel::Channel;
@@ -395,7 +395,7 @@ impl InFlight<'_, '_> {
     }
 
     /// Returns the values of a field that the rank owns, if the field exists.
-    fn owned(&self, field: usize) -> Option<Result<MemoryView<'_>>> {
+    fn owned(&self, field: usize) -> Option<Result<AnyView<'_>>> {
         let spec = self.exchange.engine.specs().get(field)?;
         let owned: Vec<Range<usize>> = spec.dims().iter().map(Dim::owned).collect();
         Some(self.fields.get(field)?.view().region(&owned))

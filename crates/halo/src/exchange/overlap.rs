@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use runtime_core::{Error, MemoryView, Result, Stream};
+use runtime_core::{AnyView, Error, Result, Stream};
 use smallvec::SmallVec;
 
 use super::{HaloExchange, InFlight, State};
@@ -132,8 +132,7 @@ impl HaloExchange {
         let (Some(route), Some(direct)) = (&self.direct, self.channel.communicator.direct()) else {
             return Err(refuse("ranks share no memory any more".to_owned()));
         };
-        let views: SmallVec<[MemoryView<'_>; FEW]> =
-            divided.iter().map(|(view, _)| *view).collect();
+        let views: SmallVec<[AnyView<'_>; FEW]> = divided.iter().map(|(view, _)| *view).collect();
         let loan = Loan {
             tag: self.channel.mark(0),
             peers: &route.peers,
@@ -236,12 +235,12 @@ impl<'a, 'f> Progress<'a, 'f> {
     ///
     /// Indices start at the first owned element, whereas those of [`Dim::owned`](crate::Dim::owned) start at the first
     /// element of the memory. If there are ghosts at the ends of its rows, the box has gaps: pass its
-    /// [`span`](MemoryView::span) to kernels that are Rust functions.
+    /// [`span`](runtime_core::MemoryView::span) to kernels that are Rust functions.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if there is no such field.
-    pub fn owned(&self, field: usize) -> Result<MemoryView<'_>> {
+    pub fn owned(&self, field: usize) -> Result<AnyView<'_>> {
         let view = match &self.path {
             Path::Messages(flight) => flight.owned(field),
             Path::Direct(read) => read.own.get(field).map(|(view, _)| Ok(*view)),

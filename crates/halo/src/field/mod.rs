@@ -6,7 +6,8 @@ mod spec;
 use std::ops::Range;
 
 use runtime_core::{
-    AroundMut, Device, Error, ErrorKind, MAX_RANK, MemoryView, MemoryViewMut, Result, Slot, Stream,
+    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, MAX_RANK, MemoryViewMut, Result,
+    Slot, Stream,
 };
 use smallvec::SmallVec;
 
@@ -19,14 +20,14 @@ pub use self::spec::{Dim, FieldSpec};
 /// one memory.
 #[derive(Debug)]
 pub struct Field<'a> {
-    owned: Option<MemoryView<'a>>,
-    values: MemoryViewMut<'a>,
+    owned: Option<AnyView<'a>>,
+    values: AnyViewMut<'a>,
 }
 
 impl<'a> Field<'a> {
     /// All values of the field, owned values and ghosts, with the layout of its [spec](FieldSpec).
-    pub fn new(values: MemoryViewMut<'a>) -> Self {
-        Self { owned: None, values }
+    pub fn new(values: impl Into<AnyViewMut<'a>>) -> Self {
+        Self { owned: None, values: values.into() }
     }
 
     /// The values of a field whose owned values may be read elsewhere during the exchange. `owned` is a view of a box
@@ -38,7 +39,8 @@ impl<'a> Field<'a> {
     /// # Errors
     ///
     /// `InvalidArgument` if the views are of different memories or element types.
-    pub fn split(owned: MemoryView<'a>, ghosts: MemoryViewMut<'a>) -> Result<Self> {
+    pub fn split(owned: impl Into<AnyView<'a>>, ghosts: impl Into<AnyViewMut<'a>>) -> Result<Self> {
+        let (owned, ghosts) = (owned.into(), ghosts.into());
         let whole = ghosts.as_view();
         if !owned.shares_memory(&whole) || owned.dtype() != whole.dtype() {
             let message = format!(
@@ -50,7 +52,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns a view of all values, owned values and ghosts.
-    pub fn view(&self) -> MemoryView<'_> {
+    pub fn view(&self) -> AnyView<'_> {
         self.values.as_view()
     }
 
@@ -59,7 +61,7 @@ impl<'a> Field<'a> {
     /// # Errors
     ///
     /// `Conflict` for a field made by [`split`](Self::split).
-    pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_>> {
+    pub fn view_mut(&mut self) -> Result<AnyViewMut<'_>> {
         match self.owned {
             None => Ok(self.values.reborrow()),
             Some(_) => Err(Error::new(
@@ -133,9 +135,9 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Splits the field into the owned values, for other ranks to read, and the values around them.
-    pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(MemoryView<'_>, AroundMut<'_>)> {
-        self.values.reborrow().split_box(&owned_box(spec))
+    /// Splits the field into the owned values, for other ranks to read, and the values outside them.
+    pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(AnyView<'_>, AnyViewOutside<'_>)> {
+        self.values.reborrow().split_off_box(&owned_box(spec))
     }
 
     pub(crate) fn slot(&mut self) -> Slot<'_> {
@@ -159,8 +161,8 @@ pub(crate) fn describe_other(other: &Device, expected: &Device) -> String {
     }
 }
 
-impl<'a> From<MemoryViewMut<'a>> for Field<'a> {
-    fn from(values: MemoryViewMut<'a>) -> Self {
-        Self::new(values)
+impl<'a, T> From<MemoryViewMut<'a, T>> for Field<'a> {
+    fn from(values: MemoryViewMut<'a, T>) -> Self {
+        Self::new(values.erase())
     }
 }

@@ -12,8 +12,7 @@ use halo::{
     Reach, Result, Side, Symmetry, Topology,
 };
 use runtime_core::{
-    Bool, Complex, DType, Device, Element, Memory, MemoryViewMut, Stream, Support, bf16, bytemuck,
-    f16,
+    AnyViewMut, Bool, Complex, DType, Device, Element, Memory, Stream, Support, bf16, bytemuck, f16,
 };
 
 use world::{Plane, Tile, World, value};
@@ -101,9 +100,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn view_mut(&mut self) -> MemoryViewMut<'_> {
+    pub(crate) fn view_mut(&mut self) -> AnyViewMut<'_> {
         let offset = MARGIN + self.spec.layout().span_bytes().start.unsigned_abs();
-        self.memory.view_mut().with_layout(offset, self.spec.layout()).unwrap()
+        self.memory.view_mut().reinterpret(offset, self.spec.layout()).unwrap()
     }
 
     pub(crate) fn field(&mut self) -> Field<'_> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use runtime::interchange::{Access, ArrayExchange, Keeper, Pending};
 use runtime::{
-    DType, Device, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, Result, Stream,
+    AnyView, AnyViewMut, DType, Device, Error, ErrorKind, Layout, Memory, Result, Stream,
 };
 
 use super::work::Work;
@@ -31,10 +31,10 @@ pub(crate) trait Lent: Send + Sync {
     fn shape(&self) -> &[usize];
 
     /// All values, in row-major order, to read.
-    fn view(&self) -> Result<MemoryView<'_>>;
+    fn view(&self) -> Result<AnyView<'_>>;
 
     /// All values, in row-major order, to read and write.
-    fn view_mut(&self) -> Result<MemoryViewMut<'_>>;
+    fn view_mut(&self) -> Result<AnyViewMut<'_>>;
 
     /// The host address of the first element, if the values are lent on the host.
     fn host_address(&self) -> Result<usize>;
@@ -106,7 +106,7 @@ impl Block {
         let whole = held.view(0, &Layout::row(DType::U8, 0)?)?;
         let after = Pending::events([]);
         // SAFETY: the view has no elements.
-        let lent = unsafe { ArrayExchange::from_view_after(&whole, Access::ReadOnly, after, ()) };
+        let lent = unsafe { ArrayExchange::from_view_after(whole, Access::ReadOnly, after, ()) };
         self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
     }
@@ -129,20 +129,20 @@ impl Held<'_> {
     }
 
     /// The elements of `layout`, to read. Element `[0, …, 0]` lies at byte `origin`.
-    pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<MemoryView<'_>> {
+    pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<AnyView<'_>> {
         match self {
-            Self::Own(memory) => memory.view().with_layout(origin, layout),
-            Self::Lent(lent) => lent.view()?.with_layout(origin, layout),
+            Self::Own(memory) => memory.view().reinterpret(origin, layout),
+            Self::Lent(lent) => lent.view()?.reinterpret(origin, layout),
         }
     }
 
     /// The same elements, to read and write.
-    pub(crate) fn view_mut(&self, origin: usize, layout: &Layout) -> Result<MemoryViewMut<'_>> {
+    pub(crate) fn view_mut(&self, origin: usize, layout: &Layout) -> Result<AnyViewMut<'_>> {
         match self {
             // SAFETY: this crate makes no slice of the memory. Foreign code that has its address orders accesses with
             // this view's work, as the documentation of the protocols requires.
-            Self::Own(memory) => unsafe { memory.view_mut_shared() }.with_layout(origin, layout),
-            Self::Lent(lent) => lent.view_mut()?.with_layout(origin, layout),
+            Self::Own(memory) => unsafe { memory.view_mut_shared() }.reinterpret(origin, layout),
+            Self::Lent(lent) => lent.view_mut()?.reinterpret(origin, layout),
         }
     }
 }

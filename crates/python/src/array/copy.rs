@@ -55,14 +55,16 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
     }
     let _noted = part.block.work.enqueuing(stream);
     let held = part.hold()?;
-    let mut view = match dense_order(&part.layout) {
+    let view = match dense_order(&part.layout) {
         Some(_) => {
             let row = Layout::row(part.layout.dtype(), part.layout.len())?;
             held.view_mut(part.first_byte(), &row)?
         }
         None => part.view_mut(&held)?,
     };
-    dtype::with_element!(part.layout.dtype(), T => view.fill(stream, value.element::<T>()?)?);
+    dtype::with_element!(part.layout.dtype(), T => {
+        view.typed::<T>()?.fill(stream, value.element()?)?;
+    });
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
-use runtime::{DType, Layout, MemoryView, MemoryViewMut, NativeKind};
+use runtime::{AnyView, AnyViewMut, DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, Held, Lent};
 pub(crate) use self::host::{HostArray, HostValues};
@@ -52,25 +52,25 @@ impl Part {
     }
 
     /// A view of the elements, to read.
-    pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
+    pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<AnyView<'a>> {
         Ok(held.view(self.origin, &self.layout)?)
     }
 
     /// A view of the elements, to write.
-    pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
+    pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<AnyViewMut<'a>> {
         self.check_writable()?;
         Ok(held.view_mut(self.origin, &self.layout)?)
     }
 
     /// A view of the bytes from the first to past the last, to read.
-    fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a>> {
-        Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
+    fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a, u8>> {
+        Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?.typed()?)
     }
 
     /// A view of the bytes from the first to past the last, to write.
-    fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a>> {
+    fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a, u8>> {
         self.check_writable()?;
-        Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?)
+        Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?.typed()?)
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use runtime::array::ndarray::IxDyn;
 use runtime::array::{ArrayBuffer, Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
-use runtime::{
-    DType, Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream,
-};
+use runtime::{AnyView, AnyViewMut, DType, Device, Element, Error, ErrorKind, Result, Stream};
 
 use crate::array::{HostArray, Lent};
 use crate::dtype;
@@ -199,17 +197,18 @@ impl<T: Element> Access<T> {
 }
 
 impl<T: Element> Lent for Access<T> {
-    fn view(&self) -> Result<MemoryView<'_>> {
+    fn view(&self) -> Result<AnyView<'_>> {
         match self.lease()?.values()? {
-            Leased::Device(view) => Ok(view),
+            Leased::Device(view) => Ok(view.erase()),
             Leased::Host(_) => Err(super::over()),
         }
     }
 
-    fn view_mut(&self) -> Result<MemoryViewMut<'_>> {
+    fn view_mut(&self) -> Result<AnyViewMut<'_>> {
         // SAFETY: this crate makes no slice of the memory. Foreign code that has its address orders accesses with this
         // view's work, as the documentation of the protocols requires.
-        unsafe { self.lease()?.view_mut_shared() }
+        let view = unsafe { self.lease()?.view_mut_shared() }?;
+        Ok(view.erase())
     }
 
     fn shape(&self) -> &[usize] {

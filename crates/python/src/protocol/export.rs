@@ -38,7 +38,7 @@ fn exchange_after(part: &Part, held: &Held<'_>, after: Pending) -> Result<ArrayE
     // SAFETY: the owner keeps the memory alive, and the access to it if it is lent. Work of this package is ordered
     // before the consumer's here. A caller that enqueues more orders it after the consumer's, as the documentation
     // says.
-    Ok(unsafe { ArrayExchange::from_view_after(&view, access, after, owner) }
+    Ok(unsafe { ArrayExchange::from_view_after(view, access, after, owner) }
         .map_err(Error::from)?)
 }
 
@@ -195,7 +195,7 @@ fn host_copy(stream: &Stream, part: &Part) -> Result<ArrayExchange> {
     let row = runtime::Layout::row(part.layout.dtype(), part.layout.len())?;
     let view = held.view(values.first_byte(), &row)?;
     Ok(dtype::with_element!(part.layout.dtype(), T => {
-        let values = view.to_vec::<T>(stream)?;
+        let values = view.typed::<T>()?.to_vec(stream)?;
         ArrayExchange::from_vec(values, part.layout.shape()).map_err(Error::from)?
     }))
 }

@@ -25,7 +25,8 @@ impl RegionProgram {
     /// Checks that the program respects a box of the slot: if it writes the slot, it writes no element of `layout`;
     /// otherwise it reads only these elements. Their lowest byte lies `start` bytes after that of the slot.
     pub(crate) fn respects(&self, slot: usize, start: usize, layout: &Layout) -> Result<()> {
-        let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "with_box", message);
+        let refuse =
+            |message: String| Error::new(ErrorKind::InvalidArgument, "with_split", message);
         let Some(used) = self.slots().get(slot) else {
             return Err(refuse(format!("slot {slot} of {}", self.slots().len())));
         };

@@ -135,7 +135,7 @@ impl Through<'_> {
                 stream.core.told(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
-                pinned.enqueue_write(stream, |raw| {
+                pinned.block().enqueue(stream, true, |raw| {
                     each(batch, slots, |memory, offset, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {
@@ -182,7 +182,7 @@ impl Through<'_> {
                     let now = packed.split_off_mut(..run.bytes.len()).unwrap_or_default();
                     now.copy_from_slice(of(run));
                 }
-                pinned.enqueue_read(stream, |raw| {
+                pinned.block().enqueue(stream, false, |raw| {
                     each(batch, slots, |memory, offset, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {

@@ -147,7 +147,7 @@ impl Advection {
     /// The heights of the rank's own cells, row by row. Blocks until all steps are done.
     pub(crate) fn heights(&self) -> Result<Vec<f64>> {
         let width = self.cells[1];
-        let all = self.height.view().to_vec::<f64>(&self.stream)?;
+        let all = self.height.view().to_vec(&self.stream)?;
         let rows = all.chunks(width + 2).skip(1).take(self.cells[0]);
         Ok(rows.flat_map(|row| &row[1..=width]).copied().collect())
     }

@@ -50,8 +50,8 @@ impl Diffusion {
         stream: &Stream,
         patch: &Patch,
         pitch: usize,
-        next: MemoryViewMut<'_>,
-        (z, z_at): (MemoryView<'_>, usize),
+        next: MemoryViewMut<'_, f64>,
+        (z, z_at): (MemoryView<'_, f64>, usize),
     ) -> Result<()> {
         let next_at = patch.rows.start * pitch + patch.columns.start;
         let z_at = z_at + next_at;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
 
-use runtime_core::{Error, ErrorKind, Event, MemoryView, Result, Stream};
+use runtime_core::{AnyView, Error, ErrorKind, Event, Result, Stream};
 use smallvec::SmallVec;
 
 use super::group::Group;
@@ -33,7 +33,7 @@ pub struct Loan<'a> {
     /// The ranks that read the views, and whose views this rank reads.
     pub peers: &'a [usize],
     /// The views that the peers read.
-    pub views: &'a [MemoryView<'a>],
+    pub views: &'a [AnyView<'a>],
     /// The stream that last wrote the views, and on which this rank reads the peers' views, with its events.
     pub events: &'a LoanEvents,
     /// The timeout for the peers' loans in [`LoanSession::read`], and, separately, for their reading at the end.
@@ -73,14 +73,14 @@ impl LoanEvents {
 pub struct LentViews<'a> {
     /// The rank that lends them.
     pub rank: usize,
-    views: &'a [MemoryView<'a>],
+    views: &'a [AnyView<'a>],
     /// The stream of the reader's loan.
     stream: &'a Stream,
 }
 
 impl<'a> LentViews<'a> {
     /// The views of the other rank, in its order, for the stream of this rank's own loan.
-    pub fn views(&self) -> impl ExactSizeIterator<Item = MemoryView<'a>> + use<'a> {
+    pub fn views(&self) -> impl ExactSizeIterator<Item = AnyView<'a>> + use<'a> {
         let Self { views, stream, .. } = *self;
         // SAFETY: before it reads, the stream waits for the lender's event, which covers work that the view depends on.
         // Before the loan ends, the lender's stream waits for the event after the work that this one enqueued.
@@ -126,7 +126,7 @@ impl<'c> Direct<'c> {
     ) -> Result<R> {
         self.check(loan.peers)?;
         let LoanEvents { stream, ready, .. } = loan.events;
-        let is_usable = |view: &MemoryView<'_>| view.is_usable_on(stream);
+        let is_usable = |view: &AnyView<'_>| view.is_usable_on(stream);
         if let Some(index) = loan.views.iter().position(|view| !is_usable(view)) {
             let stream = stream.id();
             let message = format!("view {index} cannot be used on the loan's stream {stream}");
@@ -208,7 +208,7 @@ pub struct LoanSession<'a> {
 
 /// The views of a peer while this rank reads them.
 struct BorrowedViews {
-    views: *const MemoryView<'static>,
+    views: *const AnyView<'static>,
     count: usize,
     ready: Event,
 }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "views pass to other threads")]
 
 use parking_lot::Mutex;
-use runtime_core::{Event, MemoryView};
+use runtime_core::{AnyView, Event};
 use smallvec::SmallVec;
 
 /// Up to this number of neighbours, the lists need no allocation.
@@ -19,7 +19,7 @@ pub(super) struct LoanTable {
 /// The views that a rank lends at the moment.
 pub(super) struct OpenLoan {
     pub(super) tag: u64,
-    pub(super) views: *const MemoryView<'static>,
+    pub(super) views: *const AnyView<'static>,
     pub(super) count: usize,
     pub(super) ready: Event,
     pub(super) readers: SmallVec<[(usize, ReadState); FEW]>,
