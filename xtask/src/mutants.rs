@@ -16,7 +16,6 @@ use crate::run::{cargo, root};
 
 /// The traits of the contract that the foreign device implements.
 const TRAITS: &[&str] = &[
-    "CommonRuntime",
     "AcceleratorDevice",
     "DeviceMemory",
     "DevicePinned",

@@ -53,11 +53,12 @@ type Also = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
 /// A kind, the name of its class, and the other base class, if any.
 type Row = (ErrorKind, &'static str, Option<Also>);
 
-const KINDS: [Row; 19] = [
+const KINDS: [Row; 20] = [
     (ErrorKind::Unavailable, "UnavailableError", None),
     (ErrorKind::UnknownDevice, "UnknownDeviceError", Some(|py| py.get_type::<PyValueError>())),
     (ErrorKind::OutOfMemory, "OutOfMemoryError", Some(|py| py.get_type::<PyMemoryError>())),
     (ErrorKind::InvalidArgument, "InvalidArgumentError", Some(|py| py.get_type::<PyValueError>())),
+    (ErrorKind::Unsupported, "UnsupportedError", None),
     (ErrorKind::OutOfBounds, "OutOfBoundsError", Some(|py| py.get_type::<PyIndexError>())),
     (ErrorKind::WrongDevice, "WrongDeviceError", Some(|py| py.get_type::<PyValueError>())),
     (ErrorKind::WrongStream, "WrongStreamError", Some(|py| py.get_type::<PyValueError>())),

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The operation does not accept this value: a size, type, shape, alignment or launch geometry.
     InvalidArgument,
+    /// The operation needs an ability that the device lacks: see [`Capabilities`](crate::Capabilities).
+    Unsupported,
     /// The range extends beyond the memory or view that it addresses.
     OutOfBounds,
     /// The object belongs to another opened device.
@@ -63,6 +65,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownDevice => "unknown device",
             Self::OutOfMemory => "out of memory",
             Self::InvalidArgument => "invalid argument",
+            Self::Unsupported => "unsupported",
             Self::OutOfBounds => "out of bounds",
             Self::WrongDevice => "wrong device",
             Self::WrongStream => "wrong stream",

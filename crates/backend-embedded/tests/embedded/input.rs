@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backend_embedded::{QemuConfig, QemuDevice, open};
 use runtime_core::contract::CallValue::{Address, I32};
-use runtime_core::{Driver, ErrorKind, Result};
+use runtime_core::{Backend, ErrorKind, Result};
 
 use crate::{LONG, MACHINES, machines, must_work};
 
@@ -54,7 +54,7 @@ fn selectors_that_name_nothing_are_refused() {
     }
     let selector = "embedded:0?timeout=never".parse().unwrap();
     refused(
-        backend_embedded::EmbeddedDriver::new().open(&selector),
+        backend_embedded::EmbeddedBackend::new().open(&selector),
         ErrorKind::InvalidArgument,
         "never",
     );
@@ -185,7 +185,7 @@ fn bad_calls_are_refused() {
     for (machine, device) in machines() {
         refused(device.call("subtract", &[], LONG), ErrorKind::KernelNotFound, "subtract");
         refused(device.call("counter", &[], LONG), ErrorKind::InvalidArgument, "data");
-        let limit = device.info().limits.arguments;
+        let limit = device.info().limits.max_arguments;
         let many = vec![I32(1); limit + 1];
         refused(device.call("add", &many, LONG), ErrorKind::InvalidArgument, &limit.to_string());
         // The maximum number of arguments does no harm.
