@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, DeviceMemory, PinnedOptions, RawArg, RawSlot,
+    AcceleratorDevice, DeviceMemory, EventOptions, PinnedOptions, RawArg, RawSlot,
     RegionCopyAbility, StreamOptions,
 };
 use runtime_core::{
@@ -69,7 +69,7 @@ fn copies(table: &mut Table) -> Result<()> {
     let raw = NullDevice::default();
     let raw_stream = raw.stream_create(&StreamOptions::default())?;
     let (raw_memory, raw_source) = (raw.memory_allocate(8192)?, raw.memory_allocate(8192)?);
-    let raw_event = raw.event_create(false)?;
+    let raw_event = raw.event_create(&EventOptions::default())?;
     let mut raw_host = vec![0_u8; 8192];
 
     table.row(
@@ -129,7 +129,7 @@ fn marks(table: &mut Table) -> Result<()> {
     let raw_stream = raw.stream_create(&StreamOptions::default())?;
     let raw_memory = raw.memory_allocate(8192)?;
     let raw_pinned = raw.pinned_allocate(8192, &PinnedOptions::default())?;
-    let raw_event = raw.event_create(false)?;
+    let raw_event = raw.event_create(&EventOptions::default())?;
     let record = || drop(black_box(raw_stream.record(&*raw_event)));
 
     table.row(

@@ -2,14 +2,13 @@
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, GraphCapture, MemoryAdoption,
-    MemoryPool, Monitor, NativeInterop, Occupancy, ParamAccess, ParamInfo, ParamKind, PeerAccess,
-    PinnedOptions, RawArg, RawSlot, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceKernel, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceRegions, DeviceStream, EventOptions, KernelAbilities, ParamAccess,
+    ParamInfo, ParamKind, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released,
+    StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
@@ -24,35 +23,10 @@ pub struct NullDevice {
 
 impl Default for NullDevice {
     fn default() -> Self {
-        Self {
-            info: DeviceInfo {
-                id: DeviceId::new("null", 0),
-                kind: DeviceKind::Simulated,
-                name: "null".into(),
-                vendor: "none".into(),
-                architecture: "none".into(),
-                driver_version: "0".into(),
-                uuid: None,
-                pci: None,
-                memory_bytes: None,
-                compute_units: 1,
-                lockstep_width: 1,
-                limits: Limits {
-                    allocation_bytes: 1 << 40,
-                    allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
-                    argument_alignment: NonZeroUsize::MIN,
-                    grid: [u32::MAX; 3],
-                    block: [1024; 3],
-                    block_size: 1024,
-                    shared_bytes: 0,
-                    arguments: 64,
-                    argument_bytes: 4096,
-                    priorities: (0, 0),
-                },
-                formats: vec![ImageFormat::Ptx],
-                absent_formats: Vec::new(),
-            },
-        }
+        let limits = Limits::new(1 << 40, [u32::MAX; 3], [1024; 3], 1024);
+        let id = DeviceId::new("null", 0);
+        let info = DeviceInfo::new(id, DeviceKind::Simulated, "null", limits);
+        Self { info: info.with_formats([ImageFormat::Ptx]) }
     }
 }
 
@@ -62,86 +36,44 @@ pub struct NullObject(usize);
 
 const HANDLE: NativeHandle = NativeHandle { api: "null", kind: NativeKind::Object, raw: 0 };
 
-impl CommonRuntime for NullDevice {
+// SAFETY: there is nothing to keep valid, and no byte is ever accessed.
+unsafe impl AcceleratorDevice for NullDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        Ok(Box::new(NullObject(0)))
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-// SAFETY: there is nothing to keep valid, and no byte is ever accessed.
-unsafe impl AcceleratorDevice for NullDevice {
-    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
-        Ok(Box::new(NullObject(bytes)))
-    }
-
-    unsafe fn memory_free(&self, _: Box<dyn DeviceMemory>, _: &[&dyn DeviceStream]) {}
-
-    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
-        Ok(Box::new(HostBytes::new(bytes)))
-    }
-
-    unsafe fn pinned_free(&self, _: Box<dyn DevicePinned>, _: &[&dyn DeviceStream]) {}
-
-    unsafe fn module_unload(&self, _: Box<dyn DeviceModule>, _: &[&dyn DeviceStream]) {}
-
-    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        Ok(Box::new(NullObject(0)))
-    }
-
-    fn event_create(&self, _: bool) -> Result<Box<dyn DeviceEvent>> {
-        Ok(Box::new(NullObject(0)))
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities::none().with_region_copy(self).with_unified_memory(self)
     }
 
     fn native(&self) -> NativeHandle {
         HANDLE
     }
 
-    fn cooperative_launch(&self) -> bool {
-        false
+    fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        Ok(Box::new(NullObject(0)))
     }
 
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        Some(self)
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(NullObject(bytes)))
     }
 
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(HostBytes::new(bytes)))
     }
 
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        None
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        Ok(Box::new(NullObject(0)))
     }
 
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        Some(self)
+    fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(NullObject(0)))
     }
 
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        None
-    }
+    unsafe fn release(&self, _: Released, _: &[&dyn DeviceStream]) {}
 
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        None
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        None
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        None
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        None
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -160,8 +92,6 @@ unsafe impl RegionCopyAbility for NullDevice {
         black_box(slots);
         Ok(())
     }
-
-    unsafe fn release(&self, _: Box<dyn DeviceRegions>, _: &[&dyn DeviceStream]) {}
 }
 
 impl DeviceRegions for NullObject {
@@ -235,12 +165,8 @@ unsafe impl DeviceMemory for HostBytes {
 
 impl DeviceModule for NullObject {
     fn kernel(&self, name: &str) -> Result<Box<dyn DeviceKernel>> {
-        let memory = ParamInfo {
-            kind: ParamKind::Memory,
-            size: None,
-            dtype: Some(DType::F64),
-            access: Some(ParamAccess::Read),
-        };
+        let memory =
+            ParamInfo::new(ParamKind::Memory).with_dtype(DType::F64).with_access(ParamAccess::Read);
         Ok(Box::new(NullKernel(vec![memory; name.len()])))
     }
 }
@@ -253,8 +179,8 @@ impl DeviceKernel for NullKernel {
         Some(&self.0)
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        None
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none()
     }
 }
 

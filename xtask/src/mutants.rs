@@ -16,7 +16,6 @@ use crate::conformance::{read, report_file, report_to};
 
 /// The traits of the contract that the foreign device implements.
 const TRAITS: &[&str] = &[
-    "CommonRuntime",
     "AcceleratorDevice",
     "DeviceMemory",
     "DevicePinned",

@@ -17,10 +17,10 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use array_buffer::ArrayBuffer;
-use backend_cuda::CudaDriver;
+use backend_cuda::CudaBackend;
 use benches::{Bench, Rival};
 use runtime_core::{
-    Combine, DType, Device, Driver, ErrorKind, ImageFormat, Launch, Memory, ModuleImage,
+    Backend, Combine, DType, Device, ErrorKind, ImageFormat, Launch, Memory, ModuleImage,
     RegionCopy, RegionSide, Result, Slot, args, bytemuck,
 };
 
@@ -60,7 +60,7 @@ const NOTHING: &str = "
 
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
-    let device = match CudaDriver::new().open(&"cuda:0".parse()?) {
+    let device = match CudaBackend::new().open(&"cuda:0".parse()?) {
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             println!("cuda: left out: {error}");
             return Ok(ExitCode::SUCCESS);

@@ -9,11 +9,11 @@ mod raw;
 use std::mem::swap;
 use std::process::ExitCode;
 
-use backend_opencl::{OpenClDevice, OpenClDriver};
+use backend_opencl::{OpenClBackend, OpenClDevice};
 use benches::{Bench, Rival};
 use opencl3::memory::Buffer;
 use runtime_core::{
-    Combine, DType, Device, Driver, ErrorKind, ImageFormat, Launch, Memory, ModuleImage,
+    Backend, Combine, DType, Device, ErrorKind, ImageFormat, Launch, Memory, ModuleImage,
     RegionCopy, RegionSide, Result, Slot, args, bytemuck,
 };
 
@@ -31,7 +31,7 @@ const NOTHING: &str =
 
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
-    let device = match OpenClDriver::new().open(&"opencl:0".parse()?) {
+    let device = match OpenClBackend::new().open(&"opencl:0".parse()?) {
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             println!("opencl: left out: {error}");
             return Ok(ExitCode::SUCCESS);

@@ -334,11 +334,7 @@ fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memor
     let raw = bytes.first.as_ptr().expose_provenance();
     let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
     // SAFETY: initialised elements that live as long as the reference passed here; the state orders all uses.
-    let adopted = unsafe { device.memory_adopt(handle, bytes.len, Arc::clone(bytes)) };
-    adopted.unwrap_or_else(|| {
-        let message = "the device cannot take up host memory";
-        Err(Error::new(ErrorKind::Unavailable, "memory_adopt", message).on(device.id()))
-    })
+    unsafe { device.memory_adopt(handle, bytes.len, Arc::clone(bytes)) }
 }
 
 /// Returns zeroed elements; a request that is too large is an error.

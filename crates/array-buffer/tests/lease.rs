@@ -120,7 +120,7 @@ fn adopt(device: &Device, owner: impl Any + Send + Sync) -> Memory<f64> {
     let raw = Box::leak(Box::new([0.0_f64; 8])).as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: device.native().api, kind: NativeKind::Pointer, raw };
     // SAFETY: nothing else uses the elements.
-    unsafe { device.memory_adopt(handle, 8, owner) }.unwrap().unwrap()
+    unsafe { device.memory_adopt(handle, 8, owner) }.unwrap()
 }
 
 /// As the page of `Lease` says.

@@ -606,8 +606,7 @@ fn a_reader_that_writes_is_found() {
             let view = guard.view()?;
             let handle = view.native().expect("memory");
             // SAFETY: the array outlives this, and no other code uses it meanwhile.
-            let alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) };
-            let mut alias = alias.expect("sim adopts memory")?;
+            let mut alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) }?;
             // SAFETY: the kernel is safe Rust.
             unsafe { sneak.launch(&rig.s, &Launch::cover(4, 4), args![&mut alias]) }
         })

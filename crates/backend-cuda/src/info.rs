@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "asks the driver")]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::num::NonZeroUsize;
 
 use backend_gpu::{ALIGNMENT, Description, error, ok};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUuuid};
@@ -88,26 +87,24 @@ impl<'a> Asked<'a> {
         let memory_bytes = self.memory_bytes()?;
         let version = self.library.version;
         let (formats, absent_formats) = formats(version);
-        let info = DeviceInfo {
-            id: id.clone(),
-            kind: DeviceKind::Gpu,
-            name: self.name()?,
-            vendor: "NVIDIA".to_owned(),
-            architecture: format!("sm_{architecture}"),
-            driver_version: version.to_string(),
-            uuid: self.uuid(),
-            pci: Some(PciAddress {
-                domain: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
-                bus: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
-                device: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
-            }),
-            memory_bytes: Some(memory_bytes as u64),
-            compute_units: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-            lockstep_width: self.number(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-            limits: self.limits(memory_bytes, argument_bytes(architecture, version))?,
-            formats,
-            absent_formats,
+        let pci = PciAddress {
+            domain: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            bus: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            device: self.number(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
         };
+        let limits = self.limits(memory_bytes, argument_bytes(architecture, version))?;
+        let units = self.number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let info = DeviceInfo::new(id.clone(), DeviceKind::Gpu, self.name()?, limits)
+            .with_vendor("NVIDIA")
+            .with_architecture(format!("sm_{architecture}"))
+            .with_driver_version(version.to_string())
+            .with_uuid(self.uuid())
+            .with_pci(pci)
+            .with_memory_bytes(memory_bytes as u64)
+            .with_compute_units(units)
+            .with_subgroup_size(self.number(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?)
+            .with_formats(formats)
+            .with_absent_formats(absent_formats);
         Ok(Description {
             info,
             target: Target { architecture, driver: version },
@@ -123,27 +120,24 @@ impl<'a> Asked<'a> {
     fn limits(&self, memory_bytes: usize, argument_bytes: usize) -> Result<Limits, u32> {
         let shared = self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?;
         let most = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        Ok(Limits {
-            allocation_bytes: memory_bytes,
-            allocation_alignment: ALIGNMENT,
-            argument_alignment: NonZeroUsize::MIN,
-            grid: self.dimensions([
+        Ok(Limits::new(
+            memory_bytes,
+            self.dimensions([
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ])?,
-            block: self.dimensions([
+            self.dimensions([
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
             ])?,
-            block_size: self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            shared_bytes: self.number(most).unwrap_or(0).max(shared),
-            // Every argument has at least one byte.
-            arguments: argument_bytes,
-            argument_bytes,
-            priorities: (0, 0),
-        })
+            self.number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        )
+        .with_allocation_alignment(ALIGNMENT)
+        .with_max_shared_bytes(self.number(most).unwrap_or(0).max(shared))
+        // Every argument has at least one byte.
+        .with_max_arguments(argument_bytes, argument_bytes))
     }
 }
 

@@ -7,11 +7,11 @@
     feature = "cuda",
     doc = r##"
 ```
-use backend_cuda::CudaDriver;
+use backend_cuda::CudaBackend;
 use runtime_core::{DeviceRegistry, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
 let mut registry = DeviceRegistry::new();
-registry.register(CudaDriver::new())?;
+registry.register(CudaBackend::new())?;
 let device = match registry.open("cuda:0") {
     Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
     device => device?,
@@ -112,7 +112,7 @@ pub type CudaDevice = backend_gpu::Device<Cuda>;
 ///
 /// Listing devices creates no context. Listed devices therefore do not report the priorities of streams; opened devices
 /// do.
-pub type CudaDriver = backend_gpu::Driver<Cuda>;
+pub type CudaBackend = backend_gpu::Backend<Cuda>;
 
 #[cfg(test)]
 mod tests {

@@ -165,5 +165,5 @@ fn sizes(context: &Context<Cuda>, function: Function) -> Option<Vec<usize>> {
 fn of_size(size: usize) -> ParamInfo {
     let is_pointer = size == size_of::<u64>();
     let kind = if is_pointer { ParamKind::Unknown } else { ParamKind::Value };
-    ParamInfo { kind, size: Some(size), dtype: None, access: None }
+    ParamInfo::new(kind).with_size(size)
 }

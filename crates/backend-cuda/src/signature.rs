@@ -61,7 +61,7 @@ fn parameter(text: &str) -> Option<ParamInfo> {
         // Structures are arrays of bytes.
         let length: usize = length.split(']').next()?.trim().parse().ok()?;
         let size = Some(size.checked_mul(length)?);
-        return Some(ParamInfo { kind: ParamKind::Value, size, dtype: None, access: None });
+        return Some(ParamInfo::new(ParamKind::Value).with_size(size));
     }
     let dtype = match kind {
         "f32" => Some(DType::F32),
@@ -75,7 +75,7 @@ fn parameter(text: &str) -> Option<ParamInfo> {
         _ => ParamKind::Value,
     };
     let size = (kind != ParamKind::Memory).then_some(size);
-    Some(ParamInfo { kind, size, dtype, access: None })
+    Some(ParamInfo::new(kind).with_size(size).with_dtype(dtype))
 }
 
 /// The name and size of an elementary type such as `.u32`.
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn parameters_are_read_from_the_heads_of_kernels() {
         let all = Signatures::of(PTX);
-        let info = |kind, size, dtype| ParamInfo { kind, size, dtype, access: None };
+        let info = |kind, size, dtype| ParamInfo::new(kind).with_size(size).with_dtype(dtype);
         let expected = [
             info(ParamKind::Unknown, Some(8), None),
             info(ParamKind::Memory, None, None),

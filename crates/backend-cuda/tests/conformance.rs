@@ -1,11 +1,11 @@
 //! The device against the contract's rules, with either kind of pool and either kind of code.
 #![cfg(feature = "cuda")]
 
-use backend_cuda::CudaDriver;
-use runtime_core::{Device, Driver, Result};
+use backend_cuda::CudaBackend;
+use runtime_core::{Backend, Device, Result};
 
 fn open(index: usize, options: &str) -> Result<Device> {
-    CudaDriver::new().open(&format!("cuda:{index}{options}").parse()?)
+    CudaBackend::new().open(&format!("cuda:{index}{options}").parse()?)
 }
 
 /// As a device is used by default.

@@ -78,7 +78,7 @@ fn yes() -> bool {
 fn areas<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<MemoryArea>, D::Error> {
     let areas = Vec::<Area>::deserialize(deserializer)?;
     let area =
-        |Area { name, address, bytes, writable }| MemoryArea { name, address, bytes, writable };
+        |Area { name, address, bytes, writable }| MemoryArea::new(name, address, bytes, writable);
     Ok(areas.into_iter().map(area).collect())
 }
 

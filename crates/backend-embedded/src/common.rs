@@ -1,10 +1,9 @@
 //! Helpers that all embedded devices of this crate use.
 
-use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use runtime_core::contract::MemoryArea;
-use runtime_core::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, ModuleImage};
+use runtime_core::{DeviceId, DeviceInfo, DeviceKind, Limits};
 
 use crate::Processor;
 use crate::processor::ARGUMENTS;
@@ -24,42 +23,14 @@ pub(crate) fn info(
     map: &[MemoryArea],
 ) -> DeviceInfo {
     let bytes: u64 = map.iter().filter(|area| area.writable).map(|area| area.bytes).sum();
-    DeviceInfo {
-        id: DeviceId::new("embedded", identity.index),
-        kind: DeviceKind::Embedded,
-        name: identity.name.to_owned(),
-        vendor: identity.vendor.to_owned(),
-        architecture: processor.architecture().to_owned(),
-        driver_version: identity.version.to_owned(),
-        uuid: None,
-        pci: None,
-        memory_bytes: Some(bytes),
-        compute_units: 1,
-        lockstep_width: 1,
-        limits: Limits {
-            allocation_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
-            allocation_alignment: NonZeroUsize::MIN,
-            argument_alignment: NonZeroUsize::MIN,
-            grid: [1; 3],
-            block: [1; 3],
-            block_size: 1,
-            shared_bytes: 0,
-            arguments: ARGUMENTS,
-            argument_bytes: 8 * ARGUMENTS,
-            priorities: (0, 0),
-        },
-        // Modules are loaded by an accelerator on top of the device.
-        formats: Vec::new(),
-        absent_formats: Vec::new(),
-    }
-}
-
-/// The error of loading a module, which embedded devices do not support themselves.
-#[cold]
-pub(crate) fn no_modules(image: &ModuleImage<'_>) -> Error {
-    let message =
-        format!("{}: programs are flashed; an EmbeddedAccelerator loads modules", image.format());
-    Error::new(ErrorKind::InvalidModule, "module_load", message)
+    let most = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let limits = Limits::new(most, [1; 3], [1; 3], 1).with_max_arguments(ARGUMENTS, 8 * ARGUMENTS);
+    let id = DeviceId::new("embedded", identity.index);
+    DeviceInfo::new(id, DeviceKind::Embedded, identity.name, limits)
+        .with_vendor(identity.vendor)
+        .with_architecture(processor.architecture())
+        .with_driver_version(identity.version)
+        .with_memory_bytes(bytes)
 }
 
 /// Locks even if a thread panicked while it held the lock: every critical section here leaves its data consistent.

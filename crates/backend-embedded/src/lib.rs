@@ -22,7 +22,7 @@ assert_eq!(sum.i32(), 42);
 # Ok::<(), runtime_core::Error>(())
 ```
 
-An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedDriver`] opens them by selector.
+An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedBackend`] opens them by selector.
 `docs/embedded.md` says what a program and a board must provide.
 "#
 )]
@@ -30,10 +30,10 @@ An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedDr
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
 mod accelerator;
+mod backend;
 mod board;
 mod common;
 mod console;
-mod driver;
 mod gdb;
 mod mailbox;
 mod processor;
@@ -45,8 +45,8 @@ mod signature;
 pub const KERNEL_HEADER: &str = include_str!("../firmware/include/kernel.h");
 
 pub use accelerator::{AcceleratorConfig, EmbeddedAccelerator};
+pub use backend::{EmbeddedBackend, open};
 pub use board::{Board, Registers};
-pub use driver::{EmbeddedDriver, open};
 pub use gdb::GdbDevice;
 pub use processor::Processor;
 pub use qemu::{QemuConfig, QemuDevice};

@@ -236,7 +236,7 @@ fn symbols(file: &File<'_>, processor: Processor) -> BTreeMap<String, Symbol> {
         let name = symbol.name().ok().filter(|name| !name.is_empty())?;
         // Symbols from assembler files may be code without being marked as code.
         let data = symbol.kind() == SymbolKind::Data;
-        Some((name.to_owned(), Symbol { address, bytes: symbol.size(), data }))
+        Some((name.to_owned(), Symbol::new(address, symbol.size(), data)))
     });
     named.collect()
 }

@@ -30,7 +30,7 @@ fn parameter(text: &str) -> Result<ParamInfo, String> {
         };
         let words: Vec<&str> = words.filter(|word| !["const", "volatile"].contains(word)).collect();
         let dtype = element(&words);
-        return Ok(ParamInfo { kind: ParamKind::Memory, size: None, dtype, access: Some(access) });
+        return Ok(ParamInfo::new(ParamKind::Memory).with_dtype(dtype).with_access(access));
     }
     let mut words: Vec<&str> = text.split_whitespace().filter(|word| *word != "const").collect();
     words.pop();
@@ -38,12 +38,7 @@ fn parameter(text: &str) -> Result<ParamInfo, String> {
     let dtype = dtype.ok_or_else(|| {
         format!("parameter {text:?} is neither a pointer nor a number of stdint.h, float, double or bool")
     })?;
-    Ok(ParamInfo {
-        kind: ParamKind::Value,
-        size: Some(dtype.size()),
-        dtype: Some(dtype),
-        access: None,
-    })
+    Ok(ParamInfo::new(ParamKind::Value).with_size(dtype.size()).with_dtype(dtype))
 }
 
 fn element(words: &[&str]) -> Option<DType> {

@@ -1,8 +1,8 @@
 //! The conformance suite on the QEMU machine `virt`, through the accelerator adapter.
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
-use backend_embedded::EmbeddedDriver;
-use runtime_core::{Driver, Error, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
+use backend_embedded::EmbeddedBackend;
+use runtime_core::{Backend, Error, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
 
 const KERNELS: &[u8] = include_bytes!("../firmware/built/kernels-riscv64.elf");
 
@@ -10,7 +10,7 @@ conformance::accelerator! {
     name: "embedded",
     // The other machine has a different processor, which cannot run these kernels, so a second instance replaces it.
     open: |index| match index {
-        0 => EmbeddedDriver::new().open(&"embedded:qemu-riscv64".parse()?),
+        0 => EmbeddedBackend::new().open(&"embedded:qemu-riscv64".parse()?),
         _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the kernels' processor")),
     },
     kernels: ModuleBundle::new().with(ModuleImage::binary(ImageFormat::Elf, KERNELS)),

@@ -3,9 +3,9 @@
 //! few for parallel runs.
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
-use backend_embedded::EmbeddedDriver;
+use backend_embedded::EmbeddedBackend;
 use conformance::{Fixture, Rule, Stop, rules};
-use runtime_core::{Driver, Error, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
+use runtime_core::{Backend, Error, ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
 
 const KERNELS: &[u8] = include_bytes!("../firmware/built/kernels-cortex-m7.elf");
 
@@ -22,7 +22,7 @@ const RULES: &[(&str, &str, Rule)] = conformance::for_each_rule! { list };
 #[test]
 fn rules_about_code_and_memory_are_kept() {
     let open = |index| match index {
-        0 => EmbeddedDriver::new().open(&"embedded:qemu-cortex-m7".parse()?),
+        0 => EmbeddedBackend::new().open(&"embedded:qemu-cortex-m7".parse()?),
         _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the processor")),
     };
     let kernels = ModuleBundle::new().with(ModuleImage::binary(ImageFormat::Elf, KERNELS));

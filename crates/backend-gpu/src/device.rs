@@ -4,14 +4,12 @@
     reason = "implements the contract's unsafe device trait, and takes a context that others own"
 )]
 
-use std::any::Any;
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
+    DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions, own_box,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
@@ -24,6 +22,7 @@ use crate::kernel::Module;
 use crate::memory::Memory;
 use crate::pinned::Pinned;
 use crate::program::Builder;
+use crate::region::Regions;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::vendor::{Code, Description, Vendor, error};
@@ -163,14 +162,40 @@ impl<V: Vendor> Device<V> {
     }
 }
 
-/// Takes an object of this backend out of its box.
-fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
-    object.downcast().ok().map(|object| *object)
-}
-
-impl<V: Vendor> CommonRuntime for Device<V> {
+// SAFETY: memory has the requested length and stays in place. It is freed in the order of the named streams, or by a
+// thread that waits for them.
+unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        let mut abilities = Abilities::none()
+            .with_memory_adoption(self)
+            .with_interop(self)
+            .with_memory_pool(self)
+            .with_monitor(self);
+        if self.regions {
+            abilities = abilities.with_region_copy(self);
+        }
+        if self.graphs {
+            abilities = abilities.with_graphs(self);
+        }
+        if self.peers {
+            abilities = abilities.with_peer(self);
+        }
+        if self.managed {
+            abilities = abilities.with_unified_memory(self);
+        }
+        if self.cooperative {
+            abilities = abilities.with_cooperative_launch();
+        }
+        abilities
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.shared.context.place;
+        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Context, raw }
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
@@ -182,22 +207,8 @@ impl<V: Vendor> CommonRuntime for Device<V> {
         Ok(Box::new(module))
     }
 
-    fn synchronize(&self) -> Result<()> {
-        self.shared.synchronize()
-    }
-}
-
-// SAFETY: memory has the requested length and stays in place. It is freed in the order of the named streams, or by a
-// thread that waits for them.
-unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(Memory::allocate(&self.shared, bytes)?))
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
-        if let Some(memory) = unboxed::<Memory<V>>(memory) {
-            memory.free(&self.shared, after);
-        }
     }
 
     fn pinned_allocate(
@@ -206,20 +217,6 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
         options: &PinnedOptions,
     ) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(Pinned::allocate(&self.shared, bytes, options)?))
-    }
-
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
-        if let Some(pinned) = unboxed::<Pinned<V>>(memory) {
-            self.shared.retire(pinned.into_object(), after);
-        }
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
-        if let Some(module) = unboxed::<Module<V>>(module) {
-            let (module, folder) = module.into_object();
-            self.shared.retire(module, after);
-            drop(folder);
-        }
     }
 
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
@@ -233,52 +230,42 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
         Ok(Box::new(Stream::new(shared, raw)))
     }
 
-    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
-        Ok(Box::new(Event::new(&self.shared, timing)?))
+    fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(Event::new(&self.shared, options.timing)?))
     }
 
-    fn native(&self) -> NativeHandle {
-        let raw = self.shared.context.place;
-        NativeHandle { api: V::WORDS.backend, kind: NativeKind::Context, raw }
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        const OPERATION: &str = "release";
+        let shared = &self.shared;
+        match object {
+            Released::Memory(memory) => {
+                if let Ok(memory) = own_box::<Memory<V>>(memory, OPERATION) {
+                    memory.free(shared, after);
+                }
+            }
+            Released::Pinned(pinned) => {
+                if let Ok(pinned) = own_box::<Pinned<V>>(pinned, OPERATION) {
+                    shared.retire(pinned.into_object(), after);
+                }
+            }
+            Released::Module(module) => {
+                if let Ok(module) = own_box::<Module<V>>(module, OPERATION) {
+                    let (module, folder) = module.into_object();
+                    shared.retire(module, after);
+                    drop(folder);
+                }
+            }
+            Released::Regions(regions) => {
+                if let Ok(regions) = own_box::<Regions<V>>(regions, OPERATION) {
+                    regions.free(shared, after);
+                }
+            }
+            // The library keeps the graph until its launches are over.
+            Released::Graph(graph) => drop(graph),
+        }
     }
 
-    fn cooperative_launch(&self) -> bool {
-        self.cooperative
-    }
-
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        if self.regions { Some(self) } else { None }
-    }
-
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        if self.graphs { Some(self) } else { None }
-    }
-
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        if self.peers { Some(self) } else { None }
-    }
-
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        if self.managed { Some(self) } else { None }
-    }
-
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        Some(self)
-    }
-
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        Some(self)
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        Some(self)
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        Some(self)
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        None
+    fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
     }
 }

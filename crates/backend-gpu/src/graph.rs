@@ -91,9 +91,4 @@ unsafe impl<V: Vendor> GraphCapture for Device<V> {
             unsafe { api.graph_launch(exec, stream) }
         })
     }
-
-    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, _after: &[&dyn DeviceStream]) {
-        // The library keeps the graph until its launches are over.
-        drop(graph);
-    }
 }

@@ -17,13 +17,10 @@ use crate::vendor::{Known, Unfit, Vendor};
 impl Known {
     fn origin(&self, address: u64) -> Option<Origin> {
         let (start, bytes) = self.range?;
-        Some(Origin {
-            base: usize::try_from(start).ok()?,
-            offset: usize::try_from(address.checked_sub(start)?).ok()?,
-            bytes: usize::try_from(bytes).ok()?,
-            device: Some(usize::try_from(self.device).ok()?),
-            kind: self.kind,
-        })
+        let (base, bytes) = (usize::try_from(start).ok()?, usize::try_from(bytes).ok()?);
+        let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+        let device = usize::try_from(self.device).ok()?;
+        Some(Origin::new(self.kind, base, offset, bytes).with_device(device))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use backend_support::{Intermediates, not_taken};
-use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, Occupancy, ParamInfo};
 use runtime_core::{Error, ErrorKind, Limits, Result};
 
 use crate::api::Api;
@@ -16,7 +16,7 @@ use crate::reaper::Object;
 use crate::shared::Shared;
 use crate::vendor::{NotLoaded, Vendor};
 
-/// The number of work-items in a block if the library suggests none. It is a multiple of the lockstep width of any
+/// The number of work-items in a block if the library suggests none. It is a multiple of the subgroup size of any
 /// device.
 const DEFAULT_BLOCK: u32 = 256;
 
@@ -42,7 +42,8 @@ impl<V: Vendor> Module<V> {
             }
         })?;
         let Built { code, folder, entry: _ } = built;
-        let (shared, most) = (Arc::clone(shared), (limits.block_size, limits.shared_bytes));
+        let (shared, most) =
+            (Arc::clone(shared), (limits.max_block_threads, limits.max_shared_bytes));
         Ok(Self { raw, signatures: code.signatures, shared, most, folder })
     }
 
@@ -181,8 +182,8 @@ impl<V: Vendor> DeviceKernel for Kernel<V> {
         self.parameters.as_deref()
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        Some(self)
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none().with_occupancy(self)
     }
 }
 

@@ -11,7 +11,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `api.rs`, `handle.rs`, `vendor.rs` | the parts that a vendor implements |
-//! | `config.rs`, `driver.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
+//! | `config.rs`, `backend.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
 //! | `context.rs` | the context of the library's calls, and whether it works |
 //! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams of the library and of the contract |
 //! | `memory.rs`, `pinned.rs`, `pool.rs`, `room.rs` | memory and its allocation |
@@ -21,10 +21,10 @@
 #![deny(unsafe_code)]
 
 mod api;
+mod backend;
 mod config;
 mod context;
 mod device;
-mod driver;
 mod event;
 mod fill;
 mod graph;
@@ -49,10 +49,10 @@ mod stream;
 mod vendor;
 
 pub use api::{Api, made, ok, told};
+pub use backend::Backend;
 pub use config::{Config, PoolKind};
 pub use context::Context;
 pub use device::{Device, Lends};
-pub use driver::Driver;
 pub use kernel::aligned;
 pub use launch::address;
 pub use own::OwnKernels;

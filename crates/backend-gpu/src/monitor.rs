@@ -14,11 +14,8 @@ impl<V: Vendor> Monitor for Device<V> {
         let (free, total) =
             asked.map_err(|code| shared.error("load", code, "how much memory is free"))?;
         let Busy { processor, memory } = V::busy(&self.info);
-        Ok(DeviceLoad {
-            memory_free: Some(free as u64),
-            memory_used: Some(total.saturating_sub(free) as u64),
-            processor_busy: processor,
-            memory_busy: memory,
-        })
+        Ok(DeviceLoad::default()
+            .with_memory(free as u64, total.saturating_sub(free) as u64)
+            .with_busy(processor, memory))
     }
 }

@@ -50,7 +50,7 @@ impl<V: Vendor> Reclaim for Context<V> {
             self.note(Err::<(), _>(code));
             self.abandon(&object);
             let what = format_args!("{object:?} could not be given back");
-            error::<V>(self.api, "free", code, what)
+            error::<V>(self.api, "release", code, what)
         })
     }
 }

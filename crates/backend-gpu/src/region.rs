@@ -30,7 +30,7 @@ const BLOCK: u32 = 256;
 
 /// A prepared program, with its words on the device.
 #[derive(Debug)]
-struct Regions<V: Vendor> {
+pub(crate) struct Regions<V: Vendor> {
     lowered: RegionLaunches,
     function: Function,
     words: Option<Memory<V>>,
@@ -53,6 +53,17 @@ impl<V: Vendor> DeviceRegions for Regions<V> {
 }
 
 impl<V: Vendor> Regions<V> {
+    /// Frees the memory of the program once everything enqueued on the streams is done.
+    pub(crate) fn free(self, shared: &Shared<V>, after: &[&dyn DeviceStream]) {
+        let tables = match self.memories {
+            Memories::Any { tables, .. } => Some(tables.into_memories()),
+            Memories::Few | Memories::Many | Memories::Most => None,
+        };
+        for memory in self.words.into_iter().chain(tables.into_iter().flatten()) {
+            memory.free(shared, after);
+        }
+    }
+
     /// Enqueues the launches of a kernel that takes each memory as parameters.
     ///
     /// # Safety
@@ -240,19 +251,6 @@ unsafe impl<V: Vendor> RegionCopyAbility for Device<V> {
             Memories::Any { setter, tables } => unsafe {
                 regions.with_table(stream, slots, *setter, tables)
             },
-        }
-    }
-
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
-        let any: Box<dyn std::any::Any> = regions;
-        let Ok(regions) = any.downcast::<Regions<V>>() else { return };
-        let Regions { words, memories, .. } = *regions;
-        let tables = match memories {
-            Memories::Any { tables, .. } => Some(tables.into_memories()),
-            Memories::Few | Memories::Many | Memories::Most => None,
-        };
-        for memory in words.into_iter().chain(tables.into_iter().flatten()) {
-            memory.free(&self.shared, after);
         }
     }
 }

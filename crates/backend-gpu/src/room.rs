@@ -1,11 +1,9 @@
 //! Allocations, and the aligned memory in them. The alignment does not depend on the library.
 
-use std::num::NonZeroUsize;
-
 use crate::vendor::Vendor;
 
 /// The alignment of memory, whatever alignment the library's allocations have.
-pub const ALIGNMENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+pub const ALIGNMENT: usize = 256;
 
 /// An allocation of the library, which holds memory that begins at a multiple of [`ALIGNMENT`].
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +24,13 @@ impl Room {
             return Ok(room);
         }
         give_back(room);
-        let bytes = bytes.checked_add(ALIGNMENT.get() - 1).ok_or(V::OUT_OF_MEMORY)?;
+        let bytes = bytes.checked_add(ALIGNMENT - 1).ok_or(V::OUT_OF_MEMORY)?;
         Ok(Self { address: allocate(bytes)?, bytes })
     }
 
     /// The address of the memory's first byte.
     pub(crate) fn first(self) -> u64 {
-        self.address.next_multiple_of(ALIGNMENT.get() as u64)
+        self.address.next_multiple_of(ALIGNMENT as u64)
     }
 }
 

@@ -62,7 +62,7 @@ impl<V: Vendor> Shared<V> {
         Ok(Self {
             id: info.id.clone(),
             compute_units: info.compute_units,
-            most_blocks: info.limits.grid[0],
+            most_blocks: info.limits.max_grid[0],
             reaper: Reaper::new(&info.id, &context, &failures),
             pool,
             kernels: V::own(&context),

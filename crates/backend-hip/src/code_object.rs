@@ -176,7 +176,7 @@ fn info(kind: &str, size: usize) -> ParamInfo {
         "global_buffer" => (ParamKind::Memory, None),
         _ => (ParamKind::Unknown, Some(size)),
     };
-    ParamInfo { kind, size, dtype: None, access: None }
+    ParamInfo::new(kind).with_size(size)
 }
 
 #[cfg(test)]
@@ -273,7 +273,7 @@ mod tests {
     fn parameters_are_those_of_the_metadata() {
         let metadata = read(&elf("gfx90a"), "").unwrap();
         assert_eq!(metadata.target, "gfx90a");
-        let parameter = |kind, size| ParamInfo { kind, size, dtype: None, access: None };
+        let parameter = |kind, size| ParamInfo::new(kind).with_size(size);
         let expected = [
             parameter(ParamKind::Memory, None),
             parameter(ParamKind::Value, Some(24)),

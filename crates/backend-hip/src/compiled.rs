@@ -51,11 +51,10 @@ fn conformance() -> String {
 }
 
 fn value(dtype: DType) -> ParamInfo {
-    ParamInfo { kind: ParamKind::Value, size: Some(dtype.size()), dtype: None, access: None }
+    ParamInfo::new(ParamKind::Value).with_size(dtype.size())
 }
 
-const MEMORY: ParamInfo =
-    ParamInfo { kind: ParamKind::Memory, size: None, dtype: None, access: None };
+const MEMORY: ParamInfo = ParamInfo::new(ParamKind::Memory);
 
 /// Checks the parameters of the suite's kernels.
 fn check_conformance(metadata: &Metadata) {
@@ -93,8 +92,7 @@ fn hiprtc_compiles_every_kernel() {
         check_conformance(&compile(&conformance()));
         for kernel in ALL {
             let metadata = compile(&kernels::source(kernel).unwrap());
-            let list =
-                |addresses: usize| ParamInfo { size: Some(8 * addresses), ..value(DType::U64) };
+            let list = |addresses: usize| value(DType::U64).with_size(8 * addresses);
             let pair = [MEMORY, value(DType::U64)];
             let (name, of_slots) = match kernel {
                 Own::Regions(Binding::Parameters(slots)) => ("region_copy", pair.repeat(slots)),

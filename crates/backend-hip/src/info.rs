@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "asks the runtime")]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::num::NonZeroUsize;
 
 use backend_gpu::{ALIGNMENT, Description, error, ok};
 use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
@@ -139,22 +138,18 @@ impl<'a> Asked<'a> {
         let memory_bytes = self.memory_bytes()?;
         let (formats, absent_formats) = formats(self.version);
         let compiles = formats.contains(&ImageFormat::HipC);
-        let info = DeviceInfo {
-            id: id.clone(),
-            kind: DeviceKind::Gpu,
-            name: self.name()?,
-            vendor: vendor(architecture.as_deref()).to_owned(),
-            architecture: architecture.clone().unwrap_or_else(|| "unknown".to_owned()),
-            driver_version: self.version.to_string(),
-            uuid: self.uuid(),
-            pci: self.pci(),
-            memory_bytes: Some(memory_bytes as u64),
-            compute_units: self.number(Attribute::hipDeviceAttributeMultiprocessorCount)?,
-            lockstep_width: self.number(Attribute::hipDeviceAttributeWarpSize)?,
-            limits: self.limits(memory_bytes)?,
-            formats,
-            absent_formats,
-        };
+        let limits = self.limits(memory_bytes)?;
+        let info = DeviceInfo::new(id.clone(), DeviceKind::Gpu, self.name()?, limits)
+            .with_vendor(vendor(architecture.as_deref()))
+            .with_architecture(architecture.as_deref().unwrap_or("unknown"))
+            .with_driver_version(self.version.to_string())
+            .with_uuid(self.uuid())
+            .with_pci(self.pci())
+            .with_memory_bytes(memory_bytes as u64)
+            .with_compute_units(self.number(Attribute::hipDeviceAttributeMultiprocessorCount)?)
+            .with_subgroup_size(self.number(Attribute::hipDeviceAttributeWarpSize)?)
+            .with_formats(formats)
+            .with_absent_formats(absent_formats);
         Ok(Description {
             info,
             target: Target { architecture, runtime: self.version },
@@ -173,27 +168,24 @@ impl<'a> Asked<'a> {
     }
 
     fn limits(&self, memory_bytes: usize) -> Result<Limits, u32> {
-        Ok(Limits {
-            allocation_bytes: memory_bytes,
-            allocation_alignment: ALIGNMENT,
-            argument_alignment: NonZeroUsize::MIN,
-            grid: self.dimensions([
+        Ok(Limits::new(
+            memory_bytes,
+            self.dimensions([
                 Attribute::hipDeviceAttributeMaxGridDimX,
                 Attribute::hipDeviceAttributeMaxGridDimY,
                 Attribute::hipDeviceAttributeMaxGridDimZ,
             ])?,
-            block: self.dimensions([
+            self.dimensions([
                 Attribute::hipDeviceAttributeMaxBlockDimX,
                 Attribute::hipDeviceAttributeMaxBlockDimY,
                 Attribute::hipDeviceAttributeMaxBlockDimZ,
             ])?,
-            block_size: self.number(Attribute::hipDeviceAttributeMaxThreadsPerBlock)?,
-            shared_bytes: self.number(Attribute::hipDeviceAttributeMaxSharedMemoryPerBlock)?,
-            // Every argument has at least one byte.
-            arguments: ARGUMENT_BYTES,
-            argument_bytes: ARGUMENT_BYTES,
-            priorities: (0, 0),
-        })
+            self.number(Attribute::hipDeviceAttributeMaxThreadsPerBlock)?,
+        )
+        .with_allocation_alignment(ALIGNMENT)
+        .with_max_shared_bytes(self.number(Attribute::hipDeviceAttributeMaxSharedMemoryPerBlock)?)
+        // Every argument has at least one byte.
+        .with_max_arguments(ARGUMENT_BYTES, ARGUMENT_BYTES))
     }
 }
 

@@ -8,11 +8,11 @@
     feature = "hip",
     doc = r##"
 ```
-use backend_hip::HipDriver;
+use backend_hip::HipBackend;
 use runtime_core::{DeviceRegistry, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
 let mut registry = DeviceRegistry::new();
-registry.register(HipDriver::new())?;
+registry.register(HipBackend::new())?;
 let device = match registry.open("hip:0") {
     Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
     device => device?,
@@ -132,4 +132,4 @@ pub type HipDevice = backend_gpu::Device<Hip>;
 ///
 /// Listing devices does not make them current. Listed devices therefore do not report the priorities of streams; opened
 /// devices do.
-pub type HipDriver = backend_gpu::Driver<Hip>;
+pub type HipBackend = backend_gpu::Backend<Hip>;

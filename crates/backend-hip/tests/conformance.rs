@@ -5,11 +5,11 @@ use std::io::{Write, stderr};
 use std::process::Command;
 use std::{env, fs};
 
-use backend_hip::HipDriver;
-use runtime_core::{Device, Driver, Result};
+use backend_hip::HipBackend;
+use runtime_core::{Backend, Device, Result};
 
 fn open(index: usize, options: &str) -> Result<Device> {
-    HipDriver::new().open(&format!("hip:{index}{options}").parse()?)
+    HipBackend::new().open(&format!("hip:{index}{options}").parse()?)
 }
 
 /// As a device is used by default.

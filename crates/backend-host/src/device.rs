@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 
-use backend_support::{Block, Identity, Queues, functions_load, guarded};
+use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
+    DeviceStream, EventOptions, MemoryAdoption, PinnedOptions, Released, StreamOptions,
+    UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -101,17 +101,6 @@ impl HostDevice {
     pub(crate) fn new_stream(&self) -> HostStream {
         HostStream::new(self.queues.create(), &self.cores)
     }
-
-    /// Drops an object, possibly its last reference, and keeps a panic for the next `synchronize`.
-    fn release<T>(&self, operation: &'static str, object: T) {
-        let dropped = guarded(operation, || {
-            drop(object);
-            Ok(())
-        });
-        if let Err(error) = dropped {
-            self.queues.failures().keep(self.queues.identity().complete(error));
-        }
-    }
 }
 
 /// Larger than any address space, and far enough from the end of `isize` that offsets cannot overflow.
@@ -123,84 +112,42 @@ pub(crate) fn default_threads() -> usize {
 
 pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
     let processor = machine::processor();
-    DeviceInfo {
-        id: id.clone(),
-        kind: DeviceKind::Host,
-        name: processor.name,
-        vendor: processor.vendor,
-        architecture: std::env::consts::ARCH.to_owned(),
-        driver_version: machine::system_version(),
-        uuid: None,
-        pci: None,
-        memory_bytes: machine::memory_total(),
-        compute_units: u32::try_from(threads).unwrap_or(u32::MAX),
-        lockstep_width: 1,
-        limits: Limits {
-            allocation_bytes: MAX_ALLOCATION,
-            allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
-            argument_alignment: NonZeroUsize::MIN,
-            // A host function only reads the geometry. The limits are those of the first dimension on common GPUs, for
-            // every dimension, so that launches that are valid on a GPU are valid here.
-            grid: [i32::MAX.unsigned_abs(); 3],
-            block: [1024; 3],
-            block_size: 1024,
-            shared_bytes: 0,
-            arguments: 12,
-            argument_bytes: 4096,
-            priorities: (0, 0),
-        },
-        formats: vec![ImageFormat::HostFunctions],
-        absent_formats: Vec::new(),
-    }
+    // A host function only reads the geometry. The limits are those of the first dimension on common GPUs, for every
+    // dimension, so that launches that are valid on a GPU are valid here.
+    let limits = Limits::new(MAX_ALLOCATION, [i32::MAX.unsigned_abs(); 3], [1024; 3], 1024)
+        .with_allocation_alignment(Block::ALIGN)
+        .with_max_arguments(12, 4096);
+    DeviceInfo::new(id.clone(), DeviceKind::Host, processor.name, limits)
+        .with_vendor(processor.vendor)
+        .with_architecture(std::env::consts::ARCH)
+        .with_driver_version(machine::system_version())
+        .with_memory_bytes(machine::memory_total())
+        .with_compute_units(u32::try_from(threads).unwrap_or(u32::MAX))
+        .with_formats([ImageFormat::HostFunctions])
 }
 
-impl CommonRuntime for HostDevice {
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
+// which only drops the device's reference, cannot free them too early.
+unsafe impl AcceleratorDevice for HostDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        functions_load(image)
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.queues.synchronize()
-    }
-}
-
-// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a free,
-// which only drops the device's reference, cannot release them too early.
-unsafe impl AcceleratorDevice for HostDevice {
-    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
-        Ok(Box::new(self.heap.allocate("memory_allocate", bytes)?))
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
-        if block(&*memory).is_ok_and(|block| block.is_adopted()) {
-            self.queues.retire(Box::new(memory), queues(after));
-        } else {
-            self.release("memory_free", memory);
+    fn abilities(&self) -> Abilities<'_> {
+        let mut abilities = Abilities::none()
+            .with_region_copy(self)
+            .with_graphs(self)
+            .with_peer(self)
+            .with_unified_memory(self)
+            .with_memory_adoption(self)
+            .with_memory_pool(&self.heap);
+        if let Some(monitor) = &self.monitor {
+            abilities = abilities.with_monitor(monitor);
         }
-    }
-
-    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
-        Ok(Box::new(self.heap.allocate("pinned_allocate", bytes)?))
-    }
-
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
-        self.release("pinned_free", memory);
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
-        self.queues.retire(Box::new(module), queues(after));
-    }
-
-    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        Ok(Box::new(self.new_stream()))
-    }
-
-    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
-        Ok(Box::new(HostEvent::default()))
+        if let Some(counters) = &self.counters {
+            abilities = abilities.with_counters(counters);
+        }
+        abilities
     }
 
     fn native(&self) -> NativeHandle {
@@ -208,44 +155,41 @@ unsafe impl AcceleratorDevice for HostDevice {
         NativeHandle { api: "host", kind: NativeKind::Context, raw }
     }
 
-    fn cooperative_launch(&self) -> bool {
-        false
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        functions_load(image)
     }
 
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        Some(self)
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(self.heap.allocate("memory_allocate", bytes)?))
     }
 
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        Some(self)
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(self.heap.allocate("pinned_allocate", bytes)?))
     }
 
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        Some(self)
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        Ok(Box::new(self.new_stream()))
     }
 
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        Some(self)
+    fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
+        Ok(Box::new(HostEvent::default()))
     }
 
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        Some(self)
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        match object {
+            Released::Memory(memory) if block(&*memory).is_ok_and(|block| block.is_adopted()) => {
+                self.queues.retire(Box::new(memory), queues(after));
+            }
+            Released::Module(module) => self.queues.retire(Box::new(module), queues(after)),
+            Released::Memory(_)
+            | Released::Pinned(_)
+            | Released::Regions(_)
+            | Released::Graph(_) => self.queues.release(object),
+        }
     }
 
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        None
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        Some(&self.heap)
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        self.monitor.as_ref().map(|monitor| monitor as _)
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        self.counters.as_ref().map(|counters| counters as _)
+    fn synchronize(&self) -> Result<()> {
+        self.queues.synchronize()
     }
 }
 

@@ -34,9 +34,4 @@ unsafe impl GraphCapture for HostDevice {
         let graph = own::<HostGraph>(graph, "launch")?;
         own::<HostStream>(stream, "launch")?.launch_graph(&graph.0)
     }
-
-    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, _after: &[&dyn DeviceStream]) {
-        // Launches hold their own references to the work.
-        drop(graph);
-    }
 }

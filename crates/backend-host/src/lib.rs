@@ -8,7 +8,7 @@
 //! Each [`HostDevice`] is independent of every other. Host devices can reach each other's memory and events.
 //!
 //! ```
-//! use backend_host::HostDriver;
+//! use backend_host::HostBackend;
 //! use runtime_core::{DeviceRegistry, Grid, HostModule, Launch, args};
 //!
 //! fn scale(grid: &Grid<'_>, x: &mut [f64], by: f64) {
@@ -16,7 +16,7 @@
 //! }
 //!
 //! let mut registry = DeviceRegistry::new();
-//! registry.register(HostDriver::new())?;
+//! registry.register(HostBackend::new())?;
 //! let device = registry.open("host?threads=2")?;
 //! let stream = device.default_stream();
 //! let mut x = device.memory_from_slice(&stream, &[1.0, 2.0, 3.0])?;
@@ -30,11 +30,11 @@
 //! On Linux, events of the process are counted as far as the kernel permits it ([`HostDevice`] lists the names):
 //!
 //! ```
-//! use backend_host::HostDriver;
+//! use backend_host::HostBackend;
 //! use runtime_core::{DeviceRegistry, MeasureOptions, measure};
 //!
 //! let mut registry = DeviceRegistry::new();
-//! registry.register(HostDriver::new())?;
+//! registry.register(HostBackend::new())?;
 //! let device = registry.open("host")?;
 //! let stream = device.default_stream();
 //! let counters = device.counters().map(|counters| counters.names()).unwrap_or_default();
@@ -48,6 +48,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod backend;
 mod cores;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod counters;
@@ -55,7 +56,6 @@ mod counters;
 #[path = "no_counters.rs"]
 mod counters;
 mod device;
-mod driver;
 mod event;
 mod flops;
 mod graph;
@@ -65,6 +65,6 @@ mod monitor;
 mod region;
 mod stream;
 
+pub use backend::HostBackend;
 pub use device::HostDevice;
-pub use driver::HostDriver;
 pub use flops::peak_flops;

@@ -52,12 +52,9 @@ impl Monitor for HostMonitor {
         if let Some((busy, total)) = machine::processor_ticks() {
             *last = last.next(busy, total);
         }
-        Ok(DeviceLoad {
-            memory_free: Some(available),
-            memory_used: Some(total.saturating_sub(available)),
-            processor_busy: last.share,
-            memory_busy: None,
-        })
+        Ok(DeviceLoad::default()
+            .with_memory(available, total.saturating_sub(available))
+            .with_busy(last.share, None))
     }
 }
 

@@ -46,11 +46,6 @@ unsafe impl RegionCopyAbility for HostDevice {
         let work = unsafe { Work::regions(program, spans) }?;
         own::<HostStream>(stream, "execute")?.enqueue(work)
     }
-
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // Executions hold their own references to the program.
-        drop(regions);
-    }
 }
 
 // SAFETY: memory and events of all host devices are of the same types, and a copy is work like any other.

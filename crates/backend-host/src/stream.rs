@@ -70,7 +70,7 @@ impl HostStream {
 
 /// The queues of streams of host devices.
 pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
-    let own = |stream: &&'a dyn DeviceStream| own::<HostStream>(*stream, "free").ok();
+    let own = |stream: &&'a dyn DeviceStream| own::<HostStream>(*stream, "release").ok();
     streams.iter().filter_map(own).map(|stream| &stream.queue)
 }
 

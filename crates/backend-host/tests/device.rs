@@ -65,7 +65,7 @@ fn a_vector_that_the_host_has_no_room_for_is_an_error() {
     let native = device.native();
     let anywhere = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw: 1 << 12 };
     // SAFETY: nothing reads the memory, because no address space has room for the vector.
-    let memory = unsafe { device.memory_adopt::<u64>(anywhere, LEN, ()) }.unwrap().unwrap();
+    let memory = unsafe { device.memory_adopt::<u64>(anywhere, LEN, ()) }.unwrap();
     let error = memory.to_vec(&device.default_stream()).unwrap_err();
     assert_eq!((error.kind(), error.operation()), (ErrorKind::OutOfMemory, "to_vec"));
     assert!(error.to_string().contains(&format!("{} bytes", LEN * size_of::<u64>())), "{error}");
@@ -82,7 +82,7 @@ fn a_copy_between_two_devices_over_the_same_bytes_is_refused_if_it_overlaps() {
     let handle = NativeHandle { api: one.native().api, kind: NativeKind::Pointer, raw };
     let adopt = |device: &Device| {
         // SAFETY: the elements outlive both memories, and the test uses one memory after the other.
-        unsafe { device.memory_adopt::<u32>(handle, 8, ()) }.unwrap().unwrap()
+        unsafe { device.memory_adopt::<u32>(handle, 8, ()) }.unwrap()
     };
     let (source, mut target) = (adopt(&one), adopt(&two));
     let (from, to) = (one.default_stream(), two.default_stream());
@@ -293,7 +293,7 @@ fn an_owner_is_dropped_when_the_work_is_done() {
     let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
     let (dropped, gone) = mpsc::channel();
     // SAFETY: the vector owns the elements and is passed as the owner.
-    let adopted = unsafe { device.memory_adopt::<u32>(handle, 8, Owner(owned, dropped)) }.unwrap();
+    let adopted = unsafe { device.memory_adopt::<u32>(handle, 8, Owner(owned, dropped)) };
     let mut memory = adopted.unwrap();
     let open = occupy(&stream, &mut memory);
     drop(memory);
@@ -316,7 +316,7 @@ fn a_panicking_owner_is_reported_by_the_device() {
     let raw = owned.as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: "host", kind: NativeKind::Pointer, raw };
     // SAFETY: the vector owns the elements and is passed as the owner.
-    let adopted = unsafe { device.memory_adopt::<u8>(handle, 8, Owner(owned)) }.unwrap();
+    let adopted = unsafe { device.memory_adopt::<u8>(handle, 8, Owner(owned)) };
     drop(adopted.unwrap());
     let error = device.synchronize().unwrap_err();
     assert!(error.message().contains("owner refuses"), "{error}");

@@ -16,9 +16,9 @@ use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
 use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
-    PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory, own,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
+    DeviceStream, EventOptions, MemoryAdoption, PeerAccess, PinnedOptions, Released, StreamOptions,
+    UnifiedMemory, own, own_box,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
@@ -28,6 +28,7 @@ use crate::info::{Description, describe};
 use crate::memory::{OpenClMemory, OpenClPinned};
 use crate::module::OpenClModule;
 use crate::platform::{self, Found};
+use crate::pointers::Pointers;
 use crate::program::Builder;
 use crate::queue::{Queue, status};
 use crate::region_kernels::RegionKernels;
@@ -135,7 +136,7 @@ impl OpenClDevice {
             context,
             (pointers, host),
             alignment,
-            info.limits.shared_bytes.into(),
+            info.limits.max_shared_bytes.into(),
         ));
         let builder = Builder::new(config, &shared)?;
         let regions = RegionKernels::new(&info, doubles, config.regions);
@@ -236,14 +237,30 @@ fn begins_by_itself(queue: &Queue) -> bool {
     queue.flush().is_ok() && queue.wait(&marker).is_ok() && over
 }
 
-/// Downcasts an object of this backend out of its box.
-fn unboxed<T: Any>(object: Box<dyn Any>) -> Option<T> {
-    object.downcast().ok().map(|object| *object)
-}
-
-impl CommonRuntime for OpenClDevice {
+// SAFETY: memory has the requested length and stays in place. The driver keeps buffers until commands that use them are
+// over; objects that it does not keep are retired until then.
+unsafe impl AcceleratorDevice for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        let mut abilities = Abilities::none().with_memory_adoption(self).with_interop(self);
+        if self.regions.is_supported() {
+            abilities = abilities.with_region_copy(self);
+        }
+        if self.shared.context.has_peers() {
+            abilities = abilities.with_peer(self);
+        }
+        if self.shared.pointers.as_ref().is_some_and(Pointers::unified) {
+            abilities = abilities.with_unified_memory(self);
+        }
+        abilities
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = self.shared.context.raw().expose_provenance();
+        NativeHandle { api: "opencl", kind: NativeKind::Context, raw }
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
@@ -252,37 +269,12 @@ impl CommonRuntime for OpenClDevice {
         Ok(Box::new(OpenClModule::new(built, &self.shared)))
     }
 
-    fn synchronize(&self) -> Result<()> {
-        self.shared.synchronize()
-    }
-}
-
-// SAFETY: memory has the requested length and stays in place. The driver keeps buffers until commands that use them are
-// over; objects that it does not keep are retired until then.
-unsafe impl AcceleratorDevice for OpenClDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(OpenClMemory::allocate(&self.shared, bytes, self.by_pointer, false)?))
     }
 
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
-        if let Some(object) = unboxed::<OpenClMemory>(memory).and_then(OpenClMemory::into_object) {
-            self.retire(object, after);
-        }
-    }
-
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         Ok(Box::new(OpenClPinned::allocate(&self.shared, bytes)?))
-    }
-
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
-        if let Some(pinned) = unboxed::<OpenClPinned>(memory) {
-            self.retire(pinned.into_object(), after);
-        }
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        // The driver keeps the program until its kernels have finished.
-        drop(module);
     }
 
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
@@ -290,57 +282,29 @@ unsafe impl AcceleratorDevice for OpenClDevice {
         Ok(Box::new(OpenClStream::new(&self.shared, queue)))
     }
 
-    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
+    fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
         self.shared.check("event_create")?;
-        Ok(Box::new(OpenClEvent::new(&self.shared, timing)))
+        Ok(Box::new(OpenClEvent::new(&self.shared, options.timing)))
     }
 
-    fn native(&self) -> NativeHandle {
-        let raw = self.shared.context.raw().expose_provenance();
-        NativeHandle { api: "opencl", kind: NativeKind::Context, raw }
-    }
-
-    fn cooperative_launch(&self) -> bool {
-        false
-    }
-
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        if self.regions.is_supported() { Some(self) } else { None }
-    }
-
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
-    }
-
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        if self.shared.context.has_peers() { Some(self) } else { None }
-    }
-
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        match &self.shared.pointers {
-            Some(pointers) if pointers.unified() => Some(self),
-            _ => None,
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        let object = match object {
+            Released::Memory(memory) => {
+                own_box::<OpenClMemory>(memory, "release").ok().and_then(OpenClMemory::into_object)
+            }
+            Released::Pinned(pinned) => {
+                own_box::<OpenClPinned>(pinned, "release").ok().map(OpenClPinned::into_object)
+            }
+            // The driver keeps programs until their kernels have finished, and buffers until their commands have.
+            Released::Module(_) | Released::Regions(_) | Released::Graph(_) => None,
+        };
+        if let Some(object) = object {
+            self.retire(object, after);
         }
     }
 
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        Some(self)
-    }
-
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        Some(self)
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        None
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        None
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        None
+    fn synchronize(&self) -> Result<()> {
+        self.shared.synchronize()
     }
 }
 

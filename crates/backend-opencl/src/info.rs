@@ -1,7 +1,5 @@
 //! The properties that a device reports.
 
-use std::num::NonZeroUsize;
-
 use opencl3::device::{
     CL_DEVICE_ADDRESS_BITS, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
     CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_IL_VERSION, CL_DEVICE_LOCAL_MEM_SIZE,
@@ -66,20 +64,19 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
         .map(|size| u32::try_from(integer(size)).unwrap_or(u32::MAX))
         .collect();
     let align = base_alignment(found)?;
-    let limits = Limits {
-        allocation_bytes: saturate(number(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?),
-        allocation_alignment: NonZeroUsize::new(align.clamp(16, LEAST_ALIGNMENT))
-            .unwrap_or(NonZeroUsize::MIN),
-        argument_alignment: NonZeroUsize::MIN,
-        // The number of work-items must fit the device's own size type for every block size.
-        grid: if pointer < 8 { [u32::from(u16::MAX); 3] } else { [i32::MAX.unsigned_abs(); 3] },
-        block: std::array::from_fn(|dim| block.get(dim).copied().unwrap_or(1)),
-        block_size: u32::try_from(number(CL_DEVICE_MAX_WORK_GROUP_SIZE)?).unwrap_or(u32::MAX),
-        shared_bytes: u32::try_from(number(CL_DEVICE_LOCAL_MEM_SIZE)?).unwrap_or(u32::MAX),
-        arguments,
-        argument_bytes: arguments,
-        priorities: if has("cl_khr_priority_hints") { (-1, 1) } else { (0, 0) },
-    };
+    // The number of work-items must fit the device's own size type for every block size.
+    let grid = if pointer < 8 { u32::from(u16::MAX) } else { i32::MAX.unsigned_abs() };
+    let (least, greatest) = if has("cl_khr_priority_hints") { (-1, 1) } else { (0, 0) };
+    let limits = Limits::new(
+        saturate(number(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?),
+        [grid; 3],
+        std::array::from_fn(|dim| block.get(dim).copied().unwrap_or(1)),
+        u32::try_from(number(CL_DEVICE_MAX_WORK_GROUP_SIZE)?).unwrap_or(u32::MAX),
+    )
+    .with_allocation_alignment(align.clamp(16, LEAST_ALIGNMENT))
+    .with_max_shared_bytes(u32::try_from(number(CL_DEVICE_LOCAL_MEM_SIZE)?).unwrap_or(u32::MAX))
+    .with_max_arguments(arguments, arguments)
+    .with_priorities(least, greatest);
     let mut formats = Vec::new();
     let il = optional(CL_DEVICE_IL_VERSION).map(text).unwrap_or_default();
     // In earlier versions, SPIR-V programs need functions of an extension.
@@ -89,36 +86,29 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
     if number(CL_DEVICE_COMPILER_AVAILABLE)? != 0 {
         formats.push(ImageFormat::OpenClC);
     }
-    let lockstep = [
+    let subgroup = [
         ("cl_nv_device_attribute_query", CL_DEVICE_WARP_SIZE_NV),
         ("cl_amd_device_attribute_query", CL_DEVICE_WAVEFRONT_WIDTH_AMD),
     ]
     .into_iter()
     .filter(|(extension, _)| has(extension))
     .find_map(|(_, what)| optional(what));
-    let info = DeviceInfo {
-        id: DeviceId::new("opencl", found.index),
-        kind: found.kind,
-        name: found.name.clone(),
-        vendor: word(CL_DEVICE_VENDOR)?,
-        architecture: architecture(found, &extensions),
-        driver_version: format!("{} ({})", word(CL_DRIVER_VERSION)?, found.platform.name),
-        uuid: has("cl_khr_device_uuid")
-            .then(|| optional(CL_DEVICE_UUID_KHR))
-            .flatten()
-            .and_then(|bytes| bytes.try_into().ok()),
-        pci: has("cl_khr_pci_bus_info")
-            .then(|| optional(CL_DEVICE_PCI_BUS_INFO_KHR))
-            .flatten()
-            .and_then(|bytes| pci(&bytes)),
-        memory_bytes: Some(number(CL_DEVICE_GLOBAL_MEM_SIZE)?),
-        compute_units: u32::try_from(number(CL_DEVICE_MAX_COMPUTE_UNITS)?).unwrap_or(u32::MAX),
-        lockstep_width: lockstep
-            .map_or(1, |bytes| u32::try_from(integer(&bytes)).unwrap_or(1).max(1)),
-        limits,
-        formats,
-        absent_formats: Vec::new(),
-    };
+    let uuid = has("cl_khr_device_uuid").then(|| optional(CL_DEVICE_UUID_KHR)).flatten();
+    let pci_info =
+        has("cl_khr_pci_bus_info").then(|| optional(CL_DEVICE_PCI_BUS_INFO_KHR)).flatten();
+    let id = DeviceId::new("opencl", found.index);
+    let info = DeviceInfo::new(id, found.kind, &found.name, limits)
+        .with_vendor(word(CL_DEVICE_VENDOR)?)
+        .with_architecture(architecture(found, &extensions))
+        .with_driver_version(format!("{} ({})", word(CL_DRIVER_VERSION)?, found.platform.name))
+        .with_uuid(uuid.and_then(|bytes| bytes.try_into().ok()))
+        .with_pci(pci_info.and_then(|bytes| pci(&bytes)))
+        .with_memory_bytes(number(CL_DEVICE_GLOBAL_MEM_SIZE)?)
+        .with_compute_units(u32::try_from(number(CL_DEVICE_MAX_COMPUTE_UNITS)?).unwrap_or(u32::MAX))
+        .with_subgroup_size(
+            subgroup.map_or(1, |bytes| u32::try_from(integer(&bytes)).unwrap_or(1).max(1)),
+        )
+        .with_formats(formats);
     let svm = match optional(CL_DEVICE_SVM_CAPABILITIES).map(|bytes| integer(&bytes)) {
         Some(bits) if found.version >= (2, 0) && bits & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 => {
             Some(Pointers::Svm { fine: bits & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0 })

@@ -60,14 +60,10 @@ impl OpenClDevice {
             0 => (object, 0),
             whole => (ptr::with_exposed_provenance_mut(whole), ask(object, CL_MEM_OFFSET)?),
         };
-        Ok(Some(Origin {
-            base: whole.expose_provenance(),
-            offset,
-            bytes: ask(whole, CL_MEM_SIZE)?,
-            // The driver moves the buffer to the device of the context that uses it.
-            device: (!self.shared.context.has_peers()).then_some(self.shared.found.index),
-            kind: OriginKind::Device,
-        }))
+        let (base, bytes) = (whole.expose_provenance(), ask(whole, CL_MEM_SIZE)?);
+        // The driver moves the buffer to the device of the context that uses it.
+        let device = (!self.shared.context.has_peers()).then_some(self.shared.found.index);
+        Ok(Some(Origin::new(OriginKind::Device, base, offset, bytes).with_device(device)))
     }
 
     /// Returns the allocation that a pointer points into. Returns `None` unless it is unified shared memory, because
@@ -82,7 +78,7 @@ impl OpenClDevice {
             platform::index_of(device)
         };
         let offset = address.checked_sub(base)?;
-        Some(Origin { base, offset, bytes, device: index, kind })
+        Some(Origin::new(kind, base, offset, bytes).with_device(index))
     }
 }
 

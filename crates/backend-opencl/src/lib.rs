@@ -7,11 +7,11 @@
     feature = "opencl",
     doc = r#"
 ```
-use backend_opencl::OpenClDriver;
+use backend_opencl::OpenClBackend;
 use runtime_core::{DeviceRegistry, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
 let mut registry = DeviceRegistry::new();
-registry.register(OpenClDriver::new())?;
+registry.register(OpenClBackend::new())?;
 let device = match registry.open("opencl:0") {
     Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
     device => device?,
@@ -53,10 +53,10 @@ assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 #![cfg(feature = "opencl")]
 
 mod arguments;
+mod backend;
 mod codes;
 mod config;
 mod device;
-mod driver;
 mod end;
 mod event;
 mod handle;
@@ -78,6 +78,6 @@ mod sizes;
 mod stream;
 mod transfer;
 
+pub use backend::OpenClBackend;
 pub use config::{MemoryKind, OpenClConfig, RegionMapping};
 pub use device::OpenClDevice;
-pub use driver::OpenClDriver;

@@ -9,7 +9,7 @@ use opencl3::kernel::{
     get_kernel_work_group_data,
 };
 use opencl3::types::cl_uint;
-use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, ParamInfo};
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::handle::{Handle, Kernel};
@@ -128,7 +128,7 @@ impl DeviceKernel for OpenClKernel {
         self.parameters.as_deref()
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        Some(self)
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none().with_occupancy(self)
     }
 }

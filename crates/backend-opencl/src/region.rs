@@ -266,11 +266,6 @@ unsafe impl RegionCopyAbility for OpenClDevice {
         }?;
         stream.flush(OPERATION)
     }
-
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // The driver keeps words, tables and kernels until the launches are over.
-        drop(regions);
-    }
 }
 
 /// Copies words to the device. Returns `None` if there are none: an empty buffer is not possible.

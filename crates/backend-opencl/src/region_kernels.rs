@@ -32,13 +32,13 @@ pub(crate) type Source = (RegionKernel, OnceLock<OpenClModule>);
 impl RegionKernels {
     pub(crate) fn new(info: &DeviceInfo, doubles: bool, mapping: RegionMapping) -> Self {
         let compiles = info.formats.contains(&ImageFormat::OpenClC);
-        let most = info.limits.argument_bytes.saturating_sub(FIXED_BYTES) / SLOT_BYTES;
+        let most = info.limits.max_argument_bytes.saturating_sub(FIXED_BYTES) / SLOT_BYTES;
         let (mapping, group) = match (mapping, info.kind) {
             // A CPU runs the work-items of a group one after the other.
             (RegionMapping::Auto, DeviceKind::Cpu) | (RegionMapping::Runs, _) => (Mapping::Runs, 1),
             (RegionMapping::Auto | RegionMapping::Lanes, _) => (Mapping::Lanes, 256),
         };
-        let group = group.min(info.limits.block_size).min(info.limits.block[0]);
+        let group = group.min(info.limits.max_block_threads).min(info.limits.max_block[0]);
         let make = |binding| RegionKernel::new(mapping, binding, doubles).ok().filter(|_| compiles);
         let bindings = SLOTS.map(|slots| Binding::Parameters(slots.min(most)));
         let mut kernels: Vec<RegionKernel> = bindings.into_iter().filter_map(make).collect();
@@ -50,7 +50,7 @@ impl RegionKernels {
             limits: RegionLimits {
                 compute_units: info.compute_units as usize,
                 group_size: group as usize,
-                most_groups: (info.limits.grid[0] / group.max(1)).into(),
+                most_groups: (info.limits.max_grid[0] / group.max(1)).into(),
                 slab: RegionLimits::MAX_SLAB,
             },
             building: Mutex::default(),

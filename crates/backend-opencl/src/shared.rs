@@ -270,7 +270,7 @@ impl Shared {
         let wait = move || {
             let Some(Retired { object, after }) = lock(&theirs).take() else { return };
             wait_for_all(&after);
-            let dropped = guarded("memory_free", || {
+            let dropped = guarded("release", || {
                 drop(object);
                 Ok(())
             });
@@ -326,7 +326,7 @@ impl Shared {
             Object::Mapped(buffer, address) => self.unmap(&buffer, address),
             Object::Adopted(buffer, owner) => {
                 drop(buffer);
-                guarded("memory_free", || {
+                guarded("release", || {
                     drop(owner);
                     Ok(())
                 })
@@ -342,7 +342,7 @@ impl Shared {
         let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
         // SAFETY: the memory is of this context, and the commands that used it are over.
         unsafe { pointers.free(self.context.raw(), pointer) }
-            .map_err(|code| self.error("memory_free", code, "memory could not be freed"))
+            .map_err(|code| self.error("release", code, "memory could not be freed"))
     }
 
     fn free_host(&self, address: usize) -> Result<()> {
@@ -350,16 +350,16 @@ impl Shared {
         let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
         // SAFETY: the memory is of this context, and the commands that used it are over.
         unsafe { host.free(self.context.raw(), pointer) }
-            .map_err(|code| self.error("pinned_free", code, "pinned memory could not be freed"))
+            .map_err(|code| self.error("release", code, "pinned memory could not be freed"))
     }
 
     fn unmap(&self, buffer: &Handle<handle::Mem>, address: usize) -> Result<()> {
-        let failed = |code| self.error("pinned_free", code, "pinned memory could not be unmapped");
+        let failed = |code| self.error("release", code, "pinned memory could not be unmapped");
         let queue = self.service_queue()?;
         let pointer = ptr::with_exposed_provenance_mut::<c_void>(address);
         // SAFETY: the buffer is mapped there, and nothing uses the mapping any more.
         let unmapped = unsafe {
-            queue.submit("pinned_free", |queue| {
+            queue.submit("release", |queue| {
                 enqueue_unmap_mem_object(queue, buffer.raw(), pointer, 0, ptr::null())
             })
         };

@@ -165,12 +165,10 @@ impl Signature {
     pub(crate) fn parameters(&self) -> Vec<ParamInfo> {
         let arguments = self.0.iter().filter(|parameter| parameter.space != Space::Local);
         let info = |parameter: &Parameter| match parameter.space {
-            Space::Unknown => {
-                ParamInfo { kind: ParamKind::Unknown, size: None, dtype: None, access: None }
-            }
+            Space::Unknown => ParamInfo::new(ParamKind::Unknown),
             Space::Private => {
                 let known = value(&parameter.name);
-                ParamInfo { size: known.size.or(parameter.size), ..known }
+                known.with_size(known.size.or(parameter.size))
             }
             space => pointer(&parameter.name, parameter.constant || space == Space::Constant),
         };
@@ -221,15 +219,12 @@ fn element(name: &str) -> &str {
 
 fn pointer(name: &str, constant: bool) -> ParamInfo {
     let element = element(name);
-    ParamInfo {
-        kind: ParamKind::Memory,
-        size: None,
-        // Bytes stand for memory of any type, and unsigned 16-bit words for types that OpenCL C does not have.
-        dtype: scalar(element)
-            .map(|(_, dtype)| dtype)
-            .filter(|dtype| !matches!(dtype, DType::I8 | DType::U8 | DType::U16)),
-        access: Some(if constant { ParamAccess::Read } else { ParamAccess::Write }),
-    }
+    // Bytes stand for memory of any type, and unsigned 16-bit words for types that OpenCL C does not have.
+    let dtype = scalar(element)
+        .map(|(_, dtype)| dtype)
+        .filter(|dtype| !matches!(dtype, DType::I8 | DType::U8 | DType::U16));
+    let access = if constant { ParamAccess::Read } else { ParamAccess::Write };
+    ParamInfo::new(ParamKind::Memory).with_dtype(dtype).with_access(access)
 }
 
 fn value(name: &str) -> ParamInfo {
@@ -239,7 +234,7 @@ fn value(name: &str) -> ParamInfo {
         Some((size, dtype)) => (Some(size), Some(dtype)),
         None => (vector(name), None),
     };
-    ParamInfo { kind: ParamKind::Value, size, dtype, access: None }
+    ParamInfo::new(ParamKind::Value).with_size(size).with_dtype(dtype)
 }
 
 /// The size and element type of a built-in type of OpenCL C.

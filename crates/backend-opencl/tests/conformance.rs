@@ -4,14 +4,14 @@
 use std::env;
 use std::sync::LazyLock;
 
-use backend_opencl::OpenClDriver;
-use runtime_core::{Device, Driver, Result};
+use backend_opencl::OpenClBackend;
+use runtime_core::{Backend, Device, Result};
 
 /// The platform under test, as a word of a selector. By default, the first platform.
 const PLATFORM: &str = "OPENCL_TEST_PLATFORM";
 
 /// One for the whole process, so its devices share a context.
-static DRIVER: LazyLock<OpenClDriver> = LazyLock::new(OpenClDriver::new);
+static DRIVER: LazyLock<OpenClBackend> = LazyLock::new(OpenClBackend::new);
 
 fn open(index: usize, options: &str) -> Result<Device> {
     let selector = match env::var(PLATFORM) {

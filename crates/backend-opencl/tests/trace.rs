@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use backend_opencl::OpenClDriver;
-use runtime_core::{Driver, ErrorKind, ImageFormat, Launch, ModuleImage, args};
+use backend_opencl::OpenClBackend;
+use runtime_core::{Backend, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -60,7 +60,7 @@ impl Visit for Listener {
 fn commands_tell_how_long_they_ran_and_what_is_not_aligned() {
     let listener = Listener::default();
     tracing::subscriber::with_default(listener.clone(), || {
-        let device = match OpenClDriver::new().open(&"opencl:0?memory=buffer".parse().unwrap()) {
+        let device = match OpenClBackend::new().open(&"opencl:0?memory=buffer".parse().unwrap()) {
             Err(error) if error.kind() == ErrorKind::Unavailable => return,
             device => device.unwrap(),
         };

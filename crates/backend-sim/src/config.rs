@@ -81,7 +81,7 @@ impl SimConfig {
         self
     }
 
-    /// Whether the device reaches other devices of its driver, if they also allow it.
+    /// Whether the device reaches other devices of its backend, if they also allow it.
     #[must_use]
     pub fn peers(self, peers: bool) -> Self {
         Self { peers, ..self }

@@ -2,17 +2,16 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_support::{Block, Event, Identity, Queues, functions_load, guarded};
+use backend_support::{Block, Event, Identity, Queues, functions_load};
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceLoad, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryPool, Monitor, PinnedOptions,
+    Released, StreamOptions,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -56,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// Devices that can reach each other: those of one driver. Not of size zero, so that each group has its own address.
+/// Devices that can reach each other: those of one backend. Not of size zero, so that each group has its own address.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     _address: u8,
@@ -64,7 +63,7 @@ pub(crate) struct Group {
 
 impl SimDevice {
     /// The device `sim:index`, which reaches no other device. For devices that do, use a
-    /// [`SimDriver`](crate::SimDriver).
+    /// [`SimBackend`](crate::SimBackend).
     pub fn new(index: usize, config: SimConfig) -> Self {
         Self::in_group(index, config, &Arc::default())
     }
@@ -107,17 +106,6 @@ impl SimDevice {
         let config = &self.shared.config;
         let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
         SimStream::new(self.queues.create(), timing, &self.shared)
-    }
-
-    /// Drops an object, possibly its last reference, and keeps a panic for the next `synchronize`.
-    fn release<T>(&self, operation: &'static str, object: T) {
-        let dropped = guarded(operation, || {
-            drop(object);
-            Ok(())
-        });
-        if let Err(error) = dropped {
-            self.queues.failures().keep(self.queues.identity().complete(error));
-        }
     }
 }
 
@@ -253,87 +241,47 @@ impl Shared {
 const MAX_ALLOCATION: usize = isize::MAX.unsigned_abs() / 2;
 
 pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
-    DeviceInfo {
-        id: id.clone(),
-        kind: DeviceKind::Simulated,
-        name: "Simulated accelerator".to_owned(),
-        vendor: env!("CARGO_PKG_NAME").to_owned(),
-        architecture: "sim".to_owned(),
-        driver_version: env!("CARGO_PKG_VERSION").to_owned(),
-        uuid: None,
-        pci: None,
-        memory_bytes: Some(config.memory_bytes as u64),
-        compute_units: 1,
-        lockstep_width: 1,
-        limits: Limits {
-            allocation_bytes: MAX_ALLOCATION,
-            allocation_alignment: NonZeroUsize::new(Block::ALIGN).unwrap_or(NonZeroUsize::MIN),
-            argument_alignment: NonZeroUsize::MIN,
-            grid: [i32::MAX.unsigned_abs(), 65535, 65535],
-            block: [1024, 1024, 64],
-            block_size: 1024,
-            shared_bytes: 48 << 10,
-            arguments: 12,
-            argument_bytes: 4096,
-            priorities: (0, 0),
-        },
-        formats: vec![ImageFormat::HostFunctions],
-        absent_formats: Vec::new(),
-    }
+    let grid = [i32::MAX.unsigned_abs(), 65535, 65535];
+    let limits = Limits::new(MAX_ALLOCATION, grid, [1024, 1024, 64], 1024)
+        .with_allocation_alignment(Block::ALIGN)
+        .with_max_shared_bytes(48 << 10)
+        .with_max_arguments(12, 4096);
+    DeviceInfo::new(id.clone(), DeviceKind::Simulated, "Simulated accelerator", limits)
+        .with_vendor(env!("CARGO_PKG_NAME"))
+        .with_architecture("sim")
+        .with_driver_version(env!("CARGO_PKG_VERSION"))
+        .with_memory_bytes(config.memory_bytes as u64)
+        .with_formats([ImageFormat::HostFunctions])
 }
 
-impl CommonRuntime for SimDevice {
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
+// which only drops the device's reference, cannot free them too early.
+unsafe impl AcceleratorDevice for SimDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        self.shared.check("module_load")?;
-        functions_load(image)
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.shared.tally.add(|counts| counts.synchronizations += 1);
-        let done = self.queues.synchronize();
-        self.shared.check("synchronize").and(done)
-    }
-}
-
-// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a free,
-// which only drops the device's reference, cannot release them too early.
-unsafe impl AcceleratorDevice for SimDevice {
-    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
-        Ok(Box::new(self.shared.allocate(bytes)?))
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
-        if block(&*memory).is_ok_and(|block| block.is_adopted()) {
-            self.queues.retire(Box::new(memory), queues(after));
-        } else {
-            self.release("memory_free", memory);
+    fn abilities(&self) -> Abilities<'_> {
+        let config = &self.shared.config;
+        let mut abilities = Abilities::none()
+            .with_memory_adoption(self)
+            .with_interop(self)
+            .with_memory_pool(self)
+            .with_monitor(self)
+            .with_counters(&self.counters);
+        if config.region_copies {
+            abilities = abilities.with_region_copy(self);
         }
-    }
-
-    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
-        Ok(Box::new(self.shared.allocate_pinned(bytes)?))
-    }
-
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
-        self.release("pinned_free", memory);
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
-        self.queues.retire(Box::new(module), queues(after));
-    }
-
-    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        self.shared.check("stream_create")?;
-        Ok(Box::new(self.new_stream()))
-    }
-
-    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
-        self.shared.check("event_create")?;
-        Ok(Box::new(SimEvent::new(&self.shared)))
+        if config.graphs {
+            abilities = abilities.with_graphs(self);
+        }
+        if config.peers {
+            abilities = abilities.with_peer(self);
+        }
+        if config.cooperative {
+            abilities = abilities.with_cooperative_launch();
+        }
+        abilities
     }
 
     fn native(&self) -> NativeHandle {
@@ -341,44 +289,46 @@ unsafe impl AcceleratorDevice for SimDevice {
         NativeHandle { api: "sim", kind: NativeKind::Context, raw }
     }
 
-    fn cooperative_launch(&self) -> bool {
-        self.shared.config.cooperative
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
+        self.shared.check("module_load")?;
+        functions_load(image)
     }
 
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        if self.shared.config.region_copies { Some(self) } else { None }
+    fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(self.shared.allocate(bytes)?))
     }
 
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        if self.shared.config.graphs { Some(self) } else { None }
+    fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
+        Ok(Box::new(self.shared.allocate_pinned(bytes)?))
     }
 
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        if self.shared.config.peers { Some(self) } else { None }
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+        self.shared.check("stream_create")?;
+        Ok(Box::new(self.new_stream()))
     }
 
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        None
+    fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
+        self.shared.check("event_create")?;
+        Ok(Box::new(SimEvent::new(&self.shared)))
     }
 
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        Some(self)
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        match object {
+            Released::Memory(memory) if block(&*memory).is_ok_and(|block| block.is_adopted()) => {
+                self.queues.retire(Box::new(memory), queues(after));
+            }
+            Released::Module(module) => self.queues.retire(Box::new(module), queues(after)),
+            Released::Memory(_)
+            | Released::Pinned(_)
+            | Released::Regions(_)
+            | Released::Graph(_) => self.queues.release(object),
+        }
     }
 
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        Some(self)
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        Some(self)
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        Some(self)
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        Some(&self.counters)
+    fn synchronize(&self) -> Result<()> {
+        self.shared.tally.add(|counts| counts.synchronizations += 1);
+        let done = self.queues.synchronize();
+        self.shared.check("synchronize").and(done)
     }
 }
 
@@ -415,12 +365,7 @@ impl Monitor for SimDevice {
     fn load(&self) -> Result<DeviceLoad> {
         self.shared.check("load")?;
         let reserved = self.shared.pool.reserved();
-        let bytes = |bytes: usize| Some(bytes as u64);
-        Ok(DeviceLoad {
-            memory_free: bytes(self.shared.pool.capacity().saturating_sub(reserved)),
-            memory_used: bytes(reserved),
-            processor_busy: None,
-            memory_busy: None,
-        })
+        let free = self.shared.pool.capacity().saturating_sub(reserved);
+        Ok(DeviceLoad::default().with_memory(free as u64, reserved as u64))
     }
 }

@@ -35,9 +35,4 @@ unsafe impl GraphCapture for SimDevice {
         let graph = own::<SimGraph>(graph, "launch")?;
         own::<SimStream>(stream, "launch")?.launch_graph(&graph.0)
     }
-
-    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, _after: &[&dyn DeviceStream]) {
-        // Launches hold their own references to the work.
-        drop(graph);
-    }
 }

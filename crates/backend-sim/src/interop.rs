@@ -94,7 +94,7 @@ unsafe impl NativeInterop for SimDevice {
             let (base, block) = blocks.before(handle.raw)?;
             let (offset, bytes) = (handle.raw - base, block.len());
             let device = Some(shared.index());
-            (offset < bytes).then_some(Origin { base, offset, bytes, device, kind })
+            (offset < bytes).then_some(Origin::new(kind, base, offset, bytes).with_device(device))
         };
         let device = within(&shared.blocks, OriginKind::Device);
         Ok(device.or_else(|| within(&shared.pinned, OriginKind::Pinned)))

@@ -17,11 +17,11 @@
 //! Open devices by selector, in the same way as the program opens real devices. Options are those of [`SimConfig`]:
 //!
 //! ```
-//! use backend_sim::{SimDriver, SimHandle};
+//! use backend_sim::{SimBackend, SimHandle};
 //! use runtime_core::{DeviceRegistry, ErrorKind};
 //!
 //! let mut registry = DeviceRegistry::new();
-//! registry.register(SimDriver::new())?;
+//! registry.register(SimBackend::new())?;
 //! let device = registry.open("sim:0?seed=7&fail-copy=3")?;
 //! let seen = SimHandle::of(&device).expect("a simulated device");
 //!
@@ -60,11 +60,11 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod backend;
 mod codes;
 mod config;
 mod counts;
 mod device;
-mod driver;
 mod event;
 mod fault;
 mod graph;
@@ -74,8 +74,8 @@ mod region;
 mod stream;
 mod timing;
 
+pub use backend::SimBackend;
 pub use config::SimConfig;
 pub use counts::SimCounts;
 pub use device::{SimDevice, SimHandle};
-pub use driver::SimDriver;
 pub use fault::{Fault, Operation};

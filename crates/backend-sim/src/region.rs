@@ -51,11 +51,6 @@ unsafe impl RegionCopyAbility for SimDevice {
         stream
             .enqueue(Operation::Copy, work, move |counts| add_traffic(&mut counts.on_device, bytes))
     }
-
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
-        // Executions hold their own references to the program.
-        drop(regions);
-    }
 }
 
 // SAFETY: memory and events of all simulated devices are of the same types, and a copy is work like any other.

@@ -137,7 +137,7 @@ impl SimStream {
 
 /// The queues of streams of simulated devices.
 pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<Item = &'a Queue> {
-    let own = |stream: &&'a dyn DeviceStream| own::<SimStream>(*stream, "free").ok();
+    let own = |stream: &&'a dyn DeviceStream| own::<SimStream>(*stream, "release").ok();
     streams.iter().filter_map(own).map(|stream| &stream.lane.queue)
 }
 

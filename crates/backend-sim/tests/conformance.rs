@@ -1,17 +1,17 @@
 //! Simulated devices conform to the contract: under several seeds, and without the abilities that can be disabled.
 
-use backend_sim::{SimConfig, SimDriver};
-use runtime_core::{Device, Driver, Result};
+use backend_sim::{SimBackend, SimConfig};
+use runtime_core::{Backend, Device, Result};
 
 /// Opens a device of a group of two, which reach each other if the config allows it.
-fn open(driver: &SimDriver, index: usize) -> Result<Device> {
-    driver.open(&format!("sim:{index}").parse()?)
+fn open(backend: &SimBackend, index: usize) -> Result<Device> {
+    backend.open(&format!("sim:{index}").parse()?)
 }
 
 /// Two devices with little memory, so that running out of it takes no time.
-fn devices(config: SimConfig) -> SimDriver {
+fn devices(config: SimConfig) -> SimBackend {
     let config = config.memory_bytes(64 << 20);
-    SimDriver::with_devices([config.clone(), config])
+    SimBackend::with_devices([config.clone(), config])
 }
 
 macro_rules! simulated {
@@ -22,8 +22,8 @@ macro_rules! simulated {
             conformance::accelerator! {
                 name: $name,
                 open: {
-                    let driver = devices($config);
-                    move |index| open(&driver, index)
+                    let backend = devices($config);
+                    move |index| open(&backend, index)
                 },
                 kernels: conformance::kernels::host_functions(),
             }

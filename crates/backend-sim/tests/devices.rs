@@ -1,14 +1,14 @@
 //! The properties, isolation and counts of simulated devices.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
-use backend_sim::{SimConfig, SimDriver, SimHandle};
+use backend_sim::{SimBackend, SimConfig, SimHandle};
 use runtime_core::{
-    Combine, DType, Device, Driver, Error, ErrorKind, Layout, NativeHandle, NativeKind, RegionCopy,
-    RegionSide, Slot, Support,
+    Backend, Combine, DType, Device, Error, ErrorKind, Layout, NativeHandle, NativeKind,
+    RegionCopy, RegionSide, Slot, Support,
 };
 
-fn open(driver: &SimDriver, selector: &str) -> Device {
-    driver.open(&selector.parse().unwrap()).unwrap()
+fn open(backend: &SimBackend, selector: &str) -> Device {
+    backend.open(&selector.parse().unwrap()).unwrap()
 }
 
 fn transpose() -> RegionCopy {
@@ -24,7 +24,7 @@ fn transpose() -> RegionCopy {
 
 #[test]
 fn the_host_cannot_address_memory_and_fresh_memory_is_poisoned() {
-    let device = open(&SimDriver::new(), "sim");
+    let device = open(&SimBackend::new(), "sim");
     let memory = device.memory_allocate::<u8>(32).unwrap();
     assert_eq!(memory.as_slice().unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(!memory.is_host_visible() && device.unified_memory().is_none());
@@ -36,7 +36,7 @@ fn region_copies_are_native_or_emulated_with_one_result() {
     for (selector, support, host_bytes) in
         [("sim", Support::Native, 0), ("sim?regions=off", Support::Emulated, 24)]
     {
-        let device = open(&SimDriver::new(), selector);
+        let device = open(&SimBackend::new(), selector);
         assert_eq!(device.capabilities().region_copy, support);
         let stream = device.default_stream();
         let x = device.memory_from_slice(&stream, &[1_u32, 2, 3, 4, 5, 6]).unwrap();
@@ -69,7 +69,7 @@ fn far_apart(slots: [usize; 2], far: usize) -> RegionCopy {
 
 #[test]
 fn an_emulated_plan_takes_no_memory_for_slots_that_are_absent() {
-    let device = open(&SimDriver::new(), "sim?regions=off");
+    let device = open(&SimBackend::new(), "sim?regions=off");
     let stream = device.default_stream();
     let x = device.memory_from_slice(&stream, &[1_u8, 2]).unwrap();
     let mut y = device.memory_from_slice(&stream, &[0_u8; 2]).unwrap();
@@ -81,7 +81,7 @@ fn an_emulated_plan_takes_no_memory_for_slots_that_are_absent() {
 
 #[test]
 fn an_emulated_column_moves_its_own_bytes_in_one_batch() {
-    let device = open(&SimDriver::new(), "sim?regions=off");
+    let device = open(&SimBackend::new(), "sim?regions=off");
     let stream = device.default_stream();
     let mut field = device.memory_from_slice(&stream, &[3_u32; 64 * 64]).unwrap();
     let side = |column: usize| RegionSide { slot: 0, offset: 4 * column, strides: vec![256] };
@@ -103,7 +103,7 @@ fn an_emulated_column_moves_its_own_bytes_in_one_batch() {
 
 #[test]
 fn a_box_that_no_memory_can_have_is_refused() {
-    let device = open(&SimDriver::new(), "sim");
+    let device = open(&SimBackend::new(), "sim");
     let stream = device.default_stream();
     let one = Layout::row(DType::U8, 1).unwrap();
     for (start, layout) in [(usize::MAX, one), (usize::MAX, Layout::row(DType::U8, 0).unwrap())] {
@@ -123,10 +123,10 @@ fn a_box_that_no_memory_can_have_is_refused() {
 
 #[test]
 fn peers_are_the_devices_of_one_driver_that_both_allow_it() {
-    let driver = SimDriver::new();
+    let backend = SimBackend::new();
     let (a, b, alone) =
-        (open(&driver, "sim:0"), open(&driver, "sim:1"), open(&driver, "sim:1?peers=off"));
-    let stranger = open(&SimDriver::new(), "sim:1");
+        (open(&backend, "sim:0"), open(&backend, "sim:1"), open(&backend, "sim:1?peers=off"));
+    let stranger = open(&SimBackend::new(), "sim:1");
     assert!(a.reaches(&b) && b.reaches(&a));
     assert!(!a.reaches(&alone) && !alone.reaches(&a) && !a.reaches(&stranger));
     assert_eq!(
@@ -137,7 +137,7 @@ fn peers_are_the_devices_of_one_driver_that_both_allow_it() {
 
 #[test]
 fn pools_and_monitors_follow_the_memory() {
-    let device = open(&SimDriver::with_devices([SimConfig::new().memory_bytes(1000)]), "sim");
+    let device = open(&SimBackend::with_devices([SimConfig::new().memory_bytes(1000)]), "sim");
     let memory = device.memory_allocate::<u8>(400).unwrap();
     let load = device.monitor().unwrap().load().unwrap();
     assert_eq!((load.memory_used, load.memory_free), (Some(400), Some(600)));
@@ -150,7 +150,7 @@ fn pools_and_monitors_follow_the_memory() {
 
 #[test]
 fn work_in_flight_keeps_freed_memory_alive() {
-    let device = open(&SimDriver::new(), "sim?seed=3");
+    let device = open(&SimBackend::new(), "sim?seed=3");
     let stream = device.default_stream();
     let mut sum = device.memory_allocate::<u32>(64).unwrap();
     for value in 0..50_u32 {
@@ -166,13 +166,13 @@ fn work_in_flight_keeps_freed_memory_alive() {
 #[test]
 #[expect(unsafe_code, reason = "adopts memory")]
 fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
-    let device = open(&SimDriver::new(), "sim");
+    let device = open(&SimBackend::new(), "sim");
     let stream = device.default_stream();
     let mut owned = vec![1_u32, 2, 3, 4];
     let raw = owned.as_mut_ptr().expose_provenance();
     let handle = NativeHandle { api: "sim", kind: NativeKind::Pointer, raw };
     // SAFETY: the vector owns the elements and is passed as the owner.
-    let adopted = unsafe { device.memory_adopt::<u32>(handle, 4, owned) }.unwrap();
+    let adopted = unsafe { device.memory_adopt::<u32>(handle, 4, owned) };
     let memory = adopted.unwrap();
     assert!(!memory.is_host_visible());
     assert_eq!(memory.view().to_vec(&stream).unwrap(), [1, 2, 3, 4]);
@@ -180,7 +180,7 @@ fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
 
 #[test]
 fn counters_are_counts() -> Result<(), Error> {
-    let device = open(&SimDriver::new(), "sim");
+    let device = open(&SimBackend::new(), "sim");
     let stream = device.default_stream();
     let mut open =
         device.counters().unwrap().open(&["from_device_bytes", "synchronizations", "records"])?;

@@ -1,7 +1,7 @@
 //! Faults occur only where they are planned, with typed errors.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
-use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimDriver, SimHandle};
+use backend_sim::{Fault, Operation, SimBackend, SimConfig, SimDevice, SimHandle};
 use runtime_core::{
     Device, DeviceRegistry, Error, ErrorKind, Grid, HostModule, Kernel, Launch, Result, args,
 };
@@ -157,7 +157,7 @@ fn a_panicking_kernel_is_a_fault() {
 #[test]
 fn a_lost_device_says_so_to_everything_and_opens_afresh() {
     let mut registry = DeviceRegistry::new();
-    registry.register(SimDriver::new()).unwrap();
+    registry.register(SimBackend::new()).unwrap();
     let device = registry.open("sim:1?lose=4").unwrap();
     let seen = SimHandle::of(&device).unwrap();
     let stream = device.default_stream();
@@ -224,7 +224,7 @@ fn faults_can_be_planned_later() {
 #[test]
 fn wrong_selectors_name_what_is_wrong() {
     let mut registry = DeviceRegistry::new();
-    registry.register(SimDriver::new()).unwrap();
+    registry.register(SimBackend::new()).unwrap();
     for (selector, kind, named) in [
         ("sim:2", ErrorKind::UnknownDevice, "2 simulated devices"),
         ("sim:a", ErrorKind::UnknownDevice, "sim:a"),

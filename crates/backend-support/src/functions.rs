@@ -1,6 +1,6 @@
 //! Modules whose kernels are Rust functions.
 
-use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, ParamInfo};
 use runtime_core::{Error, ErrorKind, HostKernel, HostModule, ImageCode, ModuleImage, Result};
 
 /// Loads an image of Rust functions.
@@ -43,8 +43,8 @@ impl DeviceKernel for Function {
         Some(self.0.parameters())
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        None
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none()
     }
 }
 

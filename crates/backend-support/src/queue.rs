@@ -9,6 +9,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::{ptr, thread};
 
+use runtime_core::contract::Released;
 use runtime_core::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
@@ -459,6 +460,18 @@ impl Queues {
             None
         };
         self.reaper.retire_owner(owner, after.into_iter().filter_map(mark).collect());
+    }
+
+    /// Drops an object that enqueued work holds itself for as long as it needs it. A panic of the destructor is kept for
+    /// [`synchronize`](Self::synchronize). What runs code of the program is [retired](Self::retire) instead.
+    pub fn release(&self, object: Released) {
+        let dropped = guarded("release", || {
+            drop(object);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            self.failures.keep(self.identity.complete(error));
+        }
     }
 
     /// Creates a queue.

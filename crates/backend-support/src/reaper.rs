@@ -146,7 +146,7 @@ impl<R: Reclaim> Drop for Reaper<R> {
         // rest.
         if !is_current && thread.join().is_err() {
             let message = "the thread that gives memory back panicked";
-            let error = Error::new(ErrorKind::Driver, "memory_free", message);
+            let error = Error::new(ErrorKind::Driver, "release", message);
             self.work.failures.keep(error.on(&self.work.id));
         }
     }
@@ -170,7 +170,7 @@ impl<R: Reclaim> Work<R> {
             if !after.iter().all(Mark::wait) {
                 let message =
                     "what used an object did not come to its end, and so it was not given back";
-                return Err(Error::new(ErrorKind::Driver, "memory_free", message));
+                return Err(Error::new(ErrorKind::Driver, "release", message));
             }
             kept.take().map_or(Ok(()), |what| self.reclaim(what))
         });
@@ -196,7 +196,7 @@ impl<R: Reclaim> Work<R> {
 
     /// Keeps errors, including panics of drivers and owners.
     fn guard(&self, f: impl FnOnce() -> Result<()>) {
-        if let Err(error) = guarded("memory_free", f) {
+        if let Err(error) = guarded("release", f) {
             self.failures.keep(error.on(&self.id));
         }
     }

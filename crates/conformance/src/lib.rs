@@ -45,7 +45,7 @@
 //!
 //! A rule is a public function of [`mod@rules`]. Its first sentence says what a device must do. To debug a rule, call
 //! it directly with a [`Fixture`]. If the device lacks the capability that a rule is about, the rule checks that the
-//! accessor, the capability report and the fallback agree, and passes.
+//! ability, the capability report and the fallback agree, and passes.
 //!
 //! # Environment
 //!

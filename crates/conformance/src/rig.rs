@@ -132,7 +132,7 @@ impl Kernels {
     /// A launch with one work-item for each of `n` elements.
     pub(crate) fn cover(&self, n: usize) -> Launch {
         let limits = &self.module.device().info().limits;
-        Launch::cover(n, limits.block[0].min(limits.block_size).min(64))
+        Launch::cover(n, limits.max_block[0].min(limits.max_block_threads).min(64))
     }
 
     pub(crate) fn fill_index(

@@ -69,7 +69,7 @@ fn adopted(memory: &Memory<f64>, first: usize) -> Memory<f64> {
     let native = memory.view().native().unwrap();
     let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
     // SAFETY: elements of the memory, which are not accessed before the exchange of these fields is refused.
-    unsafe { memory.device().memory_adopt(handle, 10, ()) }.unwrap().unwrap()
+    unsafe { memory.device().memory_adopt(handle, 10, ()) }.unwrap()
 }
 
 /// For every operation, with messages and without; one memory adopted twice, or overlapping parts of a memory.

@@ -488,7 +488,7 @@ fn fields_of_two_ranks_that_share_elements_are_refused() {
             let handle = NativeHandle { raw: native.raw + 24 * rank, ..native };
             // SAFETY: elements of the memory; operations that access them here are refused.
             let own = unsafe { device.memory_adopt::<f64>(handle, 5, ()) };
-            let mut own = own.unwrap().unwrap();
+            let mut own = own.unwrap();
             let mut halo = join(Arc::new(communicator), &device, &HaloOptions::default());
             let stream = device.stream_create(&Default::default()).unwrap();
             let outcome = halo.overlap(&stream, &mut [own.view_mut().into()], |progress| {

@@ -141,7 +141,7 @@ impl ArrayExchange<Ready> {
     /// # Errors
     ///
     /// `WrongDevice` if the device cannot use such memory. `InvalidArgument` if the element type is not `T`, or if the
-    /// address is not aligned for it. `Unavailable` if the device cannot import memory. Errors of the driver.
+    /// address is not aligned for it. `Unsupported` if the device cannot adopt memory. Errors of the driver.
     pub fn into_adopted<T: Element>(
         self,
         device: &Device,
@@ -242,12 +242,8 @@ impl<S: State> ArrayExchange<S> {
         // SAFETY: the maker of the capsule promised that its elements are initialised and stay until the owner is
         // dropped. The capsule's state says that they are ready. Only the elements are accessed: views have the array's
         // layout, and the memory itself is given out only if it has no gaps, or to callers that promise the same.
-        let adopted = unsafe { device.memory_adopt::<T>(handle, len, owner) };
-        let Some(adopted) = adopted else {
-            let message = "the device takes up no memory".to_owned();
-            return refuse(ErrorKind::Unavailable, message);
-        };
-        Ok((adopted?, offset))
+        let adopted = unsafe { device.memory_adopt::<T>(handle, len, owner) }?;
+        Ok((adopted, offset))
     }
 }
 

@@ -9,19 +9,19 @@ use std::time::Duration;
 use array_buffer::{ArrayBuffer, SharedArrayBuffer};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
 use interchange::{Access, After, ArrayExchange, DeviceToken, MemoryKind, Ordered, Pending, Ready};
-use runtime_core::{Device, Driver, ErrorKind, NativeKind, Result, Stream};
+use runtime_core::{Backend, Device, ErrorKind, NativeKind, Result, Stream};
 
 /// Runs each rule on a device of each backend that has one.
 macro_rules! on_all_devices {
     ($($rule:ident)*) => {
-        on_all_devices! { cuda (backend_cuda::CudaDriver::new()) $($rule)* }
-        on_all_devices! { hip (backend_hip::HipDriver::new()) $($rule)* }
+        on_all_devices! { cuda (backend_cuda::CudaBackend::new()) $($rule)* }
+        on_all_devices! { hip (backend_hip::HipBackend::new()) $($rule)* }
     };
-    ($backend:ident ($driver:expr) $($rule:ident)*) => {
-        mod $backend {
+    ($name:ident ($backend:expr) $($rule:ident)*) => {
+        mod $name {
             $(#[test]
             fn $rule() {
-                if let Some(device) = super::found(&$driver, stringify!($backend)) {
+                if let Some(device) = super::found(&$backend, stringify!($name)) {
                     super::$rule(&device);
                 }
             })*
@@ -37,9 +37,9 @@ on_all_devices! {
     arrays_are_lent_and_committed
 }
 
-fn found(driver: &dyn Driver, backend: &str) -> Option<Device> {
-    let selector = format!("{backend}:0").parse().unwrap();
-    match driver.open(&selector) {
+fn found(backend: &dyn Backend, name: &str) -> Option<Device> {
+    let selector = format!("{name}:0").parse().unwrap();
+    match backend.open(&selector) {
         Ok(device) => Some(device),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             drop(writeln!(stderr(), "skipped: {error}"));

@@ -36,7 +36,7 @@ pub(crate) fn backends(py: Python<'_>) -> BTreeMap<String, Option<Py<PyAny>>> {
     let why = |listing: runtime::Listing| {
         let why =
             listing.devices.err().map(|error| error::raise(py, &error).into_value(py).into_any());
-        (listing.driver, why)
+        (listing.backend, why)
     };
     listings.into_iter().map(why).collect()
 }
@@ -110,10 +110,10 @@ impl DeviceInfo {
         self.0.compute_units
     }
 
-    /// The number of work-items that execute in lockstep; 1 if there is no such width.
+    /// The number of work-items that execute together; 1 if there is no such unit.
     #[getter]
-    fn lockstep_width(&self) -> u32 {
-        self.0.lockstep_width
+    fn subgroup_size(&self) -> u32 {
+        self.0.subgroup_size
     }
 
     /// The supported module formats, best first, by the names that ``Device.module`` uses.
@@ -134,15 +134,15 @@ impl DeviceInfo {
     fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let limits = &self.0.limits;
         let dict = PyDict::new(py);
-        dict.set_item("allocation_bytes", limits.allocation_bytes)?;
+        dict.set_item("max_allocation_bytes", limits.max_allocation_bytes)?;
         dict.set_item("allocation_alignment", limits.allocation_alignment.get())?;
         dict.set_item("argument_alignment", limits.argument_alignment.get())?;
-        dict.set_item("grid", limits.grid)?;
-        dict.set_item("block", limits.block)?;
-        dict.set_item("block_size", limits.block_size)?;
-        dict.set_item("shared_bytes", limits.shared_bytes)?;
-        dict.set_item("arguments", limits.arguments)?;
-        dict.set_item("argument_bytes", limits.argument_bytes)?;
+        dict.set_item("max_grid", limits.max_grid)?;
+        dict.set_item("max_block", limits.max_block)?;
+        dict.set_item("max_block_threads", limits.max_block_threads)?;
+        dict.set_item("max_shared_bytes", limits.max_shared_bytes)?;
+        dict.set_item("max_arguments", limits.max_arguments)?;
+        dict.set_item("max_argument_bytes", limits.max_argument_bytes)?;
         dict.set_item("priorities", limits.priorities)?;
         Ok(dict)
     }
@@ -258,7 +258,7 @@ impl Device {
     /// Creates a stream. A larger priority is more urgent; the default is 0.
     #[pyo3(signature = (priority = 0))]
     fn stream(&self, priority: i32) -> Result<Stream> {
-        Ok(Stream(self.0.stream_create(&StreamOptions { priority })?))
+        Ok(Stream(self.0.stream_create(&StreamOptions::default().with_priority(priority))?))
     }
 
     /// Creates an event. Only events with timing can measure elapsed time.

@@ -38,7 +38,10 @@ impl PinnedArray {
         write_combined: bool,
     ) -> Result<Self> {
         let layout = order.layout(dtype, shape)?;
-        let (bytes, options) = (layout.len() * dtype.size(), PinnedOptions { write_combined });
+        let (bytes, options) = (
+            layout.len() * dtype.size(),
+            PinnedOptions::default().with_write_combined(write_combined),
+        );
         let memory = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
         let (memory, device) = (Arc::new(Mutex::new(memory)), device.clone());
         Ok(Self { memory, device, layout, work: Work::default() })

@@ -27,7 +27,7 @@ def test_a_device_says_what_it_is(device):
     info = device.info
     assert info.id == device.id and info.name and info.compute_units > 0
     assert info.pci is None or len(info.pci) == 3
-    assert info.limits["block_size"] >= 1
+    assert info.limits["max_block_threads"] >= 1
     assert device.capabilities["region_copy"] in {"native", "emulated"}
     assert set(device.load()) == {"memory_free", "memory_used", "processor_busy", "memory_busy"}
 
@@ -154,7 +154,7 @@ def test_wrong_arguments_are_named(opencl, arguments, error, text):
 
 def test_launches_beyond_a_limit_are_refused(opencl):
     kernel = opencl.module(TWICE)["twice"]
-    limit = opencl.info.limits["block_size"]
+    limit = opencl.info.limits["max_block_threads"]
     with pytest.raises(dr.InvalidArgumentError, match=f"{limit + 1}"):
         kernel(opencl.default_stream, 1, limit + 1, [opencl.zeros(3, "float32"), 1, 3])
 

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::contract::{
-    AcceleratorDevice, Counters, DeviceMemory, DeviceStream, MemoryPool, Monitor, PinnedOptions,
-    StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, Counters, DeviceMemory, DeviceStream, EventOptions, MemoryPool,
+    Monitor, PinnedOptions, StreamOptions, UnifiedMemory,
 };
 use crate::memory::Allocation;
 use crate::statistics::Counts;
@@ -81,7 +81,7 @@ impl Device {
         let reports = Arc::default();
         Ok(Self(Arc::new(Inner {
             default_stream: StreamCore::lasting(stream, &reports),
-            capabilities: capabilities(&*raw),
+            capabilities: capabilities(&raw.abilities()),
             limits: raw.info().limits.clone(),
             counts: Counts::default(),
             reports,
@@ -120,7 +120,7 @@ impl Device {
     ///
     /// `OutOfMemory`, after trimming the device's pool and trying once more.
     pub fn memory_allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
-        let limit = self.limits().allocation_bytes;
+        let limit = self.limits().max_allocation_bytes;
         self.allocate_with("memory_allocate", len, limit, |bytes| self.0.raw.memory_allocate(bytes))
     }
 
@@ -154,7 +154,7 @@ impl Device {
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
     /// use runtime_core::PinnedOptions;
     ///
-    /// let options = PinnedOptions { write_combined: true };
+    /// let options = PinnedOptions::default().with_write_combined(true);
     /// let mut pinned = device.pinned_allocate_with::<f32>(1 << 20, &options)?;
     /// pinned.as_mut_slice()?.fill(1.0); // written and never read by the host
     /// let mut memory = device.memory_allocate::<f32>(1 << 20)?;
@@ -182,11 +182,10 @@ impl Device {
     /// synchronises this device, because that thread waits for the destructor. Owners that own one another are dropped
     /// without recursion: see [`Owner`].
     ///
-    /// Returns `None` if the device lacks the ability.
-    ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the handle belongs to another interface, or an address is not aligned for `T`.
+    /// `Unsupported` if the device lacks the ability. `InvalidArgument` if the handle belongs to another interface, or
+    /// an address is not aligned for `T`.
     ///
     /// # Safety
     ///
@@ -197,59 +196,63 @@ impl Device {
         handle: NativeHandle,
         len: usize,
         owner: impl Any + Send + Sync,
-    ) -> Option<Result<Memory<T>>> {
-        let ability = self.0.raw.memory_adoption()?;
+    ) -> Result<Memory<T>> {
+        const OPERATION: &str = "memory_adopt";
+        let Some(ability) = self.abilities().memory_adoption() else {
+            return Err(self.unsupported(OPERATION, "adoption of memory"));
+        };
         if handle.kind == NativeKind::Pointer
             && !handle.raw.is_multiple_of(T::DTYPE.align().max(align_of::<T>()))
         {
             let message = format!("{handle:?} is not aligned for {}", T::DTYPE);
-            return Some(Err(self.invalid("memory_adopt", message)));
+            return Err(self.invalid(OPERATION, message));
         }
-        let limit = self.limits().allocation_bytes;
-        let adopted = self.bytes_within::<T>("memory_adopt", len, limit).and_then(|bytes| {
-            let raw = match bytes {
-                0 => None,
+        let limit = self.limits().max_allocation_bytes;
+        let bytes = self.bytes_within::<T>(OPERATION, len, limit)?;
+        let raw = match bytes {
+            0 => None,
+            _ => {
                 // SAFETY: the caller guarantees the handle's validity.
-                _ => Some(unsafe { ability.adopt(handle, bytes, Box::new(Owner::new(owner))) }?),
-            };
-            let align = match handle.kind {
-                // The largest power of two that divides the address.
-                NativeKind::Pointer if handle.raw != 0 => 1 << handle.raw.trailing_zeros(),
-                _ => self.limits().allocation_alignment.get(),
-            };
-            Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
-        });
-        Some(adopted.map_err(|e| self.place(e)))
+                let adopted = unsafe { ability.adopt(handle, bytes, Box::new(Owner::new(owner))) };
+                Some(adopted.map_err(|e| self.place(e))?)
+            }
+        };
+        let align = match handle.kind {
+            // The largest power of two that divides the address.
+            NativeKind::Pointer if handle.raw != 0 => 1 << handle.raw.trailing_zeros(),
+            _ => self.limits().allocation_alignment.get(),
+        };
+        Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
     }
 
     /// Memory that both the host and the device can address, if the device supports it.
     pub fn unified_memory(&self) -> Option<Unified<'_>> {
-        self.0.raw.unified_memory().map(|ability| Unified { ability, device: self })
+        self.abilities().unified_memory().map(|ability| Unified { ability, device: self })
     }
 
     /// Use of streams, events and addresses that other libraries own, if the device supports it.
     pub fn interop(&self) -> Option<Interop<'_>> {
-        self.0.raw.interop().map(|ability| Interop::new(ability, self))
+        self.abilities().interop().map(|ability| Interop::new(ability, self))
     }
 
     /// Capture of work into graphs, if the device supports it.
     pub fn graphs(&self) -> Option<Graphs<'_>> {
-        self.0.raw.graphs().map(|ability| Graphs::new(ability, self))
+        self.abilities().graphs().map(|ability| Graphs::new(ability, self))
     }
 
     /// The pool that memory comes from, if the device has a pool.
     pub fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        self.0.raw.memory_pool()
+        self.abilities().memory_pool()
     }
 
     /// Free memory and utilisation, if the device reports them.
     pub fn monitor(&self) -> Option<&dyn Monitor> {
-        self.0.raw.monitor()
+        self.abilities().monitor()
     }
 
     /// Event counters, if the device has any.
     pub fn counters(&self) -> Option<&dyn Counters> {
-        self.0.raw.counters()
+        self.abilities().counters()
     }
 
     /// The device's default stream: an ordinary stream that exists from the start.
@@ -279,7 +282,8 @@ impl Device {
     ///
     /// Errors of the driver.
     pub fn event_create(&self, timing: bool) -> Result<Event> {
-        let raw = self.0.raw.event_create(timing).map_err(|e| self.place(e))?;
+        let options = EventOptions::default().with_timing(timing);
+        let raw = self.0.raw.event_create(&options).map_err(|e| self.place(e))?;
         Ok(Event::new(raw, timing, self.clone()))
     }
 
@@ -329,7 +333,8 @@ impl Device {
 
     /// Whether this device can copy from `other` and wait for its events without the host.
     pub fn reaches(&self, other: &Self) -> bool {
-        same_device(self, other) || self.0.raw.peer().is_some_and(|peer| peer.reaches(other.raw()))
+        same_device(self, other)
+            || self.abilities().peer().is_some_and(|peer| peer.reaches(other.raw()))
     }
 
     /// Blocks until all work enqueued on any stream of this device is done.
@@ -365,6 +370,10 @@ impl Device {
         &*self.0.raw
     }
 
+    fn abilities(&self) -> Abilities<'_> {
+        self.0.raw.abilities()
+    }
+
     /// The limits of [`info`](Self::info), without a call to the backend.
     #[inline]
     pub(crate) fn limits(&self) -> &Limits {
@@ -383,6 +392,11 @@ impl Device {
     #[cold]
     pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::InvalidArgument, operation, message).on(self.id())
+    }
+
+    #[cold]
+    pub(crate) fn unsupported(&self, operation: &'static str, what: &str) -> Error {
+        unsupported(operation, what).on(self.id())
     }
 
     #[inline]
@@ -448,26 +462,31 @@ impl Device {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => error,
             outcome => return outcome.map_err(|e| self.place(e)),
         };
-        match self.0.raw.memory_pool().map(|pool| pool.trim(0)) {
+        match self.abilities().memory_pool().map(|pool| pool.trim(0)) {
             Some(Ok(())) => allocate().map_err(|e| self.place(e)),
             _ => Err(self.place(first)),
         }
     }
 }
 
-fn capabilities(raw: &dyn AcceleratorDevice) -> Capabilities {
+/// The error of an operation that needs an ability that the device lacks.
+pub(crate) fn unsupported(operation: &'static str, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, operation, format!("the device does not support {what}"))
+}
+
+fn capabilities(abilities: &Abilities<'_>) -> Capabilities {
     let present = |there: bool| Support::native_or(there, Support::Absent);
     Capabilities {
-        region_copy: Support::native_or(raw.region_copy().is_some(), Support::Emulated),
-        peer: Support::native_or(raw.peer().is_some(), Support::Emulated),
-        graphs: present(raw.graphs().is_some()),
-        unified_memory: present(raw.unified_memory().is_some()),
-        memory_adoption: present(raw.memory_adoption().is_some()),
-        interop: present(raw.interop().is_some()),
-        memory_pool: present(raw.memory_pool().is_some()),
-        monitor: present(raw.monitor().is_some()),
-        counters: present(raw.counters().is_some()),
-        cooperative_launch: present(raw.cooperative_launch()),
+        region_copy: Support::native_or(abilities.region_copy().is_some(), Support::Emulated),
+        peer: Support::native_or(abilities.peer().is_some(), Support::Emulated),
+        graphs: present(abilities.graphs().is_some()),
+        unified_memory: present(abilities.unified_memory().is_some()),
+        memory_adoption: present(abilities.memory_adoption().is_some()),
+        interop: present(abilities.interop().is_some()),
+        memory_pool: present(abilities.memory_pool().is_some()),
+        monitor: present(abilities.monitor().is_some()),
+        counters: present(abilities.counters().is_some()),
+        cooperative_launch: present(abilities.cooperative_launch()),
     }
 }
 

@@ -164,7 +164,7 @@ impl Embedded {
             let message = format!("{function} is not inside of the memory map");
             return Err(self.error(ErrorKind::OutOfBounds, "call", message));
         }
-        let limit = self.info().limits.arguments;
+        let limit = self.info().limits.max_arguments;
         if args.len() > limit {
             let message =
                 format!("{} arguments for {function}; the device passes {limit}", args.len());
@@ -190,7 +190,7 @@ impl Embedded {
 
     /// Event counters, if the processor has any.
     pub fn counters(&self) -> Option<&dyn Counters> {
-        self.0.counters()
+        self.0.abilities().counters()
     }
 
     fn check_range(
@@ -233,12 +233,11 @@ impl fmt::Debug for Embedded {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
     use std::sync::Mutex;
 
     use super::*;
-    use crate::contract::{CommonRuntime, DeviceModule};
-    use crate::{DeviceKind, Limits, ModuleImage};
+    use crate::contract::EmbeddedAbilities;
+    use crate::{DeviceKind, Limits};
 
     /// A board with 64 bytes of RAM. Its single function adds its arguments.
     struct Board {
@@ -250,40 +249,14 @@ mod tests {
     const RAM: u64 = 0x8000_0000;
 
     fn board() -> Embedded {
-        let area = |name: &str, address, writable| MemoryArea {
-            name: name.into(),
-            address,
-            bytes: 64,
-            writable,
-        };
+        let area = |name: &str, address, writable| MemoryArea::new(name, address, 64, writable);
         Embedded::new(Board {
-            info: DeviceInfo {
-                id: DeviceId::new("board", 0),
-                kind: DeviceKind::Embedded,
-                name: "adder".into(),
-                vendor: "test".into(),
-                architecture: "none".into(),
-                driver_version: "1".into(),
-                uuid: None,
-                pci: None,
-                memory_bytes: Some(64),
-                compute_units: 1,
-                lockstep_width: 1,
-                limits: Limits {
-                    allocation_bytes: 64,
-                    allocation_alignment: NonZeroUsize::MIN,
-                    argument_alignment: NonZeroUsize::MIN,
-                    grid: [1; 3],
-                    block: [1; 3],
-                    block_size: 1,
-                    shared_bytes: 0,
-                    arguments: 2,
-                    argument_bytes: 16,
-                    priorities: (0, 0),
-                },
-                formats: vec![crate::ImageFormat::Elf],
-                absent_formats: Vec::new(),
-            },
+            info: DeviceInfo::new(
+                DeviceId::new("board", 0),
+                DeviceKind::Embedded,
+                "adder",
+                Limits::new(64, [1; 3], [1; 3], 1).with_max_arguments(2, 16),
+            ),
             map: vec![
                 area("rom", 0, false),
                 area("ram", RAM, true),
@@ -293,21 +266,15 @@ mod tests {
         })
     }
 
-    impl CommonRuntime for Board {
+    impl EmbeddedDevice for Board {
         fn info(&self) -> &DeviceInfo {
             &self.info
         }
 
-        fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-            Err(Error::new(ErrorKind::InvalidModule, "module_load", "no loader"))
+        fn abilities(&self) -> EmbeddedAbilities<'_> {
+            EmbeddedAbilities::none()
         }
 
-        fn synchronize(&self) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    impl EmbeddedDevice for Board {
         fn flash(&self, image: &[u8]) -> Result<()> {
             self.memory_write(RAM, image)
         }
@@ -354,10 +321,6 @@ mod tests {
 
         fn console(&self) -> Result<Vec<String>> {
             Ok(Vec::new())
-        }
-
-        fn counters(&self) -> Option<&dyn Counters> {
-            None
         }
     }
 

@@ -22,10 +22,10 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The operation does not accept this value: a size, type, shape, alignment or launch geometry.
     InvalidArgument,
+    /// The operation needs an ability that the device lacks: see [`Capabilities`](crate::Capabilities).
+    Unsupported,
     /// The range extends beyond the memory or view that it addresses.
     OutOfBounds,
-    /// The device does not have this ability.
-    Unsupported,
     /// The object belongs to another opened device.
     WrongDevice,
     /// A view bound to one stream was used on another stream.
@@ -65,8 +65,8 @@ impl fmt::Display for ErrorKind {
             Self::UnknownDevice => "unknown device",
             Self::OutOfMemory => "out of memory",
             Self::InvalidArgument => "invalid argument",
-            Self::OutOfBounds => "out of bounds",
             Self::Unsupported => "unsupported",
+            Self::OutOfBounds => "out of bounds",
             Self::WrongDevice => "wrong device",
             Self::WrongStream => "wrong stream",
             Self::InvalidModule => "invalid module",

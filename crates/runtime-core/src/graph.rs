@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use crate::capture::{Capture, Kept};
-use crate::contract::{DeviceGraph, GraphCapture};
+use crate::contract::{DeviceGraph, GraphCapture, Released};
 use crate::mark::InUses;
 use crate::stream::StreamCore;
 use crate::uses::Uses;
@@ -144,7 +144,7 @@ impl Graph {
         if let Some(capture) = &stream.core.capture {
             return Err(device.place(capture.refuse("launch")));
         }
-        let ability = device.raw().graphs().ok_or_else(|| self.gone())?;
+        let ability = device.raw().abilities().graphs().ok_or_else(|| self.gone())?;
         for used in self.kept.used.values() {
             used.mark(stream);
         }
@@ -185,11 +185,9 @@ impl Drop for Graph {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         let raw = raw.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ability) = self.device.raw().graphs() {
-            // SAFETY: this device captured it, and every stream on which it was launched is registered. The objects it
-            // uses are dropped after this.
-            self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
-        }
+        // SAFETY: this device captured it, and every stream on which it was launched is registered. The objects it uses
+        // are dropped after this.
+        unsafe { self.uses.release(&self.device, Released::Graph(raw)) };
     }
 }
 

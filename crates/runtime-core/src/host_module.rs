@@ -411,7 +411,7 @@ unsafe impl<T: Element> KernelParameter for T {
 ///
 /// A launch takes `&Plain(value)`. A C kernel gets it as a struct of the same fields, and a Rust kernel as `Plain<S>`.
 /// `S` has no padding and is laid out as in C; [`Pod`](bytemuck::Pod) ensures both. Its bytes count towards
-/// [`Limits::argument_bytes`](crate::Limits::argument_bytes).
+/// [`Limits::max_argument_bytes`](crate::Limits::max_argument_bytes).
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};

@@ -27,6 +27,8 @@ pub enum ImageFormat {
     SpirV,
     /// An ELF executable for an embedded processor.
     Elf,
+    /// A format of another backend, by its name. Two backends that mean the same format use the same name.
+    Other(&'static str),
 }
 
 impl ImageFormat {
@@ -42,13 +44,15 @@ impl ImageFormat {
             Self::OpenClC => "OpenCL C",
             Self::SpirV => "SPIR-V",
             Self::Elf => "ELF",
+            Self::Other(name) => name,
         }
     }
 
-    /// Whether the format is compiled and therefore takes compiler options: source and SPIR-V.
+    /// Whether the format is compiled and therefore takes compiler options: source and SPIR-V. For [`Other`](Self::Other)
+    /// formats the device decides.
     pub fn takes_options(self) -> bool {
         match self {
-            Self::CudaC | Self::HipC | Self::OpenClC | Self::SpirV => true,
+            Self::CudaC | Self::HipC | Self::OpenClC | Self::SpirV | Self::Other(_) => true,
             Self::HostFunctions | Self::Ptx | Self::Cubin | Self::CodeObject | Self::Elf => false,
         }
     }

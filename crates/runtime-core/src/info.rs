@@ -61,6 +61,9 @@ impl fmt::Display for PciAddress {
 }
 
 /// Identity and limits of a device. Constant for as long as it is open.
+///
+/// A backend makes it with [`new`](Self::new) and sets what it knows beyond that. More fields may be added later.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Backend and index, such as `cuda:0`.
@@ -83,8 +86,8 @@ pub struct DeviceInfo {
     pub memory_bytes: Option<u64>,
     /// Cores, multiprocessors or compute units.
     pub compute_units: u32,
-    /// The number of work-items that execute together: warp, wavefront or sub-group width. 1 if there is no such unit.
-    pub lockstep_width: u32,
+    /// The number of work-items that execute together: warp, wavefront or sub-group size. 1 if there is no such unit.
+    pub subgroup_size: u32,
     /// The limits on launches and allocations.
     pub limits: Limits,
     /// Supported module formats, best first.
@@ -94,11 +97,111 @@ pub struct DeviceInfo {
     pub absent_formats: Vec<(ImageFormat, String)>,
 }
 
+impl DeviceInfo {
+    /// A device with one compute unit, sub-groups of 1 work-item and no module formats. Vendor, architecture and driver
+    /// version are `unknown`.
+    pub fn new(id: DeviceId, kind: DeviceKind, name: impl Into<String>, limits: Limits) -> Self {
+        let unknown = || "unknown".to_owned();
+        Self {
+            id,
+            kind,
+            name: name.into(),
+            vendor: unknown(),
+            architecture: unknown(),
+            driver_version: unknown(),
+            uuid: None,
+            pci: None,
+            memory_bytes: None,
+            compute_units: 1,
+            subgroup_size: 1,
+            limits,
+            formats: Vec::new(),
+            absent_formats: Vec::new(),
+        }
+    }
+
+    /// Sets the manufacturer.
+    #[must_use]
+    pub fn with_vendor(mut self, vendor: impl Into<String>) -> Self {
+        self.vendor = vendor.into();
+        self
+    }
+
+    /// Sets the instruction set that kernels are compiled for.
+    #[must_use]
+    pub fn with_architecture(mut self, architecture: impl Into<String>) -> Self {
+        self.architecture = architecture.into();
+        self
+    }
+
+    /// Sets the version of the driver in use.
+    #[must_use]
+    pub fn with_driver_version(mut self, version: impl Into<String>) -> Self {
+        self.driver_version = version.into();
+        self
+    }
+
+    /// Sets the device's own unique identifier.
+    #[must_use]
+    pub fn with_uuid(mut self, uuid: impl Into<Option<[u8; 16]>>) -> Self {
+        self.uuid = uuid.into();
+        self
+    }
+
+    /// Sets the address on the PCI bus.
+    #[must_use]
+    pub fn with_pci(mut self, pci: impl Into<Option<PciAddress>>) -> Self {
+        self.pci = pci.into();
+        self
+    }
+
+    /// Sets the memory in bytes.
+    #[must_use]
+    pub fn with_memory_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.memory_bytes = bytes.into();
+        self
+    }
+
+    /// Sets the number of compute units.
+    #[must_use]
+    pub fn with_compute_units(mut self, units: u32) -> Self {
+        self.compute_units = units;
+        self
+    }
+
+    /// Sets the number of work-items that execute together.
+    #[must_use]
+    pub fn with_subgroup_size(mut self, size: u32) -> Self {
+        self.subgroup_size = size;
+        self
+    }
+
+    /// Sets the supported module formats, best first.
+    #[must_use]
+    pub fn with_formats(mut self, formats: impl IntoIterator<Item = ImageFormat>) -> Self {
+        self.formats = formats.into_iter().collect();
+        self
+    }
+
+    /// Sets the formats that something missing keeps from being supported, with the reasons.
+    #[must_use]
+    pub fn with_absent_formats(
+        mut self,
+        formats: impl IntoIterator<Item = (ImageFormat, String)>,
+    ) -> Self {
+        self.absent_formats = formats.into_iter().collect();
+        self
+    }
+}
+
 /// Limits that the checked front enforces before a driver sees a call.
+///
+/// A backend makes them with [`new`](Self::new) and sets what differs. More limits may be added later.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest single allocation of the device's own memory in bytes. Pinned and unified memory may be larger.
-    pub allocation_bytes: usize,
+    pub max_allocation_bytes: usize,
     /// Every allocation starts at a multiple of this many bytes, at least 16.
     pub allocation_alignment: NonZeroUsize,
     /// A kernel's pointer can point into an allocation at multiples of this many bytes; 1 if it can point anywhere. A
@@ -106,19 +209,87 @@ pub struct Limits {
     /// [`Statistics::realigned`](crate::Statistics::realigned) counts these copies.
     pub argument_alignment: NonZeroUsize,
     /// Most blocks along each dimension of a launch.
-    pub grid: [u32; 3],
+    pub max_grid: [u32; 3],
     /// Most work-items along each dimension of a block.
-    pub block: [u32; 3],
+    pub max_block: [u32; 3],
     /// Most work-items in a block.
-    pub block_size: u32,
+    pub max_block_threads: u32,
     /// Most bytes of dynamic shared memory per block.
-    pub shared_bytes: u32,
+    pub max_shared_bytes: u32,
     /// Most kernel arguments.
-    pub arguments: usize,
+    pub max_arguments: usize,
     /// Most bytes of all kernel arguments together.
-    pub argument_bytes: usize,
+    pub max_argument_bytes: usize,
     /// Range of stream priorities, `least..=greatest`. A larger number is more urgent. 0 is the default.
     pub priorities: (i32, i32),
+}
+
+impl Limits {
+    /// The limits of allocations and of the launch geometry. Allocations are aligned to 16 bytes, and arguments can
+    /// point anywhere. There is no dynamic shared memory and one stream priority. The number and size of arguments are
+    /// not limited.
+    pub const fn new(
+        max_allocation_bytes: usize,
+        max_grid: [u32; 3],
+        max_block: [u32; 3],
+        max_block_threads: u32,
+    ) -> Self {
+        Self {
+            max_allocation_bytes,
+            allocation_alignment: at_least_one(16),
+            argument_alignment: NonZeroUsize::MIN,
+            max_grid,
+            max_block,
+            max_block_threads,
+            max_shared_bytes: 0,
+            max_arguments: usize::MAX,
+            max_argument_bytes: usize::MAX,
+            priorities: (0, 0),
+        }
+    }
+
+    /// Sets the alignment of allocations in bytes. [`Device::new`](crate::Device::new) refuses less than 16.
+    #[must_use]
+    pub const fn with_allocation_alignment(mut self, bytes: usize) -> Self {
+        self.allocation_alignment = at_least_one(bytes);
+        self
+    }
+
+    /// Sets the alignment of kernel arguments in bytes. 0 counts as 1.
+    #[must_use]
+    pub const fn with_argument_alignment(mut self, bytes: usize) -> Self {
+        self.argument_alignment = at_least_one(bytes);
+        self
+    }
+
+    /// Sets the most bytes of dynamic shared memory per block.
+    #[must_use]
+    pub const fn with_max_shared_bytes(mut self, bytes: u32) -> Self {
+        self.max_shared_bytes = bytes;
+        self
+    }
+
+    /// Sets the most kernel arguments, and the most bytes of all of them together.
+    #[must_use]
+    pub const fn with_max_arguments(mut self, arguments: usize, bytes: usize) -> Self {
+        self.max_arguments = arguments;
+        self.max_argument_bytes = bytes;
+        self
+    }
+
+    /// Sets the range of stream priorities.
+    #[must_use]
+    pub const fn with_priorities(mut self, least: i32, greatest: i32) -> Self {
+        self.priorities = (least, greatest);
+        self
+    }
+}
+
+const fn at_least_one(bytes: usize) -> NonZeroUsize {
+    match NonZeroUsize::new(bytes) {
+        Some(bytes) => bytes,
+        None => NonZeroUsize::MIN,
+    }
 }
 
 /// How an optional ability is supported.
@@ -128,7 +299,7 @@ pub enum Support {
     Native,
     /// By the same call, through the host.
     Emulated,
-    /// Not at all: the accessor returns `None`.
+    /// Not at all.
     Absent,
 }
 
@@ -148,8 +319,9 @@ impl fmt::Display for Support {
     }
 }
 
-/// The optional abilities of a device. They are computed from the objects that the device returns, so the report agrees
-/// with the calls.
+/// The optional abilities of a device. They are computed from the [`Abilities`](crate::contract::Abilities) that the
+/// device returns, so the report agrees with the calls.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Region copies on the device; otherwise emulated through the host.

@@ -4,10 +4,9 @@
 use std::fmt;
 
 use crate::contract::{AcceleratorDevice, NativeInterop};
+use crate::device::unsupported;
 use crate::stream::StreamCore;
-use crate::{
-    Device, Error, ErrorKind, Event, NativeHandle, NativeKind, Origin, Result, Stream, Support,
-};
+use crate::{Device, Error, ErrorKind, Event, NativeHandle, NativeKind, Origin, Result, Stream};
 
 /// Use of native objects of other owners, where several libraries work with one device: see [`Device::interop`].
 ///
@@ -105,7 +104,7 @@ impl<'a> Interop<'a> {
 
 /// Ends the use of a stream with another owner after its last handle was dropped.
 pub(crate) fn end(stream: &StreamCore, device: &Device) {
-    if let Some(ability) = device.raw().interop() {
+    if let Some(ability) = device.raw().abilities().interop() {
         // SAFETY: the ability made it. Only handles enqueue, record and wait on a stream. Objects that still refer to
         // it only query whether it is done.
         unsafe { ability.stream_end(&*stream.raw) };
@@ -138,8 +137,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new) and [`Interop::stream_from_native`]. `InvalidArgument` if the device cannot use streams of
-    /// other owners.
+    /// As [`new`](Self::new) and [`Interop::stream_from_native`]. `Unsupported` if the device cannot use streams of other
+    /// owners.
     ///
     /// # Safety
     ///
@@ -150,11 +149,10 @@ impl Device {
     ) -> Result<Self> {
         const OPERATION: &str = "open";
         Self::with_stream(raw, |raw| {
-            check(raw, OPERATION, handle, &[NativeKind::Stream])?;
-            let Some(ability) = raw.interop() else {
-                let message = format!("{handle:?}: interop is {}", Support::Absent);
-                return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message));
+            let Some(ability) = raw.abilities().interop() else {
+                return Err(unsupported(OPERATION, "native streams"));
             };
+            check(raw, OPERATION, handle, &[NativeKind::Stream])?;
             // SAFETY: the caller guarantees the handle's validity for as long as the device, which keeps its default
             // stream.
             unsafe { ability.stream(handle) }

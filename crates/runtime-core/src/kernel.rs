@@ -11,7 +11,9 @@ use std::sync::{Arc, Weak};
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use crate::contract::{DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg};
+use crate::contract::{
+    DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg, Released,
+};
 use crate::mark::{InUses, Marks};
 use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
@@ -79,7 +81,7 @@ impl Drop for Loaded {
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         // SAFETY: this device loaded it; kernels hold the module and are therefore dropped; and every stream on which
         // one of them was launched is registered.
-        self.uses.with_streams(|after| unsafe { self.device.raw().module_unload(raw, after) });
+        unsafe { self.uses.release(&self.device, Released::Module(raw)) };
     }
 }
 
@@ -133,8 +135,8 @@ impl Kernel {
         const DEFAULT: u32 = 256;
         let limits = self.device().limits();
         self.check_shared(OCCUPANCY, shared_bytes)?;
-        let most = limits.block[0].min(limits.block_size);
-        match self.0.raw.occupancy() {
+        let most = limits.max_block[0].min(limits.max_block_threads);
+        match self.0.raw.abilities().occupancy() {
             Some(occupancy) => {
                 let block = occupancy.suggested_block(shared_bytes);
                 Ok(block.map_err(|e| self.device().place(e))?.clamp(1, most))
@@ -153,12 +155,12 @@ impl Kernel {
     /// `InvalidArgument` for a block or shared memory beyond the device's limits. Errors of the driver.
     pub fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
         self.check_shared(OCCUPANCY, shared_bytes)?;
-        let most = self.device().limits().block_size;
+        let most = self.device().limits().max_block_threads;
         if block == 0 || block > most {
             let message = format!("a block of {block}; the device has 1 to {most}");
             return Err(self.refuse_as(OCCUPANCY, &message));
         }
-        match self.0.raw.occupancy() {
+        match self.0.raw.abilities().occupancy() {
             Some(occupancy) => {
                 occupancy.resident_blocks(block, shared_bytes).map_err(|e| self.device().place(e))
             }
@@ -197,8 +199,8 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` naming the argument, or the geometry and its limit; `WrongDevice`; `WrongStream`. In these
-    /// cases nothing was enqueued. Otherwise errors of the driver. [`Stream::synchronize`] reports faults of the
+    /// `InvalidArgument` naming the argument, or the geometry and its limit; `Unsupported` for a cooperative launch;
+    /// `WrongDevice`; `WrongStream`. In these cases nothing was enqueued. Otherwise errors of the driver. [`Stream::synchronize`] reports faults of the
     /// running kernel.
     ///
     /// # Safety
@@ -242,30 +244,39 @@ impl Kernel {
             Err(self.refuse(format!("{what} of {value}; the device has at most {limit}")))
         };
         for dim in 0..3 {
-            if launch.grid[dim] > limits.grid[dim] {
-                return over("grid dimension", launch.grid[dim].into(), limits.grid[dim].into());
+            if launch.grid[dim] > limits.max_grid[dim] {
+                return over(
+                    "grid dimension",
+                    launch.grid[dim].into(),
+                    limits.max_grid[dim].into(),
+                );
             }
-            if launch.block[dim] > limits.block[dim] {
-                return over("block dimension", launch.block[dim].into(), limits.block[dim].into());
+            if launch.block[dim] > limits.max_block[dim] {
+                return over(
+                    "block dimension",
+                    launch.block[dim].into(),
+                    limits.max_block[dim].into(),
+                );
             }
         }
         let [x, y, z] = launch.block.map(u64::from);
         // Each dimension is within a 32-bit limit. The product of two cannot overflow; the product of three can.
         let block = (x * y).saturating_mul(z);
-        if block > limits.block_size.into() {
-            return over("block size", block, limits.block_size.into());
+        if block > limits.max_block_threads.into() {
+            return over("block size", block, limits.max_block_threads.into());
         }
         self.check_shared(LAUNCH, launch.shared_bytes)?;
         if launch.cooperative && self.device().capabilities().cooperative_launch == Support::Absent
         {
-            return Err(self.refuse("a cooperative launch, which the device lacks".to_owned()));
+            let message = format!("kernel {:?}: cooperative launches", self.name());
+            return Err(self.device().unsupported(LAUNCH, &message));
         }
         Ok(())
     }
 
     #[inline]
     fn check_shared(&self, operation: &'static str, bytes: u32) -> Result<()> {
-        let limit = self.device().limits().shared_bytes;
+        let limit = self.device().limits().max_shared_bytes;
         if bytes <= limit {
             return Ok(());
         }
@@ -292,11 +303,11 @@ impl Kernel {
                 parameters.len()
             )));
         }
-        if args.len() > limits.arguments {
+        if args.len() > limits.max_arguments {
             return Err(self.refuse(format!(
                 "{} arguments; the device takes {}",
                 args.len(),
-                limits.arguments
+                limits.max_arguments
             )));
         }
         let mut bytes = 0;
@@ -319,10 +330,10 @@ impl Kernel {
             let begun = arg.begin(stream, in_use);
             raw.push(begun.map_err(|error| self.refuse_argument(index, &error))?);
         }
-        if bytes > limits.argument_bytes {
+        if bytes > limits.max_argument_bytes {
             return Err(self.refuse(format!(
                 "{bytes} bytes of arguments; the device takes {}",
-                limits.argument_bytes
+                limits.max_argument_bytes
             )));
         }
         Ok(())

@@ -49,7 +49,7 @@ pub use bytemuck;
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
 
-pub use contract::{PinnedOptions, StreamOptions};
+pub use contract::{EventOptions, PinnedOptions, StreamOptions};
 pub use conversion_error::ConversionError;
 pub use device::{Device, Unified};
 pub use element::{Bool, DType, Element};
@@ -77,7 +77,7 @@ pub use region::{
     RegionSide, SlotUse,
 };
 pub use region_plan::RegionPlan;
-pub use registry::{DeviceRegistry, Driver, Listing, Selector};
+pub use registry::{Backend, DeviceRegistry, Listing, Selector};
 pub use slot::{AnyViewOutside, MemoryViewOutside, Slot};
 pub use statistics::{Statistics, Traffic};
 pub use stream::{Event, Stream};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::contract::DeviceEvent;
+use crate::contract::{DeviceEvent, EventOptions};
 use crate::stream::StreamCore;
 use crate::{Device, Result, Stream};
 
@@ -43,7 +43,8 @@ impl Mark {
             return;
         }
         if self.event.is_none() {
-            self.event = self.device.raw().event_create(false).ok().map(Arc::from);
+            self.event =
+                self.device.raw().event_create(&EventOptions::default()).ok().map(Arc::from);
         }
         if let Some(event) = &self.event
             && self.stream.raw.record(&**event).is_ok()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Error, ErrorKind, Result, Stream};
+use crate::{Result, Stream};
 
 /// How to measure: how often to run the work, and which counters to read.
 ///
@@ -84,8 +84,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for options without samples or runs, or for counters that the device does not have. Errors of the
-/// work or of the device.
+/// `InvalidArgument` for options without samples or runs, or for counters that the device does not have. `Unsupported`
+/// for counters of a device that has none at all. Errors of the work or of the device.
 ///
 /// ```no_run
 /// # fn example(stream: &runtime_core::Stream, view: &mut runtime_core::MemoryViewMut<'_, f64>) -> runtime_core::Result<()> {
@@ -131,8 +131,7 @@ pub fn measure_with(
             Some(ability.open(&names).map_err(|e| device.place(e))?)
         }
         (names, None) => {
-            let message = format!("counters {names:?} of a device without counters");
-            return Err(Error::new(ErrorKind::InvalidArgument, "measure", message).on(device.id()));
+            return Err(device.unsupported("measure", &format!("counters {names:?}")));
         }
     };
     let (start, end) = (device.event_create(true)?, device.event_create(true)?);

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use crate::contract::DeviceMemory;
+use crate::contract::{DeviceMemory, Released};
 use crate::element::check_representation;
 use crate::mark::{InUse, Marks};
 use crate::uses::{Used, Uses};
@@ -148,7 +148,7 @@ impl Drop for Allocation {
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         if let Some(raw) = raw {
             // SAFETY: this device made it, and every stream on which an operation used it is registered.
-            self.uses.with_streams(|after| unsafe { self.device.raw().memory_free(raw, after) });
+            unsafe { self.uses.release(&self.device, Released::Memory(raw)) };
         }
     }
 }

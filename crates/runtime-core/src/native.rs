@@ -42,6 +42,7 @@ impl fmt::Debug for NativeHandle {
 }
 
 /// The allocation that an address or a memory object belongs to: see [`Interop::origin`](crate::Interop::origin).
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The allocation's first address, or the memory object.
@@ -55,6 +56,20 @@ pub struct Origin {
     pub device: Option<usize>,
     /// The kind of memory.
     pub kind: OriginKind,
+}
+
+impl Origin {
+    /// The byte `offset` of an allocation of `bytes` bytes from `base` on, on no known device.
+    pub const fn new(kind: OriginKind, base: usize, offset: usize, bytes: usize) -> Self {
+        Self { base, offset, bytes, device: None, kind }
+    }
+
+    /// Sets the number of the allocation's device.
+    #[must_use]
+    pub fn with_device(mut self, device: impl Into<Option<usize>>) -> Self {
+        self.device = device.into();
+        self
+    }
 }
 
 /// The kind of memory of an [`Origin`].

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::contract::{DevicePinned, DeviceStream};
+use crate::contract::{DevicePinned, DeviceStream, Released};
 use crate::element::check_representation;
 use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
 use crate::{Device, Element, Error, ErrorKind, Result, Stream};
@@ -283,7 +283,7 @@ impl Drop for PinnedBlock {
             unfinished.map(|used| &*used.mark.stream().raw).collect();
         // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
         // named stream waits for.
-        unsafe { self.device.raw().pinned_free(raw, &after) };
+        unsafe { self.device.raw().release(Released::Pinned(raw), &after) };
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use smallvec::SmallVec;
 
-use crate::contract::{DeviceRegions, RawSlot};
+use crate::contract::{DeviceRegions, RawSlot, Released};
 use crate::mark::{InUses, Marks};
 use crate::region::Bound;
 use crate::region::emulation::{self, Staging};
@@ -54,7 +54,7 @@ struct Prepared {
 impl RegionPlan {
     pub(crate) fn new(device: &Device, entries: &[RegionCopy]) -> Result<Self> {
         let program = RegionProgram::new(entries).map_err(|e| device.place(e))?;
-        let native = match device.raw().region_copy() {
+        let native = match device.raw().abilities().region_copy() {
             Some(ability) => {
                 let raw = ability.prepare(&program).map_err(|e| device.place(e))?;
                 Some(Prepared::new(raw, device))
@@ -153,15 +153,16 @@ impl RegionPlan {
                 }
             }
         };
-        let done = reported(tell, || match (&self.native, self.device.raw().region_copy()) {
-            _ if self.program.phases().is_empty() => Ok(()),
-            (Some(native), Some(ability)) => {
-                native.mark(stream);
-                // SAFETY: all objects belong to this device, and the slots agree with the program, as checked.
-                stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
-            }
-            _ => emulation::execute(&self.program, stream, &raw, &self.staging),
-        });
+        let done =
+            reported(tell, || match (&self.native, self.device.raw().abilities().region_copy()) {
+                _ if self.program.phases().is_empty() => Ok(()),
+                (Some(native), Some(ability)) => {
+                    native.mark(stream);
+                    // SAFETY: all objects belong to this device, and the slots agree with the program, as checked.
+                    stream.core.enqueue(|to| unsafe { ability.execute(to, &**native.raw, &raw) })
+                }
+                _ => emulation::execute(&self.program, stream, &raw, &self.staging),
+            });
         drop(in_use);
         done.map_err(|e| self.device.place(e))?;
         if self.native.is_none() {
@@ -372,9 +373,7 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
-        if let Some(ability) = self.device.raw().region_copy() {
-            // SAFETY: this device prepared it, and every stream on which it was executed is registered.
-            self.uses.with_streams(|after| unsafe { ability.release(raw, after) });
-        }
+        // SAFETY: this device prepared it, and every stream on which it was executed is registered.
+        unsafe { self.uses.release(&self.device, Released::Regions(raw)) };
     }
 }

@@ -1,4 +1,4 @@
-//! Selectors, drivers and the registry of drivers.
+//! Selectors, backends and their registry.
 
 use std::env;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 /// Names the device to open, as text: `backend[:part…][?key=value[&key=value…]]`.
 ///
-/// The backend's driver defines the meaning of parts and options: `host`, `cuda:0`, `opencl:pocl:1`, `sim:0?seed=7`,
+/// The backend defines the meaning of parts and options: `host`, `cuda:0`, `opencl:pocl:1`, `sim:0?seed=7`,
 /// `embedded:qemu-riscv64`. Numbers are digits alone. Colons in square brackets do not divide parts, so an IPv6 address
 /// is one part: `embedded:gdb:[::1]:3333`. An option is given once.
 ///
@@ -122,7 +122,7 @@ impl fmt::Display for Selector {
 }
 
 /// A backend as the registry sees it. Lists its devices and opens them.
-pub trait Driver: Send + Sync {
+pub trait Backend: Send + Sync {
     /// The first word of its selectors.
     fn name(&self) -> &str;
 
@@ -143,32 +143,32 @@ pub trait Driver: Send + Sync {
     fn open(&self, selector: &Selector) -> Result<Device>;
 }
 
-/// The drivers that a program uses. The program registers them explicitly.
+/// The backends that a program uses. The program registers them explicitly.
 ///
 /// ```no_run
-/// # fn driver() -> impl runtime_core::Driver { struct D; impl runtime_core::Driver for D {
+/// # fn backend() -> impl runtime_core::Backend { struct D; impl runtime_core::Backend for D {
 /// # fn name(&self) -> &str { "d" } fn devices(&self) -> runtime_core::Result<Vec<runtime_core::DeviceInfo>> { Ok(vec![]) }
 /// # fn open(&self, _: &runtime_core::Selector) -> runtime_core::Result<runtime_core::Device> {
 /// # Err(runtime_core::Error::new(runtime_core::ErrorKind::Unavailable, "open", "an example")) } } D }
 /// use runtime_core::DeviceRegistry;
 ///
 /// let mut registry = DeviceRegistry::new();
-/// registry.register(driver())?;
+/// registry.register(backend())?;
 /// let device = registry.open("d:0")?;
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
 #[derive(Default)]
 pub struct DeviceRegistry {
-    drivers: Vec<Box<dyn Driver>>,
-    /// Backends without a driver in this program, with the reason.
+    backends: Vec<Box<dyn Backend>>,
+    /// Backends that this program lacks, with the reason.
     left_out: Vec<(String, String)>,
 }
 
-/// The devices that one driver reported.
+/// The devices that one backend reported.
 #[derive(Debug)]
 pub struct Listing {
-    /// The driver's name.
-    pub driver: String,
+    /// The backend's name.
+    pub backend: String,
     /// Its devices, or the reason why it has none.
     pub devices: Result<Vec<DeviceInfo>>,
 }
@@ -177,50 +177,50 @@ impl DeviceRegistry {
     /// The environment variable that [`open_default`](Self::open_default) reads.
     pub const VARIABLE: &str = "RUNTIME_DEVICE";
 
-    /// A registry without drivers.
+    /// A registry without backends.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a driver.
+    /// Adds a backend.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if a driver of this name is already registered.
-    pub fn register(&mut self, driver: impl Driver + 'static) -> Result<()> {
-        let name = driver.name();
-        if self.drivers.iter().any(|known| known.name() == name) {
-            let message = format!("a driver named {name:?} is registered already");
+    /// `InvalidArgument` if a backend of this name is already registered.
+    pub fn register(&mut self, backend: impl Backend + 'static) -> Result<()> {
+        let name = backend.name();
+        if self.backends.iter().any(|known| known.name() == name) {
+            let message = format!("a backend named {name:?} is registered already");
             return Err(Error::new(ErrorKind::InvalidArgument, "register", message));
         }
-        self.drivers.push(Box::new(driver));
+        self.backends.push(Box::new(backend));
         Ok(())
     }
 
-    /// Stores the reason why a backend has no driver here, for instance a disabled feature. Opening one of its devices
+    /// Stores the reason why this program lacks a backend, for instance a disabled feature. Opening one of its devices
     /// returns an error with this reason.
     pub fn leave_out(&mut self, name: impl Into<String>, why: impl Into<String>) {
         self.left_out.push((name.into(), why.into()));
     }
 
-    /// Lists the devices of every driver, in the order of registration.
+    /// Lists the devices of every backend, in the order of registration.
     pub fn list(&self) -> Vec<Listing> {
-        let drivers = self.drivers.iter();
-        drivers.map(|d| Listing { driver: d.name().to_owned(), devices: d.devices() }).collect()
+        let backends = self.backends.iter();
+        backends.map(|d| Listing { backend: d.name().to_owned(), devices: d.devices() }).collect()
     }
 
     /// Opens the device that a selector names.
     ///
     /// # Errors
     ///
-    /// `UnknownDevice` if no driver has the selector's name. The message lists the drivers, and says why this backend
-    /// is [left out](Self::leave_out) if the reason is known. Otherwise errors of the driver.
+    /// `UnknownDevice` if no backend has the selector's name. The message lists the backends, and says why this backend
+    /// is [left out](Self::leave_out) if the reason is known. Otherwise errors of the backend.
     pub fn open(&self, selector: &str) -> Result<Device> {
         let selector: Selector = selector.parse()?;
-        match self.drivers.iter().find(|driver| driver.name() == selector.backend) {
-            Some(driver) => driver.open(&selector),
+        match self.backends.iter().find(|backend| backend.name() == selector.backend) {
+            Some(backend) => backend.open(&selector),
             None => {
-                let known: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+                let known: Vec<&str> = self.backends.iter().map(|backend| backend.name()).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let why = self.left_out.iter().find(|(name, _)| *name == selector.backend);
                 let why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
@@ -255,7 +255,7 @@ impl DeviceRegistry {
 
 impl fmt::Debug for DeviceRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.drivers.iter().map(|driver| driver.name())).finish()
+        f.debug_list().entries(self.backends.iter().map(|backend| backend.name())).finish()
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
 
     struct Absent(&'static str);
 
-    impl Driver for Absent {
+    impl Backend for Absent {
         fn name(&self) -> &str {
             self.0
         }

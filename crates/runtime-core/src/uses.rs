@@ -1,10 +1,11 @@
 //! The streams that an object was used on. Their work must be done before the object is freed.
+#![expect(unsafe_code, reason = "gives objects back to their device")]
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::contract::DeviceStream;
+use crate::contract::{DeviceStream, EventOptions, Released};
 use crate::device::same_device;
 use crate::mark::Marks;
 use crate::stream::StreamCore;
@@ -89,17 +90,24 @@ impl Uses {
                 // Its owner may already have destroyed it, so nothing can be recorded there.
                 return used.core.synchronize();
             }
-            let event = used.keep.as_ref().unwrap_or(owner).raw().event_create(false)?;
+            let event =
+                used.keep.as_ref().unwrap_or(owner).raw().event_create(&EventOptions::default())?;
             used.core.raw.record(&*event)?;
             stream.core.raw.wait(&*event)
         })
     }
 
-    /// Calls `f` with every registered stream. The lock is not held, because other threads need it to register streams.
-    pub(crate) fn with_streams<R>(&self, f: impl FnOnce(&[&dyn DeviceStream]) -> R) -> R {
+    /// Gives an object back to the device that made it, to be released after the work on every registered stream. The
+    /// lock is not held, because other threads need it to register streams.
+    ///
+    /// # Safety
+    ///
+    /// `device` made the object. Every stream on which it was used is registered, and it is not used again.
+    pub(crate) unsafe fn release(&self, device: &Device, object: Released) {
         let streams = self.streams();
-        let raw: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();
-        f(&raw)
+        let after: Vec<&dyn DeviceStream> = streams.iter().map(|used| &*used.core.raw).collect();
+        // SAFETY: the caller guarantees the object. All work on it is on these streams.
+        unsafe { device.raw().release(object, &after) };
     }
 
     fn streams(&self) -> Vec<StreamUse> {
@@ -109,6 +117,6 @@ impl Uses {
 
 impl fmt::Debug for Uses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.with_streams(|streams| write!(f, "used on {} streams", streams.len()))
+        write!(f, "used on {} streams", self.streams().len())
     }
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use comfy_table::{Table, presets};
-use runtime::{BACKENDS, Capabilities, DeviceInfo, Error, ErrorKind, Limits};
+use runtime::{BACKENDS, Capabilities, DeviceInfo, Error, ErrorKind};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Lists every device that can be opened, and why a backend has none.
@@ -48,7 +48,7 @@ struct Found {
     pci: Option<String>,
     memory_bytes: Option<u64>,
     compute_units: u32,
-    lockstep_width: u32,
+    subgroup_size: u32,
     formats: Vec<&'static str>,
     /// Formats that the device could support, and what is missing for each.
     absent_formats: BTreeMap<&'static str, String>,
@@ -58,15 +58,15 @@ struct Found {
 
 #[derive(serde::Serialize)]
 struct FoundLimits {
-    allocation_bytes: usize,
+    max_allocation_bytes: usize,
     allocation_alignment: usize,
     argument_alignment: usize,
-    grid: [u32; 3],
-    block: [u32; 3],
-    block_size: u32,
-    shared_bytes: u32,
-    arguments: usize,
-    argument_bytes: usize,
+    max_grid: [u32; 3],
+    max_block: [u32; 3],
+    max_block_threads: u32,
+    max_shared_bytes: u32,
+    max_arguments: usize,
+    max_argument_bytes: usize,
     priorities: (i32, i32),
 }
 
@@ -109,12 +109,12 @@ impl Report {
             let infos = match listing.devices {
                 Ok(infos) if infos.is_empty() => {
                     let reason = "the driver works and finds no device".to_owned();
-                    absent.push(Absent { name: listing.driver, broken: false, reason });
+                    absent.push(Absent { name: listing.backend, broken: false, reason });
                     continue;
                 }
                 Ok(infos) => infos,
                 Err(error) => {
-                    absent.push(Absent::new(listing.driver, &error));
+                    absent.push(Absent::new(listing.backend, &error));
                     continue;
                 }
             };
@@ -136,18 +136,7 @@ impl Report {
 
 impl Found {
     fn new(info: &DeviceInfo, capabilities: Capabilities) -> Self {
-        let Limits {
-            allocation_bytes,
-            allocation_alignment,
-            argument_alignment,
-            grid,
-            block,
-            block_size,
-            shared_bytes,
-            arguments,
-            argument_bytes,
-            priorities,
-        } = info.limits;
+        let limits = &info.limits;
         Self {
             id: info.id.to_string(),
             backend: info.id.backend().to_owned(),
@@ -160,7 +149,7 @@ impl Found {
             pci: info.pci.map(|pci| pci.to_string()),
             memory_bytes: info.memory_bytes,
             compute_units: info.compute_units,
-            lockstep_width: info.lockstep_width,
+            subgroup_size: info.subgroup_size,
             formats: info.formats.iter().map(|format| format.name()).collect(),
             absent_formats: info
                 .absent_formats
@@ -168,16 +157,16 @@ impl Found {
                 .map(|(format, why)| (format.name(), why.clone()))
                 .collect(),
             limits: FoundLimits {
-                allocation_bytes,
-                allocation_alignment: allocation_alignment.get(),
-                argument_alignment: argument_alignment.get(),
-                grid,
-                block,
-                block_size,
-                shared_bytes,
-                arguments,
-                argument_bytes,
-                priorities,
+                max_allocation_bytes: limits.max_allocation_bytes,
+                allocation_alignment: limits.allocation_alignment.get(),
+                argument_alignment: limits.argument_alignment.get(),
+                max_grid: limits.max_grid,
+                max_block: limits.max_block,
+                max_block_threads: limits.max_block_threads,
+                max_shared_bytes: limits.max_shared_bytes,
+                max_arguments: limits.max_arguments,
+                max_argument_bytes: limits.max_argument_bytes,
+                priorities: limits.priorities,
             },
             capabilities: Abilities(capabilities),
         }
@@ -241,16 +230,16 @@ fn table(devices: &[Found]) -> Table {
     }
     row("memory", &|d| d.memory_bytes.map_or("unknown".to_owned(), bytes));
     row("compute units", &|d| d.compute_units.to_string());
-    row("lockstep width", &|d| d.lockstep_width.to_string());
+    row("subgroup size", &|d| d.subgroup_size.to_string());
     row("module formats", &|d| d.formats.join(", "));
-    row("largest allocation", &|d| bytes(d.limits.allocation_bytes as u64));
+    row("largest allocation", &|d| bytes(d.limits.max_allocation_bytes as u64));
     row("alignment", &|d| bytes(d.limits.allocation_alignment as u64));
-    row("largest grid", &|d| d.limits.grid.map(number).join(" x "));
-    row("largest block", &|d| d.limits.block.map(number).join(" x "));
-    row("work-items of a block", &|d| number(d.limits.block_size));
-    row("shared memory", &|d| bytes(d.limits.shared_bytes.into()));
+    row("largest grid", &|d| d.limits.max_grid.map(number).join(" x "));
+    row("largest block", &|d| d.limits.max_block.map(number).join(" x "));
+    row("work-items of a block", &|d| number(d.limits.max_block_threads));
+    row("shared memory", &|d| bytes(d.limits.max_shared_bytes.into()));
     row("kernel arguments", &|d| {
-        format!("{} of {}", d.limits.arguments, bytes(d.limits.argument_bytes as u64))
+        format!("{} of {}", d.limits.max_arguments, bytes(d.limits.max_argument_bytes as u64))
     });
     row("stream priorities", &|d| {
         format!("{} to {}", d.limits.priorities.0, d.limits.priorities.1)

@@ -107,7 +107,7 @@ pub const BACKENDS: &[(&str, bool)] = &[
     ("sim", cfg!(feature = "sim")),
 ];
 
-/// Returns a registry with a driver for every backend that was compiled in. Drivers of other crates can be added to it.
+/// Returns a registry of the backends that were compiled in. Backends of other crates can be added to it.
 /// Opening a device of a backend that was not compiled in returns an error that names the feature.
 ///
 /// Creating the registry accesses no device and loads no driver library. [`DeviceRegistry::list`] and
@@ -117,7 +117,7 @@ pub const BACKENDS: &[(&str, bool)] = &[
 /// for listing in runtime::registry().list() {
 ///     match listing.devices {
 ///         Ok(devices) => devices.iter().for_each(|device| println!("{}: {}", device.id, device.name)),
-///         Err(why) => println!("{}: {why}", listing.driver),
+///         Err(why) => println!("{}: {why}", listing.backend),
 ///     }
 /// }
 /// ```
@@ -133,17 +133,17 @@ pub fn registry() -> DeviceRegistry {
         }
     }
     #[cfg(feature = "cuda")]
-    add(&mut registry, cuda::CudaDriver::new());
+    add(&mut registry, cuda::CudaBackend::new());
     #[cfg(all(feature = "embedded", target_os = "linux"))]
-    add(&mut registry, embedded::EmbeddedDriver::new());
+    add(&mut registry, embedded::EmbeddedBackend::new());
     #[cfg(feature = "hip")]
-    add(&mut registry, hip::HipDriver::new());
+    add(&mut registry, hip::HipBackend::new());
     #[cfg(feature = "host")]
-    add(&mut registry, host::HostDriver::new());
+    add(&mut registry, host::HostBackend::new());
     #[cfg(feature = "opencl")]
-    add(&mut registry, opencl::OpenClDriver::new());
+    add(&mut registry, opencl::OpenClBackend::new());
     #[cfg(feature = "sim")]
-    add(&mut registry, sim::SimDriver::new());
+    add(&mut registry, sim::SimBackend::new());
     registry
 }
 
@@ -155,7 +155,7 @@ pub fn registry() -> DeviceRegistry {
     feature = "opencl",
     feature = "sim"
 ))]
-fn add(registry: &mut DeviceRegistry, driver: impl Driver + 'static) {
-    let added = registry.register(driver);
+fn add(registry: &mut DeviceRegistry, backend: impl Backend + 'static) {
+    let added = registry.register(backend);
     debug_assert!(added.is_ok(), "two backends of one name: {added:?}");
 }

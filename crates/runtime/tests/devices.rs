@@ -65,10 +65,10 @@ fn the_names_in_the_json_are_stable() {
                 "id",
                 "kind",
                 "limits",
-                "lockstep_width",
                 "memory_bytes",
                 "name",
                 "pci",
+                "subgroup_size",
                 "uuid",
                 "vendor",
             ]
@@ -80,7 +80,7 @@ fn the_names_in_the_json_are_stable() {
                 .values()
                 .all(|s| ["native", "emulated", "absent"].contains(&s.as_str().unwrap()))
         );
-        assert!(device["limits"]["allocation_bytes"].as_u64().unwrap() > 0);
+        assert!(device["limits"]["max_allocation_bytes"].as_u64().unwrap() > 0);
     }
     for absent in report["absent"].as_array().unwrap() {
         assert_eq!(keys(absent), ["broken", "name", "reason"]);

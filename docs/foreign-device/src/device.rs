@@ -1,16 +1,14 @@
-//! The device and the driver that opens it by selector.
+//! The device, and the backend that opens it by selector.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryPool, Monitor,
-    NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceKernel, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions,
 };
 use runtime_core::{
-    Device, DeviceId, DeviceInfo, DeviceKind, Driver, Error, ErrorKind, HostModule, ImageCode,
+    Backend, Device, DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, HostModule, ImageCode,
     ImageFormat, Limits, ModuleImage, NativeHandle, NativeKind, Result, Selector,
 };
 
@@ -22,11 +20,11 @@ const MOST_BYTES: usize = 1 << 28;
 
 /// Opens `foreign:0` and `foreign:1`.
 #[derive(Clone, Copy, Debug)]
-pub struct ForeignDriver;
+pub struct ForeignBackend;
 
 const DEVICES: usize = 2;
 
-impl Driver for ForeignDriver {
+impl Backend for ForeignBackend {
     fn name(&self) -> &str {
         "foreign"
     }
@@ -61,40 +59,30 @@ pub struct ForeignDevice {
 impl ForeignDevice {
     /// Opens device `index`.
     pub fn new(index: usize) -> Self {
-        let info = DeviceInfo {
-            id: DeviceId::new("foreign", index),
-            kind: DeviceKind::Simulated,
-            name: "vector and threads".into(),
-            vendor: "example".into(),
-            architecture: std::env::consts::ARCH.into(),
-            driver_version: env!("CARGO_PKG_VERSION").into(),
-            uuid: None,
-            pci: None,
-            memory_bytes: None,
-            compute_units: 1,
-            lockstep_width: 1,
-            limits: Limits {
-                allocation_bytes: MOST_BYTES,
-                allocation_alignment: NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN),
-                argument_alignment: NonZeroUsize::MIN,
-                grid: [u32::MAX; 3],
-                block: [1024; 3],
-                block_size: 1024,
-                shared_bytes: 0,
-                arguments: 64,
-                argument_bytes: 1024,
-                priorities: (0, 0),
-            },
-            formats: vec![ImageFormat::HostFunctions],
-            absent_formats: Vec::new(),
-        };
+        let limits = Limits::new(MOST_BYTES, [u32::MAX; 3], [1024; 3], 1024);
+        let id = DeviceId::new("foreign", index);
+        let info = DeviceInfo::new(id, DeviceKind::Simulated, "vector and threads", limits)
+            .with_formats([ImageFormat::HostFunctions]);
         Self { info, streams: AtomicUsize::new(1), progress: Arc::default() }
     }
 }
 
-impl CommonRuntime for ForeignDevice {
+// SAFETY: memory is shared with the work enqueued on it, so that it lives until that has run.
+unsafe impl AcceleratorDevice for ForeignDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities::none()
+    }
+
+    fn native(&self) -> NativeHandle {
+        NativeHandle {
+            api: "foreign",
+            kind: NativeKind::Context,
+            raw: Arc::as_ptr(&self.progress).addr(),
+        }
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
@@ -104,19 +92,8 @@ impl CommonRuntime for ForeignDevice {
         }
     }
 
-    fn synchronize(&self) -> Result<()> {
-        self.progress.synchronize()
-    }
-}
-
-// SAFETY: memory is shared with the work enqueued on it, so that it lives until that has run.
-unsafe impl AcceleratorDevice for ForeignDevice {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(Memory::new(bytes)))
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
-        drop(memory);
     }
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
@@ -128,69 +105,22 @@ unsafe impl AcceleratorDevice for ForeignDevice {
         Ok(Box::new(Pinned::new(bytes)))
     }
 
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
-        drop(memory);
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        drop(module);
-    }
-
-    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         let id = self.streams.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Stream::new(id, &self.progress)))
     }
 
-    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
+    fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
         Ok(Box::new(Event::default()))
     }
 
-    fn native(&self) -> NativeHandle {
-        NativeHandle {
-            api: "foreign",
-            kind: NativeKind::Context,
-            raw: Arc::as_ptr(&self.progress).addr(),
-        }
+    unsafe fn release(&self, object: Released, _: &[&dyn DeviceStream]) {
+        // Whatever it is, enqueued work holds what it uses.
+        drop(object);
     }
 
-    fn cooperative_launch(&self) -> bool {
-        false
-    }
-
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        None
-    }
-
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
-    }
-
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        None
-    }
-
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        None
-    }
-
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        None
-    }
-
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        None
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        None
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        None
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        None
+    fn synchronize(&self) -> Result<()> {
+        self.progress.synchronize()
     }
 }
 

@@ -4,11 +4,11 @@
 //! abilities, so region copies and copies between devices are served through the host.
 //!
 //! ```
-//! use foreign_device::ForeignDriver;
+//! use foreign_device::ForeignBackend;
 //! use runtime_core::DeviceRegistry;
 //!
 //! let mut registry = DeviceRegistry::new();
-//! registry.register(ForeignDriver)?;
+//! registry.register(ForeignBackend)?;
 //! let device = registry.open("foreign:1")?;
 //! let stream = device.default_stream();
 //! let memory = device.memory_from_slice(&stream, &[1.0_f32, 2.0])?;
@@ -20,4 +20,4 @@ mod device;
 mod memory;
 mod stream;
 
-pub use device::{ForeignDevice, ForeignDriver};
+pub use device::{ForeignDevice, ForeignBackend};

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, Occupancy, ParamInfo,
-    RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, KernelAbilities,
+    ParamInfo, RawArg, own,
 };
 use runtime_core::{
     Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result,
@@ -180,8 +180,8 @@ impl DeviceKernel for Kernel {
         Some(self.0.parameters())
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        None
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none()
     }
 }
 

@@ -6,14 +6,14 @@ use std::io::{Write, stderr};
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Result, WriteGuard};
-use backend_cuda::CudaDriver;
-use backend_hip::HipDriver;
+use backend_cuda::CudaBackend;
+use backend_hip::HipBackend;
 use backend_host::HostDevice;
-use backend_opencl::OpenClDriver;
-use backend_sim::{SimConfig, SimDriver, SimHandle};
+use backend_opencl::OpenClBackend;
+use backend_sim::{SimBackend, SimConfig, SimHandle};
 use ndarray::{Dimension, Ix1};
 use runtime_core::{
-    Combine, DType, Device, DeviceKind, DeviceRegistry, Driver, ErrorKind, RegionCopy, RegionSide,
+    Backend, Combine, DType, Device, DeviceKind, DeviceRegistry, ErrorKind, RegionCopy, RegionSide,
     Slot, Stream,
 };
 
@@ -35,7 +35,7 @@ impl Rig {
     pub(crate) fn sim(config: SimConfig) -> Self {
         let mut registry = DeviceRegistry::new();
         let other = config.clone().seed(99);
-        registry.register(SimDriver::with_devices([config, other])).unwrap();
+        registry.register(SimBackend::with_devices([config, other])).unwrap();
         Self::new(registry.open("sim:0").unwrap(), registry.open("sim:1").unwrap())
     }
 
@@ -58,24 +58,24 @@ impl Rig {
     /// Two OpenCL devices of one platform: the first platform, or the one that the environment names. Their memory is
     /// of the given kind.
     pub(crate) fn opencl(memory: &str) -> Option<Self> {
-        let driver = OpenClDriver::new();
+        let backend = OpenClBackend::new();
         let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
         Self::found(|index| {
             let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
-            driver.open(&format!("opencl:{words}{index}?memory={memory}").parse()?)
+            backend.open(&format!("opencl:{words}{index}?memory={memory}").parse()?)
         })
     }
 
     /// Two CUDA devices.
     pub(crate) fn cuda() -> Option<Self> {
-        let driver = CudaDriver::new();
-        Self::found(|index| driver.open(&format!("cuda:{index}").parse()?))
+        let backend = CudaBackend::new();
+        Self::found(|index| backend.open(&format!("cuda:{index}").parse()?))
     }
 
     /// Two HIP devices.
     pub(crate) fn hip() -> Option<Self> {
-        let driver = HipDriver::new();
-        Self::found(|index| driver.open(&format!("hip:{index}").parse()?))
+        let backend = HipBackend::new();
+        Self::found(|index| backend.open(&format!("hip:{index}").parse()?))
     }
 
     /// Two devices that reach each other; otherwise two instances of the first device. `None`, with a message, if there

@@ -1,4 +1,4 @@
-use backend_cuda::{CudaConfig, CudaDevice, CudaDriver};
+use backend_cuda::{CudaBackend, CudaConfig, CudaDevice};
 use runtime_core::{Device, ImageFormat, Kernel, ModuleImage, Result};
 
 pub(crate) const NAME: &str = "cuda";
@@ -63,8 +63,8 @@ const PTX: &str = "
 .visible .entry nothing() { ret; }
 ";
 
-pub(crate) fn driver() -> CudaDriver {
-    CudaDriver::new()
+pub(crate) fn backend() -> CudaBackend {
+    CudaBackend::new()
 }
 
 pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {

@@ -1,16 +1,14 @@
 //! The adapter: turns a memory map and symbols into an accelerator.
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backend_support::{Block, Event, Identity, Queues, options};
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, Counters, DeviceEvent, DeviceLoad, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, GraphCapture, MemoryAdoption, MemoryArea, MemoryPool,
-    Monitor, NativeInterop, PeerAccess, PinnedOptions, RegionCopyAbility, StreamOptions,
-    UnifiedMemory,
+    Abilities, AcceleratorDevice, DeviceEvent, DeviceLoad, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, MemoryArea, Monitor, PinnedOptions, Released,
+    StreamOptions,
 };
 use runtime_core::{
     DeviceInfo, Embedded, Error, ErrorKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -112,7 +110,7 @@ impl EmbeddedAccelerator {
                 "{bytes} bytes of {name:?} at {address:#x}; memory ends before {last:#x}"
             )));
         }
-        if device.info().limits.arguments == 0 {
+        if device.info().limits.max_arguments == 0 {
             return Err(refused("calls without arguments; launches need one".to_owned()));
         }
         let info = info(device.info(), &area);
@@ -129,53 +127,44 @@ impl EmbeddedAccelerator {
 
 fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
     let bytes = usize::try_from(area.bytes).unwrap_or(usize::MAX);
-    DeviceInfo {
-        memory_bytes: Some(area.bytes),
-        limits: Limits {
-            allocation_bytes: bytes,
-            allocation_alignment: NonZeroUsize::new(ALIGNMENT).unwrap_or(NonZeroUsize::MIN),
-            argument_alignment: NonZeroUsize::MIN,
-            grid: [i32::MAX.unsigned_abs(), 65535, 65535],
-            block: [1024, 1024, 64],
-            block_size: 1024,
-            shared_bytes: 0,
-            // The geometry is the first argument.
-            arguments: device.limits.arguments.min(ARGUMENTS) - 1,
-            argument_bytes: 8 * (device.limits.arguments.min(ARGUMENTS) - 1),
-            priorities: (0, 0),
-        },
-        formats: vec![ImageFormat::Elf],
-        absent_formats: Vec::new(),
-        ..device.clone()
-    }
+    // The geometry is the first argument.
+    let arguments = device.limits.max_arguments.min(ARGUMENTS) - 1;
+    let grid = [i32::MAX.unsigned_abs(), 65535, 65535];
+    let mut info = device.clone().with_memory_bytes(area.bytes).with_formats([ImageFormat::Elf]);
+    info.limits = Limits::new(bytes, grid, [1024, 1024, 64], 1024)
+        .with_allocation_alignment(ALIGNMENT)
+        .with_max_arguments(arguments, 8 * arguments);
+    info
 }
 
-impl CommonRuntime for EmbeddedAccelerator {
+// SAFETY: memory is a range of the device that no other memory overlaps. Work in flight holds the ranges it accesses,
+// so a release, which drops the device's hold, cannot hand them out too early.
+unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        let abilities = Abilities::none().with_monitor(self);
+        match self.shared.device.counters() {
+            Some(counters) => abilities.with_counters(counters),
+            None => abilities,
+        }
+    }
+
+    fn native(&self) -> NativeHandle {
+        let raw = Arc::as_ptr(&self.shared).addr();
+        NativeHandle { api: "embedded", kind: NativeKind::Context, raw }
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
         Ok(Box::new(EmbeddedModule::load(&self.shared, image)?))
     }
 
-    fn synchronize(&self) -> Result<()> {
-        let done = self.queues.synchronize();
-        self.shared.check("synchronize").and(done)
-    }
-}
-
-// SAFETY: memory is a range of the device that no other memory overlaps. Work in flight holds the ranges it accesses,
-// so a free, which drops the device's hold, cannot hand them out too early.
-unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         self.shared.check("memory_allocate")?;
         let range = self.shared.take("memory_allocate", bytes as u64, ALIGNMENT as u64)?;
         Ok(Box::new(EmbeddedMemory::new(range, bytes)))
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, _after: &[&dyn DeviceStream]) {
-        drop(memory);
     }
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
@@ -186,68 +175,24 @@ unsafe impl AcceleratorDevice for EmbeddedAccelerator {
         Ok(Box::new(EmbeddedPinned(block)))
     }
 
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, _after: &[&dyn DeviceStream]) {
-        drop(memory);
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        drop(module);
-    }
-
-    fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
+    fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         self.shared.check("stream_create")?;
         let geometry = self.shared.take("stream_create", LAUNCH_BYTES, ALIGNMENT as u64)?;
         Ok(Box::new(EmbeddedStream::new(self.queues.create(), geometry, &self.shared)))
     }
 
-    fn event_create(&self, _timing: bool) -> Result<Box<dyn DeviceEvent>> {
+    fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
         self.shared.check("event_create")?;
         Ok(Box::new(EmbeddedEvent { event: Event::new(), shared: Arc::clone(&self.shared) }))
     }
 
-    fn native(&self) -> NativeHandle {
-        let raw = Arc::as_ptr(&self.shared).addr();
-        NativeHandle { api: "embedded", kind: NativeKind::Context, raw }
+    unsafe fn release(&self, object: Released, _: &[&dyn DeviceStream]) {
+        self.queues.release(object);
     }
 
-    fn cooperative_launch(&self) -> bool {
-        false
-    }
-
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        None
-    }
-
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        None
-    }
-
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        None
-    }
-
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        None
-    }
-
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        None
-    }
-
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        None
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        None
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        Some(self)
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        self.shared.device.counters()
+    fn synchronize(&self) -> Result<()> {
+        let done = self.queues.synchronize();
+        self.shared.check("synchronize").and(done)
     }
 }
 
@@ -255,10 +200,6 @@ impl Monitor for EmbeddedAccelerator {
     fn load(&self) -> Result<DeviceLoad> {
         self.shared.check("load")?;
         let free = self.shared.heap.free_bytes();
-        Ok(DeviceLoad {
-            memory_free: Some(free),
-            memory_used: Some(self.shared.area.bytes - free),
-            ..DeviceLoad::default()
-        })
+        Ok(DeviceLoad::default().with_memory(free, self.shared.area.bytes - free))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runtime_core::contract::{DeviceKernel, DeviceModule, Occupancy, ParamInfo};
+use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, ParamInfo};
 use runtime_core::{Error, ErrorKind, ImageCode, ModuleImage, Result};
 
 use super::heap::Range;
@@ -92,8 +92,8 @@ impl DeviceKernel for EmbeddedKernel {
         Some(&self.parameters)
     }
 
-    fn occupancy(&self) -> Option<&dyn Occupancy> {
-        None
+    fn abilities(&self) -> KernelAbilities<'_> {
+        KernelAbilities::none()
     }
 }
 

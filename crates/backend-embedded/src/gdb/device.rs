@@ -6,14 +6,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
-    Symbol,
+    CallOutcome, CallValue, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
-use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, Result};
+use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
 
 use super::client::{Client, Run, Stop};
 use crate::board::Board;
-use crate::common::{self, Identity, lock, no_modules};
+use crate::common::{self, Identity, lock};
 use crate::console::Console;
 use crate::mailbox::{self, Answer};
 use crate::program::Program;
@@ -68,12 +67,7 @@ struct Stub {
 impl Stub {
     fn new(board: &Board) -> Result<Self> {
         let processor = board.processor;
-        let area = MemoryArea {
-            name: "stub".to_owned(),
-            address: board.stub,
-            bytes: Board::STUB_BYTES,
-            writable: true,
-        };
+        let area = MemoryArea::new("stub", board.stub, Board::STUB_BYTES, true);
         let mut program = Program::read(processor.stub(), processor, &[area])?;
         program.relocate(board.stub, processor)?;
         let place = |name| program.symbol(name).map(|symbol| symbol.address);
@@ -244,22 +238,15 @@ impl Drop for GdbDevice {
     }
 }
 
-impl CommonRuntime for GdbDevice {
+impl EmbeddedDevice for GdbDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        Err(no_modules(image))
+    fn abilities(&self) -> EmbeddedAbilities<'_> {
+        EmbeddedAbilities::none()
     }
 
-    fn synchronize(&self) -> Result<()> {
-        drop(self.idle("synchronize")?);
-        Ok(())
-    }
-}
-
-impl EmbeddedDevice for GdbDevice {
     fn flash(&self, image: &[u8]) -> Result<()> {
         let program = Program::read(image, self.board.processor, &self.board.memory)?;
         program.must_be_fixed()?;
@@ -344,7 +331,7 @@ impl EmbeddedDevice for GdbDevice {
         match answer {
             Some(Answer::Done { integers, float, .. }) => {
                 let (value, float_bits) = processor.result(integers, float);
-                Ok(CallOutcome { value, float_bits, elapsed })
+                Ok(CallOutcome::new(value, elapsed).with_float_bits(float_bits))
             }
             Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
             Some(Answer::Ready) | None => {
@@ -364,10 +351,6 @@ impl EmbeddedDevice for GdbDevice {
 
     fn console(&self) -> Result<Vec<String>> {
         Ok(lock(&self.console).take())
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        None
     }
 }
 

@@ -11,10 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    CallOutcome, CallValue, CommonRuntime, Counters, DeviceModule, EmbeddedDevice, MemoryArea,
-    Symbol,
+    CallOutcome, CallValue, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
-use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, Result};
+use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use super::QemuConfig;
 use super::counters::InstructionCounter;
@@ -22,7 +21,7 @@ use super::failure::{gone, lost, refused};
 use super::layout::{MAILBOX, STACK, STAGING, STAGING_BYTES};
 use super::machine::{MACHINES, Machine, info};
 use super::process::{Process, anonymous_file};
-use crate::common::{lock, no_modules};
+use crate::common::lock;
 use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
 use crate::program::Program;
@@ -308,22 +307,18 @@ impl QemuDevice {
     }
 }
 
-impl CommonRuntime for QemuDevice {
+impl EmbeddedDevice for QemuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        Err(no_modules(image))
+    fn abilities(&self) -> EmbeddedAbilities<'_> {
+        match &self.counters {
+            Some(counters) => EmbeddedAbilities::none().with_counters(counters),
+            None => EmbeddedAbilities::none(),
+        }
     }
 
-    fn synchronize(&self) -> Result<()> {
-        drop(self.idle_line("synchronize")?);
-        Ok(())
-    }
-}
-
-impl EmbeddedDevice for QemuDevice {
     fn flash(&self, image: &[u8]) -> Result<()> {
         let program = Program::read(image, self.machine.processor, &self.map)?;
         program.must_be_fixed()?;
@@ -399,7 +394,7 @@ impl EmbeddedDevice for QemuDevice {
             Some(Answer::Done { integers, float, .. }) => {
                 let elapsed = began.elapsed();
                 let (value, float_bits) = processor.result(integers, float);
-                Ok(CallOutcome { value, float_bits, elapsed })
+                Ok(CallOutcome::new(value, elapsed).with_float_bits(float_bits))
             }
             Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
             Some(Answer::Ready) => {
@@ -426,10 +421,6 @@ impl EmbeddedDevice for QemuDevice {
             line.busy = false;
         }
         Ok(lock(&self.console).take())
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        self.counters.as_ref().map(|counters| counters as &dyn Counters)
     }
 }
 

@@ -72,12 +72,7 @@ pub(crate) static MACHINES: [Machine; 2] = [
 impl Machine {
     /// The part of `ram_bytes` of RAM that programs may use.
     pub(crate) fn memory_map(&self, ram_bytes: u64) -> Vec<MemoryArea> {
-        vec![MemoryArea {
-            name: "ram".to_owned(),
-            address: self.ram + RESERVED,
-            bytes: ram_bytes - RESERVED,
-            writable: true,
-        }]
+        vec![MemoryArea::new("ram", self.ram + RESERVED, ram_bytes - RESERVED, true)]
     }
 
     /// The bytes of RAM that the config requests.

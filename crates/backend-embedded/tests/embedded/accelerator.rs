@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use array_buffer::ArrayBuffer;
-use backend_embedded::{AcceleratorConfig, EmbeddedAccelerator, EmbeddedDriver, QemuConfig};
-use runtime_core::{Device, Driver, Embedded, ErrorKind, ImageFormat, Launch, ModuleImage, args};
+use backend_embedded::{AcceleratorConfig, EmbeddedAccelerator, EmbeddedBackend, QemuConfig};
+use runtime_core::{Backend, Device, Embedded, ErrorKind, ImageFormat, Launch, ModuleImage, args};
 
 use crate::process::kill_it;
 use crate::{LONG, MACHINES, must_work};
@@ -99,8 +99,8 @@ fn arrays_are_coherent_on_an_embedded_device() {
 
 #[test]
 fn selectors_open_accelerators_with_options() {
-    let driver = EmbeddedDriver::new();
-    let open = |selector: &str| driver.open(&selector.parse().unwrap());
+    let backend = EmbeddedBackend::new();
+    let open = |selector: &str| backend.open(&selector.parse().unwrap());
     let device = match open("embedded:qemu-riscv64?icount=on&memory=32&timeout=5") {
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             return println!("skipped: {error}");
@@ -122,5 +122,5 @@ fn selectors_open_accelerators_with_options() {
     };
     let (first, second) = (count(1000), count(1000));
     assert_eq!(second, 2 * first);
-    assert!(driver.devices().unwrap().iter().any(|info| info.name == device.info().name));
+    assert!(backend.devices().unwrap().iter().any(|info| info.name == device.info().name));
 }

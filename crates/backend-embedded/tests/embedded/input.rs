@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backend_embedded::{QemuConfig, QemuDevice, open};
 use runtime_core::contract::CallValue::{Address, I32};
-use runtime_core::{Driver, ErrorKind, Result};
+use runtime_core::{Backend, ErrorKind, Result};
 
 use crate::{LONG, MACHINES, machines, must_work};
 
@@ -59,7 +59,7 @@ fn selectors_that_name_nothing_are_refused() {
     }
     for timeout in ["never", "+1", "1e3", "inf", "1.5.2", "0", ""] {
         let selector = format!("embedded:0?timeout={timeout}").parse().unwrap();
-        let opened = backend_embedded::EmbeddedDriver::new().open(&selector);
+        let opened = backend_embedded::EmbeddedBackend::new().open(&selector);
         refused(opened, ErrorKind::InvalidArgument, &format!("timeout={timeout}: not"));
     }
 }
@@ -197,7 +197,7 @@ fn bad_calls_are_refused() {
     for (machine, device) in machines() {
         refused(device.call("subtract", &[], LONG), ErrorKind::KernelNotFound, "subtract");
         refused(device.call("counter", &[], LONG), ErrorKind::InvalidArgument, "data");
-        let limit = device.info().limits.arguments;
+        let limit = device.info().limits.max_arguments;
         let many = vec![I32(1); limit + 1];
         refused(device.call("add", &many, LONG), ErrorKind::InvalidArgument, &limit.to_string());
         // The maximum number of arguments does no harm.

@@ -1,14 +1,13 @@
 //! Embedded devices and boards that a program describes itself, wrongly at times.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use backend_embedded::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice};
 use runtime_core::contract::{
-    CallOutcome, CallValue, CommonRuntime, CounterSet, Counters, DeviceModule, EmbeddedDevice,
-    MemoryArea, StreamOptions, Symbol,
+    CallOutcome, CallValue, CounterSet, Counters, EmbeddedAbilities, EmbeddedDevice, MemoryArea,
+    StreamOptions, Symbol,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Embedded, Error, ErrorKind, ImageFormat, Launch,
@@ -32,34 +31,12 @@ struct Own {
 
 impl Own {
     fn new(address: u64, bytes: u64, arguments: usize) -> Self {
-        let info = DeviceInfo {
-            id: DeviceId::new("own", 0),
-            kind: DeviceKind::Embedded,
-            name: "own".into(),
-            vendor: "test".into(),
-            architecture: "rv64gc".into(),
-            driver_version: "1".into(),
-            uuid: None,
-            pci: None,
-            memory_bytes: Some(bytes),
-            compute_units: 1,
-            lockstep_width: 1,
-            limits: Limits {
-                allocation_bytes: 1 << 20,
-                allocation_alignment: NonZeroUsize::MIN,
-                argument_alignment: NonZeroUsize::MIN,
-                grid: [1; 3],
-                block: [1; 3],
-                block_size: 1,
-                shared_bytes: 0,
-                arguments,
-                argument_bytes: 8 * arguments,
-                priorities: (0, 0),
-            },
-            formats: Vec::new(),
-            absent_formats: Vec::new(),
-        };
-        let map = [MemoryArea { name: "ram".into(), address, bytes, writable: true }];
+        let limits =
+            Limits::new(1 << 20, [1; 3], [1; 3], 1).with_max_arguments(arguments, 8 * arguments);
+        let info = DeviceInfo::new(DeviceId::new("own", 0), DeviceKind::Embedded, "own", limits)
+            .with_architecture("rv64gc")
+            .with_memory_bytes(bytes);
+        let map = [MemoryArea::new("ram", address, bytes, true)];
         let ram = usize::try_from(bytes.min(RAM_BYTES)).unwrap();
         Self {
             info,
@@ -83,21 +60,15 @@ impl Own {
     }
 }
 
-impl CommonRuntime for Own {
+impl EmbeddedDevice for Own {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn module_load(&self, _: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
-        Err(Error::new(ErrorKind::InvalidModule, "module_load", "no loader"))
+    fn abilities(&self) -> EmbeddedAbilities<'_> {
+        EmbeddedAbilities::none().with_counters(&Unreadable)
     }
 
-    fn synchronize(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl EmbeddedDevice for Own {
     fn flash(&self, _: &[u8]) -> Result<()> {
         Ok(())
     }
@@ -138,10 +109,6 @@ impl EmbeddedDevice for Own {
 
     fn console(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        Some(&Unreadable)
     }
 }
 

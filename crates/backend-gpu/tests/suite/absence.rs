@@ -2,17 +2,17 @@
 
 use std::fs;
 
-use runtime_core::{Driver, ErrorKind, Support};
+use runtime_core::{Backend, ErrorKind, Support};
 
 use crate::common::{in_child, is_child, open, source};
 use crate::vendor;
 
 /// In the process that was started: says what the library says.
 pub(crate) fn tell() {
-    match vendor::driver().devices() {
+    match vendor::backend().devices() {
         Ok(devices) => println!("{} devices", devices.len()),
         Err(error) => {
-            let opened = vendor::driver().open(&vendor::FIRST.parse().unwrap()).unwrap_err();
+            let opened = vendor::backend().open(&vendor::FIRST.parse().unwrap()).unwrap_err();
             assert_eq!(opened.to_string(), error.to_string());
             println!("{:?}: {error}", error.kind());
         }
@@ -82,7 +82,7 @@ fn a_device_that_is_not_there() {
     }
     for (device, expected) in [(":99", "devices"), (":x", "number"), (":0:1", "number")] {
         let selector = format!("{}{device}", vendor::NAME);
-        let error = vendor::driver().open(&selector.parse().unwrap()).unwrap_err();
+        let error = vendor::backend().open(&selector.parse().unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownDevice, "{error}");
         assert!(error.to_string().contains(&selector), "{error}");
         assert!(error.to_string().contains(expected), "{error}");

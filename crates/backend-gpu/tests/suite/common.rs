@@ -5,7 +5,7 @@ use std::io::{Write, stderr};
 use std::process::{Command, Output};
 use std::{env, fmt};
 
-use runtime_core::{Arg, Device, Driver, ErrorKind, Kernel, Launch, ModuleImage, Result};
+use runtime_core::{Arg, Backend, Device, ErrorKind, Kernel, Launch, ModuleImage, Result};
 
 use crate::vendor;
 
@@ -21,7 +21,7 @@ pub(crate) fn open(options: &str) -> Option<Device> {
 
 /// Opens a device. `None`, said aloud, where it is not there.
 pub(crate) fn open_device(device: &str) -> Option<Device> {
-    match vendor::driver().open(&device.parse().unwrap()) {
+    match vendor::backend().open(&device.parse().unwrap()) {
         Ok(device) => Some(device),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
             skip(error);
@@ -33,7 +33,7 @@ pub(crate) fn open_device(device: &str) -> Option<Device> {
 
 /// The second device, where there is one.
 pub(crate) fn open_second() -> Option<Device> {
-    vendor::driver().open(&format!("{}:1", vendor::NAME).parse().unwrap()).ok()
+    vendor::backend().open(&format!("{}:1", vendor::NAME).parse().unwrap()).ok()
 }
 
 /// As [`open`], where source is compiled.

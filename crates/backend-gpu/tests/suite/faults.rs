@@ -3,7 +3,7 @@
 
 use std::io::{Write, stderr};
 
-use runtime_core::{Device, Driver, ErrorKind, Launch, Result, args};
+use runtime_core::{Backend, Device, ErrorKind, Launch, Result, args};
 
 use crate::common::{STOPPING, in_child, is_child, open, open_with_compiler, run, skip};
 use crate::vendor::{self, QUIRKS};
@@ -80,7 +80,7 @@ fn a_fault_is_told_once_and_then_the_device_is_lost() {
     ] {
         let lost = outcome.unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
-        assert!(lost.driver().is_some_and(|driver| driver.code >= 700), "{lost}");
+        assert!(lost.driver().is_some_and(|backend| backend.code >= 700), "{lost}");
     }
 }
 
@@ -106,8 +106,8 @@ fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
     let Some(device) = open_to_stop() else { return };
     let memory = device.memory_allocate::<u32>(4).unwrap();
     stop(&device);
-    let driver = vendor::driver();
-    let again = || driver.open(&vendor::FIRST.parse().unwrap());
+    let backend = vendor::backend();
+    let again = || backend.open(&vendor::FIRST.parse().unwrap());
     let error = again().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     assert!(error.message().contains("still held"), "{error}");
@@ -149,7 +149,7 @@ fn a_fault_takes_no_memory_with_it() {
         let memory = device.memory_allocate::<u8>(40 << 20).unwrap();
         stop(&device);
         drop((memory, device));
-        let again = vendor::driver().open(&vendor::FIRST.parse().unwrap());
+        let again = vendor::backend().open(&vendor::FIRST.parse().unwrap());
         let Some(again) = opened_again(again) else { return };
         device = again;
     }

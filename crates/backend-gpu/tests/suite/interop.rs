@@ -32,7 +32,7 @@ fn share(others: &Others) {
         assert_eq!(theirs.native(), others.stream());
         let address = handle(NativeKind::Pointer, others.memory);
         // SAFETY: the memory has so many numbers, which are used in the order of the stream.
-        let mut memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap().unwrap();
+        let mut memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap();
         assert_eq!(memory.to_vec(&theirs).unwrap(), [40; LEN]);
         memory.fill(&theirs, 41).unwrap();
         assert_eq!(others.read(), [41; LEN]);
@@ -78,7 +78,7 @@ fn an_event_of_others_is_waited_for_and_not_destroyed() {
     let event = others.event_create();
     let address = handle(NativeKind::Pointer, others.memory);
     // SAFETY: the memory has so many numbers, which are used behind the event.
-    let memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap().unwrap();
+    let memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap();
     for value in [5, 6] {
         (0..=value).for_each(|value| others.fill(value));
         others.event_record(event);
@@ -101,7 +101,7 @@ fn a_stream_of_others_serves_as_the_default_one() {
         assert_eq!(device.default_stream().native(), others.stream());
         let address = handle(NativeKind::Pointer, others.memory);
         // SAFETY: the memory has so many numbers, which are used in the order of the stream.
-        let memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap().unwrap();
+        let memory = unsafe { device.memory_adopt::<u32>(address, LEN, ()) }.unwrap();
         assert_eq!(memory.to_vec(&device.default_stream()).unwrap(), [7; LEN]);
     }
     others.fill(8);

@@ -21,7 +21,7 @@ fn a_kernel_gets_all_the_shared_memory_of_a_block() {
             x[threadIdx.x] = shared[last] + 1;
         }",
     );
-    let most = device.info().limits.shared_bytes;
+    let most = device.info().limits.max_shared_bytes;
     let mut x = device.memory_allocate::<u32>(64).unwrap();
     for bytes in [256, 32 << 10, most.min(48 << 10), most] {
         let launch = Launch::new([1; 3], [64, 1, 1]).with_shared(bytes);
@@ -43,7 +43,7 @@ fn what_a_kernel_declares_is_taken_from_its_shared_memory() {
             x[threadIdx.x] = declared[63 - threadIdx.x];
         }",
     );
-    let most = device.info().limits.shared_bytes;
+    let most = device.info().limits.max_shared_bytes;
     let mut x = device.memory_allocate::<u32>(64).unwrap();
     let launch = Launch::new([1; 3], [64, 1, 1]).with_shared(most);
     let error = run(&kernel, &launch, args![&mut x]).unwrap_err();
@@ -112,7 +112,7 @@ fn more_blocks_than_fit_do_not_cooperate() {
     let is_there = device.capabilities().cooperative_launch == runtime_core::Support::Native;
     assert_eq!(ran.is_ok(), is_there, "{ran:?}");
     if is_there {
-        let most = device.info().limits.grid[0];
+        let most = device.info().limits.max_grid[0];
         let launch = Launch::new([most, 1, 1], [1024, 1, 1]).cooperative();
         let mut x = device.memory_allocate::<u32>(1).unwrap();
         let error = run(&kernel, &launch, args![&mut x]).unwrap_err();
@@ -128,7 +128,7 @@ fn kernels_of_one_name_do_not_take_shared_memory_from_each_other() {
         extern \"C\" __global__ void k(unsigned *x) { shared[0] = 1; x[0] = shared[0]; }";
     let module = device.module_load(source(text)).unwrap();
     let [one, other] = [(); 2].map(|()| module.kernel("k").unwrap());
-    let most = device.info().limits.shared_bytes;
+    let most = device.info().limits.max_shared_bytes;
     let mut x = device.memory_allocate::<u32>(1).unwrap();
     for (kernel, bytes) in [(&one, most), (&other, most - 1024), (&one, most)] {
         run(kernel, &Launch::new([1; 3], [1; 3]).with_shared(bytes), args![&mut x]).unwrap();

@@ -85,7 +85,7 @@ fn intermediates_are_kept_on_request() {
 #[test]
 fn nothing_can_be_kept_nowhere() {
     let selector = format!("{}?keep=on", vendor::FIRST).parse().unwrap();
-    let error = runtime_core::Driver::open(&vendor::driver(), &selector).unwrap_err();
+    let error = runtime_core::Backend::open(&vendor::backend(), &selector).unwrap_err();
     let expected = [ErrorKind::InvalidArgument, ErrorKind::Unavailable];
     assert!(expected.contains(&error.kind()), "{error}");
 }

@@ -1,6 +1,6 @@
 use std::env;
 
-use backend_hip::{HipConfig, HipDevice, HipDriver};
+use backend_hip::{HipBackend, HipConfig, HipDevice};
 use runtime_core::{Device, ImageFormat, Kernel, ModuleImage, Result};
 
 use crate::common::source;
@@ -60,8 +60,8 @@ pub(crate) const OF_ANOTHER: &str = "is of device 1";
 pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_HIP_VERSION";
 pub(crate) const VERSIONS: &[&str] = &["50221153", "60000000"];
 
-pub(crate) fn driver() -> HipDriver {
-    HipDriver::new()
+pub(crate) fn backend() -> HipBackend {
+    HipBackend::new()
 }
 
 pub(crate) fn open(ordinal: usize) -> Result<HipDevice> {

@@ -5,9 +5,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use backend_hip::HipDriver;
+use backend_hip::HipBackend;
 use runtime_core::{
-    Driver, ErrorKind, Launch, NativeHandle, NativeKind, OriginKind, StreamOptions, Support, args,
+    Backend, ErrorKind, Launch, NativeHandle, NativeKind, OriginKind, StreamOptions, Support, args,
 };
 
 use crate::common::{in_child, is_child, open, open_with_compiler, run, skip, source};
@@ -106,7 +106,7 @@ fn a_runtime_need_not_tell_more_than_it_must() {
         assert!(device.unified_memory().is_none());
         let capabilities = device.capabilities();
         assert!([capabilities.graphs, capabilities.peer].iter().all(|has| *has != Support::Native));
-        let error = HipDriver::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();
+        let error = HipBackend::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
     let stream = device.default_stream();
@@ -127,7 +127,7 @@ fn a_runtime_need_not_tell_more_than_it_must() {
     let mut x = device.memory_allocate::<i32>(256).unwrap();
     run(&kernel, &kernel.cover(256).unwrap(), args![&mut x]).unwrap();
     assert_eq!(x.to_vec(&device.default_stream()).unwrap(), [5; 256]);
-    let too_many = Launch::cover(2048, device.info().limits.block_size);
+    let too_many = Launch::cover(2048, device.info().limits.max_block_threads);
     run(&kernel, &too_many, args![&mut device.memory_allocate::<i32>(2048).unwrap()]).unwrap();
 }
 
@@ -138,7 +138,7 @@ fn a_function_that_a_runtime_must_have_is_named() {
         on(test, "60000000", &["hipMemcpyDtoDAsync"], "");
         return;
     }
-    let error = HipDriver::new().open(&"hip:0".parse().unwrap()).unwrap_err();
+    let error = HipBackend::new().open(&"hip:0".parse().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("no function hipMemcpyDtoDAsync"), "{error}");
 }

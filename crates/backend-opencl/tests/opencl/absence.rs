@@ -2,13 +2,13 @@
 
 use std::{env, fs, process};
 
-use backend_opencl::OpenClDriver;
-use runtime_core::{Driver, ErrorKind};
+use backend_opencl::OpenClBackend;
+use runtime_core::{Backend, ErrorKind};
 
 /// Set in the processes that a test starts, because platforms are looked up only once.
 const CHILD: &str = "OPENCL_TEST_ABSENCE";
 
-/// The driver's report in a process with these variables.
+/// The backend's report in a process with these variables.
 fn told(test: &str, variables: &[(&str, &str)]) -> String {
     let output = process::Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -27,11 +27,11 @@ fn tell() -> bool {
     if env::var_os(CHILD).is_none() {
         return false;
     }
-    match OpenClDriver::new().devices() {
+    match OpenClBackend::new().devices() {
         Ok(devices) => println!("{} devices", devices.len()),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            let opened = OpenClDriver::new().open(&"opencl:0".parse().unwrap()).unwrap_err();
+            let opened = OpenClBackend::new().open(&"opencl:0".parse().unwrap()).unwrap_err();
             assert_eq!(opened.to_string(), error.to_string());
             println!("{error}");
         }

@@ -33,7 +33,7 @@ pub(crate) fn adopt(
     let raw = buffer.expose_provenance();
     let handle = NativeHandle { api: "opencl", kind: NativeKind::Object, raw };
     // SAFETY: the buffer has this many numbers, which no other code uses.
-    let memory = unsafe { device.memory_adopt::<i32>(handle, len, owner) }.unwrap().unwrap();
+    let memory = unsafe { device.memory_adopt::<i32>(handle, len, owner) }.unwrap();
     // SAFETY: this function owns the reference.
     unsafe { release_mem_object(buffer) }.unwrap();
     memory

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use backend_opencl::{OpenClConfig, OpenClDevice, OpenClDriver};
+use backend_opencl::{OpenClBackend, OpenClConfig, OpenClDevice};
 use cl3::info_type::InfoType;
 use opencl3::command_queue::{
     CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES, CL_QUEUE_REFERENCE_COUNT,
@@ -26,7 +26,7 @@ use opencl3::memory::{
 };
 use opencl3::types::{CL_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_event, cl_mem};
 use runtime_core::{
-    Device, Driver, ErrorKind, Launch, NativeHandle, NativeKind, Origin, OriginKind, args,
+    Backend, Device, ErrorKind, Launch, NativeHandle, NativeKind, Origin, OriginKind, args,
 };
 
 use crate::{open, source};
@@ -45,12 +45,12 @@ struct Others {
 impl Others {
     /// Returns `None`, and prints why, if there are not enough devices.
     fn new(devices: usize) -> Option<Self> {
-        let driver = OpenClDriver::new();
-        if driver.devices().is_ok_and(|all| all.len() < devices) {
+        let backend = OpenClBackend::new();
+        if backend.devices().is_ok_and(|all| all.len() < devices) {
             crate::skip("there are too few devices");
             return None;
         }
-        let opened = (0..devices).map(|index| crate::open_with(&driver, index, ""));
+        let opened = (0..devices).map(|index| crate::open_with(&backend, index, ""));
         let ids = opened.map(|device| Some(id_of(&device?))).collect::<Option<Vec<_>>>();
         ids.map(Self::over)
     }
@@ -171,7 +171,7 @@ fn a_device_in_a_context_of_others_computes_on_their_buffer() {
         let mut memory = {
             let object = handle(NativeKind::Object, buffer);
             // SAFETY: the buffer has this many numbers, which are used in the order of the queue.
-            unsafe { device.memory_adopt::<i32>(object, 256, ()) }.unwrap().unwrap()
+            unsafe { device.memory_adopt::<i32>(object, 256, ()) }.unwrap()
         };
         let text = "kernel void k(global int *x) { x[get_global_id(0)] += get_global_id(0) + 2; }";
         let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
@@ -247,7 +247,7 @@ fn an_event_of_others_holds_a_stream_back() {
     let filled = others.fill(buffer, 2, 64, &[gate]);
     let object = handle(NativeKind::Object, buffer);
     // SAFETY: the buffer has this many numbers, which are only used after the events.
-    let memory = unsafe { device.memory_adopt::<i32>(object, 64, ()) }.unwrap().unwrap();
+    let memory = unsafe { device.memory_adopt::<i32>(object, 64, ()) }.unwrap();
     let mut copy = device.memory_allocate::<i32>(64).unwrap();
     for event in [gate, filled] {
         // SAFETY: the events are alive.
@@ -327,19 +327,16 @@ fn origins_name_the_whole_buffer() {
     let part =
         unsafe { create_sub_buffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, about) }
             .unwrap();
-    let expected = Origin {
-        base: whole.expose_provenance(),
-        offset: 0,
-        bytes: 4096,
-        device: Some(device.id().index()),
-        kind: OriginKind::Device,
+    let base = whole.expose_provenance();
+    let expected = |offset| {
+        Origin::new(OriginKind::Device, base, offset, 4096).with_device(device.id().index())
     };
     let origin = |object| {
         // SAFETY: the buffers are alive.
         unsafe { interop.origin(handle(NativeKind::Object, object)) }.unwrap()
     };
-    assert_eq!(origin(whole), Some(expected));
-    assert_eq!(origin(part), Some(Origin { offset: 1024, ..expected }));
+    assert_eq!(origin(whole), Some(expected(0)));
+    assert_eq!(origin(part), Some(expected(1024)));
     let elsewhere = Others::new(1).unwrap();
     let theirs = elsewhere.buffer(64);
     assert_eq!(origin(theirs), None);

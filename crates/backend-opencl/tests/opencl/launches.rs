@@ -77,7 +77,7 @@ fn local_memory_is_the_shared_memory_of_a_launch() {
 fn local_memory_beyond_the_devices_is_refused() {
     let Some(device) = open("") else { return };
     let stream = device.default_stream();
-    let most = device.info().limits.shared_bytes;
+    let most = device.info().limits.max_shared_bytes;
     let text = format!(
         "kernel void k(global int *x, local char *scratch) {{
             local char big[{}];
@@ -256,11 +256,11 @@ fn halves_of_words_stand_for_types_that_the_language_has_not() {
 
 /// Opens a device with this kind of memory, if it supports it.
 fn open_if(options: &str) -> Option<runtime_core::Device> {
-    use runtime_core::Driver;
+    use runtime_core::Backend;
     let plain = open("")?;
     let index = plain.id().index();
     let selector = format!("opencl:{index}{options}").parse().unwrap();
-    match backend_opencl::OpenClDriver::new().open(&selector) {
+    match backend_opencl::OpenClBackend::new().open(&selector) {
         Ok(device) => Some(device),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -283,7 +283,7 @@ fn suggested_blocks_are_what_the_driver_prefers() {
     let module = device.module_load(source(text)).unwrap();
     let plain = module.kernel("plain").unwrap();
     let block = plain.suggested_block(0).unwrap();
-    assert!(block <= 256 && block <= device.info().limits.block_size, "{block}");
+    assert!(block <= 256 && block <= device.info().limits.max_block_threads, "{block}");
     assert_eq!(plain.resident_blocks(block, 0).unwrap(), None);
     let row = module.kernel("row").unwrap();
     assert_eq!(row.suggested_block(0).unwrap(), 8);

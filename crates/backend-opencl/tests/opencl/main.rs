@@ -15,9 +15,9 @@ mod regions;
 use std::io::{Write, stderr};
 use std::{env, fmt};
 
-use backend_opencl::OpenClDriver;
+use backend_opencl::OpenClBackend;
 use runtime_core::{
-    Arg, Device, Driver, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
+    Arg, Backend, Device, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result,
 };
 
 /// Prints that a test has nothing to test. Not by `eprintln!`, which the test harness hides when the test passes.
@@ -28,24 +28,29 @@ fn skip(why: impl fmt::Display) {
 /// Opens the first device, or the first device of the platform in the environment variable, with these options. Returns
 /// `None`, and prints why, if there is no device.
 fn open(options: &str) -> Option<Device> {
-    open_with(&OpenClDriver::new(), 0, options)
+    open_with(&OpenClBackend::new(), 0, options)
 }
 
-fn open_with(driver: &OpenClDriver, index: usize, options: &str) -> Option<Device> {
-    found(driver, index, options, &[ErrorKind::Unavailable])
+fn open_with(backend: &OpenClBackend, index: usize, options: &str) -> Option<Device> {
+    found(backend, index, options, &[ErrorKind::Unavailable])
 }
 
 /// As [`open`]. Also returns `None` if the device refuses the options.
 fn open_if_it_can(options: &str) -> Option<Device> {
     let reasons = [ErrorKind::Unavailable, ErrorKind::InvalidArgument];
-    found(&OpenClDriver::new(), 0, options, &reasons)
+    found(&OpenClBackend::new(), 0, options, &reasons)
 }
 
 /// Opens a device, or prints which of these reasons prevents it.
-fn found(driver: &OpenClDriver, index: usize, options: &str, why: &[ErrorKind]) -> Option<Device> {
+fn found(
+    backend: &OpenClBackend,
+    index: usize,
+    options: &str,
+    why: &[ErrorKind],
+) -> Option<Device> {
     let platform = env::var("OPENCL_TEST_PLATFORM").map_or(String::new(), |word| word + ":");
     let selector = format!("opencl:{platform}{index}{options}").parse().unwrap();
-    match driver.open(&selector) {
+    match backend.open(&selector) {
         Ok(device) => Some(device),
         Err(error) if why.contains(&error.kind()) => {
             skip(error);

@@ -1,6 +1,6 @@
 //! Memory of other contexts and kinds, and limits.
 
-use backend_opencl::{OpenClDevice, OpenClDriver};
+use backend_opencl::{OpenClBackend, OpenClDevice};
 use std::time::{Duration, Instant};
 
 use num_complex::Complex;
@@ -18,20 +18,20 @@ fn memory_of_another_context_is_refused() {
     let handle = memory.native().unwrap();
     assert_eq!((handle.api, handle.kind), ("opencl", NativeKind::Object));
     // SAFETY: the handle is that of a live buffer.
-    let adopted = unsafe { two.memory_adopt::<u32>(handle, 3, ()) }.unwrap();
+    let adopted = unsafe { two.memory_adopt::<u32>(handle, 3, ()) };
     let error = adopted.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().contains("another context"), "{error}");
     // SAFETY: as above.
-    let adopted = unsafe { one.memory_adopt::<u32>(handle, 4, ()) }.unwrap();
+    let adopted = unsafe { one.memory_adopt::<u32>(handle, 4, ()) };
     assert!(adopted.unwrap_err().message().contains("12 bytes, not 16"));
 }
 
 #[test]
 fn devices_of_one_context_reach_one_another() {
-    let driver = OpenClDriver::new();
+    let backend = OpenClBackend::new();
     let (Some(one), Some(two)) =
-        (open_with(&driver, 0, ""), second(&driver).and_then(|()| open_with(&driver, 1, "")))
+        (open_with(&backend, 0, ""), second(&backend).and_then(|()| open_with(&backend, 1, "")))
     else {
         return;
     };
@@ -46,16 +46,16 @@ fn devices_of_one_context_reach_one_another() {
 }
 
 /// Whether the platform under test has a second device.
-fn second(driver: &OpenClDriver) -> Option<()> {
-    use runtime_core::Driver;
-    (driver.devices().ok()?.len() > 1 && std::env::var_os("OPENCL_TEST_PLATFORM").is_none())
+fn second(backend: &OpenClBackend) -> Option<()> {
+    use runtime_core::Backend;
+    (backend.devices().ok()?.len() > 1 && std::env::var_os("OPENCL_TEST_PLATFORM").is_none())
         .then_some(())
 }
 
 #[test]
 fn what_is_too_large_is_out_of_memory() {
     let Some(device) = open("") else { return };
-    let limit = device.info().limits.allocation_bytes;
+    let limit = device.info().limits.max_allocation_bytes;
     let error = device.memory_allocate::<u8>(limit + 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.message().contains(&limit.to_string()), "{error}");
@@ -108,7 +108,7 @@ fn adopted_addresses_are_filled_from_where_they_are() {
     let inside = NativeHandle { raw: handle.raw + 4, ..handle };
     // SAFETY: the numbers live as long as their owner, and no other code uses them.
     let adopted = unsafe { device.memory_adopt::<Complex<f32>>(inside, 16, memory) };
-    let mut adopted = adopted.unwrap().unwrap();
+    let mut adopted = adopted.unwrap();
     let value = Complex::new(1.0_f32, 2.0);
     adopted.view_mut().fill(&stream, value).unwrap();
     assert_eq!(adopted.view().to_vec(&stream).unwrap(), [value; 16]);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use backend_opencl::OpenClDriver;
-use runtime_core::{Driver, ErrorKind, ImageFormat, Launch, ModuleBundle, ModuleImage, args};
+use backend_opencl::OpenClBackend;
+use runtime_core::{Backend, ErrorKind, ImageFormat, Launch, ModuleBundle, ModuleImage, args};
 
 use crate::{open, run, source};
 
@@ -113,7 +113,7 @@ fn a_folder_that_cannot_be_made_is_named_when_the_device_is_opened() {
     let named = format!("work-dir={}", inside.display());
     for (option, part) in [(named.as_str(), named.as_str()), ("keep=on", "without work-dir")] {
         let selector = format!("opencl:{}?{option}", device.id().index()).parse().unwrap();
-        let error = OpenClDriver::new().open(&selector).unwrap_err();
+        let error = OpenClBackend::new().open(&selector).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().contains(part), "{error}");
     }

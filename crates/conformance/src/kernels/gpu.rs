@@ -65,7 +65,7 @@ mod tests {
             (false, _) => (ParamKind::Value, None),
         };
         let size = (kind == ParamKind::Value).then(|| dtype.size());
-        ParamInfo { kind, size, dtype: Some(dtype), access }
+        ParamInfo::new(kind).with_size(size).with_dtype(dtype).with_access(access)
     }
 
     /// The parameters between `before`, which occurs once, and the next `)`.

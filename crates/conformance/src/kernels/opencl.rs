@@ -45,7 +45,7 @@ mod tests {
         };
         assert_eq!(kind == ParamKind::Memory, text.contains('*'), "{text}");
         let size = (kind == ParamKind::Value).then(|| dtype.size());
-        ParamInfo { kind, size, dtype: Some(dtype), access }
+        ParamInfo::new(kind).with_size(size).with_dtype(dtype).with_access(access)
     }
 
     #[test]

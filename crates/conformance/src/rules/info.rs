@@ -24,7 +24,7 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     }
     check!(info.memory_bytes != Some(0), "memory of 0 bytes; unknown is None");
     check!(info.compute_units > 0, "no compute unit");
-    check!(info.lockstep_width > 0, "a lockstep width of 0; none is 1");
+    check!(info.subgroup_size > 0, "a subgroup size of 0; none is 1");
     let limits = &info.limits;
     let alignment = limits.allocation_alignment.get();
     check!(alignment.is_power_of_two(), "an alignment of {alignment}");
@@ -32,15 +32,19 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
     let alignment = limits.argument_alignment.get();
     check!(alignment.is_power_of_two(), "an alignment of arguments of {alignment}");
     check!(
-        limits.allocation_bytes >= 1 << 16,
+        limits.max_allocation_bytes >= 1 << 16,
         "allocations of at most {}",
-        limits.allocation_bytes
+        limits.max_allocation_bytes
     );
-    check!(!limits.grid.contains(&0), "a grid limit of {:?}", limits.grid);
-    check!(!limits.block.contains(&0), "a block limit of {:?}", limits.block);
-    check!(limits.block_size > 0, "blocks of no work-item");
-    check!(limits.arguments >= 12, "only {} arguments", limits.arguments);
-    check!(limits.argument_bytes >= 12 * 8, "only {} bytes of arguments", limits.argument_bytes);
+    check!(!limits.max_grid.contains(&0), "a grid limit of {:?}", limits.max_grid);
+    check!(!limits.max_block.contains(&0), "a block limit of {:?}", limits.max_block);
+    check!(limits.max_block_threads > 0, "blocks of no work-item");
+    check!(limits.max_arguments >= 12, "only {} arguments", limits.max_arguments);
+    check!(
+        limits.max_argument_bytes >= 12 * 8,
+        "only {} bytes of arguments",
+        limits.max_argument_bytes
+    );
     let (least, greatest) = limits.priorities;
     check!(least <= 0 && greatest >= 0, "priorities {least} to {greatest} leave out 0");
     let formats: HashSet<_> = info.formats.iter().collect();
@@ -66,7 +70,7 @@ pub fn information_is_stable(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// The reported capabilities match the accessors.
+/// The abilities that a device has when it is used are those that it had when it was opened.
 pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let device = &rig.device;

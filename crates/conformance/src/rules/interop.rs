@@ -209,7 +209,7 @@ pub fn origins_are_told_truthfully(fixture: &Fixture) -> Outcome {
         let handle = handle_of(memory.native())?;
         let found = origin(&interop, handle)?;
         check_eq!(found.is_some(), told, "whether the origin of memory of {len} elements is told");
-        let Some(Origin { base, offset, bytes, device, kind }) = found else { continue };
+        let Some(Origin { base, offset, bytes, device, kind, .. }) = found else { continue };
         check_eq!((base, offset), (handle.raw, 0), "where memory of {len} elements begins");
         let least = memory.bytes();
         check!(
@@ -220,7 +220,7 @@ pub fn origins_are_told_truthfully(fixture: &Fixture) -> Outcome {
         on(&rig.device, device)?;
         if handle.kind == NativeKind::Pointer {
             let within = NativeHandle { raw: handle.raw + memory.bytes() - 1, ..handle };
-            let expected = Origin { base, offset: memory.bytes() - 1, bytes, device, kind };
+            let expected = Origin::new(kind, base, memory.bytes() - 1, bytes).with_device(device);
             check_eq!(origin(&interop, within)?, Some(expected), "the origin of the last byte");
         }
     }

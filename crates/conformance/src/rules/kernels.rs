@@ -199,28 +199,28 @@ pub fn launches_beyond_a_limit_are_refused(fixture: &Fixture) -> Outcome {
         Ok(())
     };
     for dim in 0..3 {
-        if let Some(over) = limits.grid[dim].checked_add(1) {
+        if let Some(over) = limits.max_grid[dim].checked_add(1) {
             let mut grid = [1; 3];
             grid[dim] = over;
-            refuse(Launch::new(grid, [1; 3]), limits.grid[dim])?;
+            refuse(Launch::new(grid, [1; 3]), limits.max_grid[dim])?;
         }
-        if let Some(over) = limits.block[dim].checked_add(1) {
+        if let Some(over) = limits.max_block[dim].checked_add(1) {
             let mut block = [1; 3];
             block[dim] = over;
-            refuse(Launch::new([1; 3], block), limits.block[dim])?;
+            refuse(Launch::new([1; 3], block), limits.max_block[dim])?;
         }
     }
-    let product: u128 = limits.block.iter().map(|extent| u128::from(*extent)).product();
-    if product > limits.block_size.into() {
-        refuse(Launch::new([1; 3], limits.block), limits.block_size)?;
+    let product: u128 = limits.max_block.iter().map(|extent| u128::from(*extent)).product();
+    if product > limits.max_block_threads.into() {
+        refuse(Launch::new([1; 3], limits.max_block), limits.max_block_threads)?;
     }
-    if let Some(over) = limits.shared_bytes.checked_add(1) {
-        refuse(Launch::cover(8, 1).with_shared(over), limits.shared_bytes)?;
+    if let Some(over) = limits.max_shared_bytes.checked_add(1) {
+        refuse(Launch::cover(8, 1).with_shared(over), limits.max_shared_bytes)?;
     }
     if rig.device.capabilities().cooperative_launch == Support::Absent {
         let arguments = args![&mut memory, 0_u32, 8_u32];
         let launched = attempt(&kernel, &rig.stream, &Launch::cover(8, 1).cooperative(), arguments);
-        refused(launched, ErrorKind::InvalidArgument, "a cooperative launch")?;
+        refused(launched, ErrorKind::Unsupported, "a cooperative launch")?;
     }
     same(&rig.download(&memory)?, &expected, "memory after refused launches")
 }
@@ -231,13 +231,13 @@ pub fn too_many_arguments_are_refused(fixture: &Fixture) -> Outcome {
     let kernel = rig.kernels.kernel("fill_index")?;
     let limits = &rig.device.info().limits;
     let launch = Launch::new([0; 3], [1; 3]);
-    if limits.arguments < 10_000 {
-        let many: Vec<Arg<'_>> = (0..=limits.arguments).map(|_| Arg::from(0_u8)).collect();
+    if limits.max_arguments < 10_000 {
+        let many: Vec<Arg<'_>> = (0..=limits.max_arguments).map(|_| Arg::from(0_u8)).collect();
         let launched = attempt(&kernel, &rig.stream, &launch, &many);
         refused(launched, ErrorKind::InvalidArgument, "an argument more than the limit")?;
     }
-    if limits.argument_bytes < 1 << 20 {
-        let large = vec![0_u8; limits.argument_bytes + 1];
+    if limits.max_argument_bytes < 1 << 20 {
+        let large = vec![0_u8; limits.max_argument_bytes + 1];
         let launched = attempt(&kernel, &rig.stream, &launch, &[Arg::bytes(&large)]);
         refused(launched, ErrorKind::InvalidArgument, "a byte of arguments more than the limit")?;
     }
@@ -249,9 +249,9 @@ pub fn the_geometry_reaches_the_kernel(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
     let kernel = rig.kernels.kernel("index_3d")?;
-    let block = [2, 2, 1].map(|extent: u32| extent.min(limits.block_size));
-    let block: [u32; 3] = std::array::from_fn(|dim| block[dim].min(limits.block[dim]));
-    let grid: [u32; 3] = std::array::from_fn(|dim| [3, 2, 4][dim].min(limits.grid[dim]));
+    let block = [2, 2, 1].map(|extent: u32| extent.min(limits.max_block_threads));
+    let block: [u32; 3] = std::array::from_fn(|dim| block[dim].min(limits.max_block[dim]));
+    let grid: [u32; 3] = std::array::from_fn(|dim| [3, 2, 4][dim].min(limits.max_grid[dim]));
     let (nx, ny, nz) = (7_u32, 3_u32, 5_u32);
     let mut memory = rig.upload(&[u32::MAX; 7 * 3 * 5])?;
     let arguments = args![&mut memory, nx, ny, nz];
@@ -287,7 +287,7 @@ pub fn the_geometry_reaches_the_kernel(fixture: &Fixture) -> Outcome {
 pub fn the_largest_block_runs(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let limits = &rig.device.info().limits;
-    let block = limits.block[0].min(limits.block_size).min(1 << 16);
+    let block = limits.max_block[0].min(limits.max_block_threads).min(1 << 16);
     let kernel = rig.kernels.kernel("fill_index")?;
     let len = 2 * block as usize - 1;
     let n = 2 * block - 1;
@@ -305,7 +305,7 @@ pub fn suggested_blocks_run(fixture: &Fixture) -> Outcome {
     for name in REQUIRED {
         let kernel = rig.kernels.kernel(name)?;
         let block = kernel.suggested_block(0)?;
-        let most = limits.block[0].min(limits.block_size);
+        let most = limits.max_block[0].min(limits.max_block_threads);
         check!((1..=most).contains(&block), "{name}: a block of {block}; the device has {most}");
         check_eq!(kernel.suggested_block(0)?, block, "{name}: the block asked for again");
     }
@@ -320,7 +320,7 @@ pub fn suggested_blocks_run(fixture: &Fixture) -> Outcome {
         same(&rig.download(&memory)?, &expected, format_args!("{count} elements covered"))?;
     }
     check!(kernel.cover(0)?.is_empty(), "a launch that covers nothing");
-    if let Some(beyond) = limits.shared_bytes.checked_add(1) {
+    if let Some(beyond) = limits.max_shared_bytes.checked_add(1) {
         let suggested = kernel.suggested_block(beyond);
         refused(suggested, ErrorKind::InvalidArgument, "more shared memory than there is")?;
     }
@@ -339,7 +339,7 @@ pub fn resident_blocks_are_told_truthfully(fixture: &Fixture) -> Outcome {
         let least = kernel.resident_blocks(1, 0)?;
         check_eq!(least.is_some(), resident.is_some(), "{name}: whether it is told");
         check!(least >= resident, "{name}: {least:?} blocks of 1, {resident:?} of {suggested}");
-        for wrong in [0, limits.block_size.saturating_add(1)] {
+        for wrong in [0, limits.max_block_threads.saturating_add(1)] {
             let error = refused(
                 kernel.resident_blocks(wrong, 0),
                 ErrorKind::InvalidArgument,
@@ -467,11 +467,11 @@ pub fn cooperative_launches_run_where_they_are_reported(fixture: &Fixture) -> Ou
     let rig = fixture.rig()?;
     let kernel = rig.kernels.kernel("fill_index")?;
     let mut memory = rig.upload(&[0_u32; 8])?;
-    let launch = Launch::cover(8, 8.min(rig.device.info().limits.block_size)).cooperative();
+    let launch = Launch::cover(8, 8.min(rig.device.info().limits.max_block_threads)).cooperative();
     let launched: Result<()> =
         attempt(&kernel, &rig.stream, &launch, args![&mut memory, 1_u32, 8_u32]);
     if rig.device.capabilities().cooperative_launch == Support::Absent {
-        refused(launched, ErrorKind::InvalidArgument, "a cooperative launch")?;
+        refused(launched, ErrorKind::Unsupported, "a cooperative launch")?;
         return same(&rig.download(&memory)?, &[0; 8], "memory after a refused launch");
     }
     launched?;

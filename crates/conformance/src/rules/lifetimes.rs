@@ -1,13 +1,14 @@
 //! Dropping and leaking objects while the device still uses them.
 
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
-use runtime_core::Slot;
+use runtime_core::{Grid, HostModule, ImageFormat, Slot};
 
 use crate::Fixture;
 use crate::data::elements;
-use crate::outcome::{Outcome, best_of_three, check, same};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, same};
 
 /// Long enough that all work of a rule is still in flight when the rule drops objects.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
@@ -169,6 +170,50 @@ pub fn plans_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
     }
     busy.was_done(&rig.stream)?;
     same(&rig.download(&target)?, &data, "what a dropped plan copied")
+}
+
+/// Memory, pinned memory, modules, plans and graphs that are dropped are released: the pool's account returns to its
+/// earlier value, and Rust functions are dropped.
+pub fn dropped_objects_are_released(fixture: &Fixture) -> Outcome {
+    let rig = fixture.fresh()?;
+    let used = || rig.device.memory_pool().map_or(0, |pool| pool.used_bytes());
+    let make = || -> Outcome {
+        let source = rig.upload(&[1_u8; 1000])?;
+        let mut memory = rig.upload(&[0_u8; 1000])?;
+        let mut pinned = rig.device.pinned_allocate::<u8>(1000)?;
+        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 1000)])?;
+        let bind = &mut [Slot::from(source.view()), Slot::from(memory.view_mut())];
+        plan.execute(&rig.stream, bind)?;
+        memory.view().copy_to_pinned(&rig.stream, &mut pinned)?;
+        let _module = rig.device.module_load_bundle(fixture.kernels())?;
+        if let Some(graphs) = rig.device.graphs() {
+            graphs.capture(|stream| memory.view_mut().fill(stream, 2_u8))?;
+        }
+        Ok(())
+    };
+    // The device may keep what it made for the first object of a kind.
+    make()?;
+    rig.device.synchronize()?;
+    let before = used();
+    for _ in 0..3 {
+        make()?;
+    }
+    rig.device.synchronize()?;
+    check_eq!(used(), before, "bytes of the pool in use after objects were dropped");
+
+    if !rig.device.info().formats.contains(&ImageFormat::HostFunctions) {
+        return Ok(());
+    }
+    let kept = Arc::new(());
+    let held = Arc::clone(&kept);
+    let functions = HostModule::new().with("nothing", move |_: &Grid<'_>| {
+        let _held = &held;
+    });
+    let module = rig.device.module_load(&functions)?;
+    drop((functions, module));
+    rig.device.synchronize()?;
+    check_eq!(Arc::strong_count(&kept), 1, "owners of what a dropped function held");
+    Ok(())
 }
 
 /// Memory, streams and events keep working after every handle of the device is dropped.

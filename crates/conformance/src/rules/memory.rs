@@ -72,7 +72,7 @@ pub fn fresh_memory_has_values(fixture: &Fixture) -> Outcome {
 /// Data of several MiB is unchanged after a round trip.
 pub fn large_copies_round_trip(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    let len = ((6 << 20) + 13).min(rig.device.info().limits.allocation_bytes);
+    let len = ((6 << 20) + 13).min(rig.device.info().limits.max_allocation_bytes);
     let expected = elements::<u8>(3, len);
     let memory = rig.upload(&expected)?;
     check!(rig.download(&memory)? == expected, "{len} bytes came back changed");
@@ -259,7 +259,7 @@ pub fn fills_reach_every_element_type(fixture: &Fixture) -> Outcome {
 /// Fills of several MiB, also of a length that no power of two divides, are complete.
 pub fn large_fills_are_complete(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    let len = ((5 << 20) + 7).min(rig.device.info().limits.allocation_bytes / 2);
+    let len = ((5 << 20) + 7).min(rig.device.info().limits.max_allocation_bytes / 2);
     let mut memory = rig.device.memory_allocate::<u16>(len)?;
     memory.view_mut().fill(&rig.stream, 0xABCD_u16)?;
     let found = rig.download(&memory)?;
@@ -310,7 +310,7 @@ pub fn objects_of_another_device_are_refused(fixture: &Fixture) -> Outcome {
 pub fn a_request_beyond_the_limit_is_out_of_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let device = &rig.device;
-    let limit = device.info().limits.allocation_bytes;
+    let limit = device.info().limits.max_allocation_bytes;
     let kind = ErrorKind::OutOfMemory;
     for len in [usize::MAX, usize::MAX / 8 + 1, (limit / 8).saturating_add(1)] {
         let what = format_args!("{len} elements of 8 bytes, where {limit} bytes are the limit");
@@ -335,14 +335,14 @@ pub fn exhausted_memory_is_reported_and_survived(fixture: &Fixture) -> Outcome {
     let info = rig.device.info();
     let total = info.memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
     let Some(total) = total.filter(|total| *total <= 4 << 30) else {
-        let bytes = info.limits.allocation_bytes;
+        let bytes = info.limits.max_allocation_bytes;
         match rig.device.memory_allocate::<u8>(bytes) {
             Ok(memory) => check_eq!(memory.len(), bytes, "the bytes promised"),
             Err(error) => is_out_of_memory(Err(error))?,
         }
         return rig.is_usable();
     };
-    let piece = (total / 4 + 1).min(info.limits.allocation_bytes);
+    let piece = (total / 4 + 1).min(info.limits.max_allocation_bytes);
     let mut kept = Vec::new();
     // Twice as many as fit, to detect a device that overcommits.
     for _ in 0..total.div_ceil(piece) * 2 {

@@ -313,7 +313,7 @@ pub fn copies_from_one_pinned_memory_run_side_by_side(fixture: &Fixture) -> Outc
 /// Every device accepts requests for write-combined memory, which keeps every guarantee of pinned memory.
 pub fn write_combined_memory_is_pinned_memory(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
-    let options = PinnedOptions { write_combined: true };
+    let options = PinnedOptions::default().with_write_combined(true);
     for len in [1, 65, 10_000] {
         let mut there = rig.device.pinned_allocate_with::<u32>(len, &options)?;
         let mut back = rig.device.pinned_allocate_with::<u32>(len, &options)?;

@@ -289,7 +289,7 @@ pub fn priorities_are_checked(fixture: &Fixture) -> Outcome {
     let rig = fixture.rig()?;
     let (least, greatest) = rig.device.info().limits.priorities;
     for priority in [least, 0, greatest] {
-        let stream = rig.device.stream_create(&StreamOptions { priority })?;
+        let stream = rig.device.stream_create(&StreamOptions::default().with_priority(priority))?;
         let mut memory = rig.device.memory_allocate::<u8>(10)?;
         memory.view_mut().fill(&stream, 3_u8)?;
         let found = memory.view().to_vec(&stream)?;
@@ -300,7 +300,7 @@ pub fn priorities_are_checked(fixture: &Fixture) -> Outcome {
         if (least..=greatest).contains(&priority) {
             continue;
         }
-        let created = rig.device.stream_create(&StreamOptions { priority });
+        let created = rig.device.stream_create(&StreamOptions::default().with_priority(priority));
         let what = format_args!("priority {priority} outside {least} to {greatest}");
         refused(created, ErrorKind::InvalidArgument, what)?;
     }

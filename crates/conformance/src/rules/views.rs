@@ -355,7 +355,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     refused(view.copy_from(stream, &source.view()), bounds, "a copy that is too short")?;
     refused(view.reborrow().erase().typed::<f32>(), invalid, "the type f32")?;
     let mut limit = Launch::cover(16, 1);
-    limit.block[0] = rig.device.info().limits.block[0].saturating_add(1);
+    limit.block[0] = rig.device.info().limits.max_block[0].saturating_add(1);
     if limit.block[0] != u32::MAX {
         let arguments = args![view.reborrow(), 0_u32, 16_u32];
         refused(attempt(&kernel, stream, &limit, arguments), invalid, "a launch too large")?;

@@ -80,9 +80,9 @@ bites! {
     event_query_is_false: simulated EventQueryIsFalse => an_event_knows_whether_it_is_done;
     elapsed_since: simulated NoTimeElapses => elapsed_time_covers_the_work_between;
     device_synchronize: simulated DeviceSynchronize => synchronizing_the_device_waits_for_every_stream;
-    memory_free: simulated MemoryIsLeaked => exhausted_memory_is_reported_and_survived;
-    memory_free_in_the_pool: simulated MemoryIsLeaked => the_memory_pool_accounts_for_its_bytes;
-    memory_free_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
+    memory_release: simulated MemoryIsLeaked => exhausted_memory_is_reported_and_survived;
+    memory_release_in_the_pool: simulated MemoryIsLeaked => the_memory_pool_accounts_for_its_bytes;
+    memory_release_of_an_owner: simulated OwnersAreLeaked => adopted_memory_gives_its_owner_back;
     an_owner_dropped_in_its_stream: simulated OwnersAreDroppedInTheStream => an_owner_may_wait_for_its_streams;
     a_stream_taken_for_another: simulated TakenStreamIsAnother => a_stream_of_others_keeps_its_order;
     a_stream_taken_for_another_to_the_end: simulated TakenStreamIsAnother => a_stream_of_others_outlives_its_use;
@@ -90,7 +90,7 @@ bites! {
     an_event_taken_for_another: simulated TakenEventIsAnother => an_event_of_others_is_waited_for;
     an_origin_that_is_too_short: simulated OriginIsTooShort => origins_are_told_truthfully;
     an_origin_of_everything: simulated OriginOfEverything => origins_are_told_truthfully;
-    memory_free_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
+    memory_release_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
     regions_behind_copies: simulated RegionsExecute => copies_reach_the_elements_of_views_with_gaps;
     regions_of_parts: simulated RegionsExecute => plans_stay_within_the_elements_of_views;
@@ -102,6 +102,10 @@ bites! {
     graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;
     a_graph_launch_that_blocks: simulated GraphLaunchBlocks => graphs_dropped_in_flight_run_to_the_end;
+    release_of_an_owner_at_once: simulated ReleasesAtOnce => an_owner_may_wait_for_its_streams;
+    pinned_release: host PinnedMemoryIsLeaked => dropped_objects_are_released;
+    module_release: simulated ModulesAreLeaked => dropped_objects_are_released;
+    abilities_that_vanish: host AbilitiesVanish => capabilities_agree_with_the_accessors;
     graph_release_that_blocks: simulated FreeingBlocks => graphs_dropped_in_flight_run_to_the_end;
     peer_copy: host PeerCopy => memory_is_copied_between_devices;
     reaches_nobody: host PeersReachNobody => reaching_is_told_truthfully;

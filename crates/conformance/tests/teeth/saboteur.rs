@@ -6,13 +6,14 @@ use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runtime_core::contract::{
-    AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
+    Abilities, AcceleratorDevice, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
     DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream,
-    GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop, PeerAccess, PinnedOptions,
-    RawArg, RawSlot, RegionCopyAbility, UnifiedMemory, own,
+    EventOptions, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop, PeerAccess,
+    PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released, UnifiedMemory, own, own_box,
 };
 use runtime_core::{
     DeviceInfo, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
@@ -52,7 +53,13 @@ pub(crate) enum Broken {
     NoTimeElapses,
     // The device.
     DeviceSynchronize,
+    /// Returns all abilities when it is first asked, and none afterwards.
+    AbilitiesVanish,
     MemoryIsLeaked,
+    PinnedMemoryIsLeaked,
+    ModulesAreLeaked,
+    /// Releases everything without waiting for the streams.
+    ReleasesAtOnce,
     FreeingBlocks,
     RegionsExecute,
     AbsentSlotsEndAll,
@@ -87,17 +94,29 @@ pub(crate) struct Saboteur {
     broken: Broken,
     /// The handle of the memory adopted last and its owner, if the owner is to be dropped in a stream.
     adopted: Mutex<Option<(NativeHandle, Owner)>>,
+    /// Whether it was asked for its abilities.
+    asked: AtomicBool,
 }
 
 type Owner = Box<dyn Any + Send + Sync>;
 
 impl Saboteur {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
-        Self { inner: Box::new(inner), broken, adopted: Mutex::default() }
+        let (adopted, asked) = Default::default();
+        Self { inner: Box::new(inner), broken, adopted, asked }
     }
 
     fn is(&self, broken: Broken) -> bool {
         self.broken == broken
+    }
+
+    /// Drops the owner of the memory in the last stream that used it, if it is kept for that.
+    fn drop_owner(&self, memory: NativeHandle, after: &[&dyn DeviceStream]) {
+        let mut adopted = self.adopted.lock().expect("no panic under the lock");
+        let adopted = adopted.take_if(|(adopted, _)| *adopted == memory);
+        if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
+            self.drop_in(*last, owner);
+        }
     }
 
     /// Launches a kernel that drops an owner.
@@ -152,42 +171,51 @@ fn streams<'a>(broken: Broken, after: &[&'a dyn DeviceStream]) -> Vec<&'a dyn De
     inner
 }
 
-impl CommonRuntime for Saboteur {
+// SAFETY: objects belong to the inner device, or hold such an object and forward every call. A defect leaves work out,
+// or does it at other places of the same memory, or frees memory later or never. What is released early is kept by the
+// work that uses it.
+unsafe impl AcceleratorDevice for Saboteur {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
+    }
+
+    fn abilities(&self) -> Abilities<'_> {
+        if self.is(Broken::AbilitiesVanish) && self.asked.swap(true, Ordering::Relaxed) {
+            return Abilities::none();
+        }
+        let inner = self.inner.abilities();
+        let mut abilities = Abilities::none();
+        macro_rules! with {
+            ($($ability:ident $with:ident,)*) => {$(
+                if inner.$ability().is_some() {
+                    abilities = abilities.$with(self);
+                }
+            )*};
+        }
+        with! {
+            region_copy with_region_copy,
+            graphs with_graphs,
+            peer with_peer,
+            unified_memory with_unified_memory,
+            memory_adoption with_memory_adoption,
+            interop with_interop,
+            memory_pool with_memory_pool,
+            monitor with_monitor,
+            counters with_counters,
+        }
+        if inner.cooperative_launch() { abilities.with_cooperative_launch() } else { abilities }
+    }
+
+    fn native(&self) -> NativeHandle {
+        self.inner.native()
     }
 
     fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>> {
         self.inner.module_load(image)
     }
 
-    fn synchronize(&self) -> Result<()> {
-        if self.is(Broken::DeviceSynchronize) { Ok(()) } else { self.inner.synchronize() }
-    }
-}
-
-// SAFETY: objects belong to the inner device, or hold such an object and forward every call. A defect leaves work out,
-// or does it at other places of the same memory, or frees memory later or never.
-unsafe impl AcceleratorDevice for Saboteur {
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         self.inner.memory_allocate(bytes)
-    }
-
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]) {
-        if self.is(Broken::MemoryIsLeaked) || self.is(Broken::OwnersAreLeaked) {
-            return mem::forget(memory);
-        }
-        let handle = memory.native();
-        let adopted = self
-            .adopted
-            .lock()
-            .expect("no panic under the lock")
-            .take_if(|(adopted, _)| *adopted == handle);
-        if let (Some((_, owner)), Some(last)) = (adopted, after.last()) {
-            self.drop_in(*last, owner);
-        }
-        // SAFETY: forwarded.
-        unsafe { self.inner.memory_free(memory, &streams(self.broken, after)) }
     }
 
     fn pinned_allocate(
@@ -198,75 +226,44 @@ unsafe impl AcceleratorDevice for Saboteur {
         self.inner.pinned_allocate(bytes, options)
     }
 
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]) {
-        // SAFETY: forwarded.
-        unsafe { self.inner.pinned_free(memory, &streams(self.broken, after)) }
-    }
-
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]) {
-        // SAFETY: forwarded.
-        unsafe { self.inner.module_unload(module, &streams(self.broken, after)) }
-    }
-
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         let inner = self.inner.stream_create(options)?;
         Ok(Box::new(Stream { inner, broken: self.broken }))
     }
 
-    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>> {
-        let inner = self.inner.event_create(timing)?;
+    fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
+        let inner = self.inner.event_create(options)?;
         Ok(Box::new(Event { inner, broken: self.broken }))
     }
 
-    fn native(&self) -> NativeHandle {
-        self.inner.native()
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        let leaked = match (&object, self.broken) {
+            (Released::Memory(_), Broken::MemoryIsLeaked | Broken::OwnersAreLeaked)
+            | (Released::Pinned(_), Broken::PinnedMemoryIsLeaked)
+            | (Released::Module(_), Broken::ModulesAreLeaked) => true,
+            (Released::Memory(memory), _) => {
+                self.drop_owner(memory.native(), after);
+                false
+            }
+            _ => false,
+        };
+        if leaked {
+            return mem::forget(object);
+        }
+        let after = if self.is(Broken::ReleasesAtOnce) { &[] } else { after };
+        // SAFETY: forwarded.
+        unsafe { self.inner.release(object, &streams(self.broken, after)) }
     }
 
-    fn cooperative_launch(&self) -> bool {
-        self.inner.cooperative_launch()
-    }
-
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility> {
-        self.inner.region_copy().map(|_| self as &dyn RegionCopyAbility)
-    }
-
-    fn graphs(&self) -> Option<&dyn GraphCapture> {
-        self.inner.graphs().map(|_| self as &dyn GraphCapture)
-    }
-
-    fn peer(&self) -> Option<&dyn PeerAccess> {
-        self.inner.peer().map(|_| self as &dyn PeerAccess)
-    }
-
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory> {
-        self.inner.unified_memory().map(|_| self as &dyn UnifiedMemory)
-    }
-
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption> {
-        self.inner.memory_adoption().map(|_| self as &dyn MemoryAdoption)
-    }
-
-    fn interop(&self) -> Option<&dyn NativeInterop> {
-        self.inner.interop().map(|_| self as &dyn NativeInterop)
-    }
-
-    fn memory_pool(&self) -> Option<&dyn MemoryPool> {
-        self.inner.memory_pool().map(|_| self as &dyn MemoryPool)
-    }
-
-    fn monitor(&self) -> Option<&dyn Monitor> {
-        self.inner.monitor().map(|_| self as &dyn Monitor)
-    }
-
-    fn counters(&self) -> Option<&dyn Counters> {
-        self.inner.counters().map(|_| self as &dyn Counters)
+    fn synchronize(&self) -> Result<()> {
+        if self.is(Broken::DeviceSynchronize) { Ok(()) } else { self.inner.synchronize() }
     }
 }
 
 // SAFETY: forwarded, or left out.
 unsafe impl RegionCopyAbility for Saboteur {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
-        self.inner.region_copy().expect("the ability").prepare(program)
+        self.inner.abilities().region_copy().expect("the ability").prepare(program)
     }
 
     unsafe fn execute(
@@ -281,7 +278,7 @@ unsafe impl RegionCopyAbility for Saboteur {
         if self.is(Broken::AbsentSlotsEndAll) && slots.iter().any(|slot| slot.memory.is_none()) {
             return Ok(());
         }
-        let ability = self.inner.region_copy().expect("the ability");
+        let ability = self.inner.abilities().region_copy().expect("the ability");
         let mut slots = slots.to_vec();
         if self.is(Broken::FewSlots) {
             slots.iter_mut().skip(448).for_each(|slot| slot.memory = None);
@@ -298,29 +295,22 @@ unsafe impl RegionCopyAbility for Saboteur {
         panic_if(self.is(Broken::WritesPanic));
         Ok(())
     }
-
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]) {
-        let ability = self.inner.region_copy().expect("the ability");
-        // SAFETY: forwarded.
-        unsafe { ability.release(regions, &streams(self.broken, after)) }
-    }
 }
 
 // SAFETY: forwarded, left out, or launched on a stream that does not order it.
 unsafe impl GraphCapture for Saboteur {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
-        let inner = self.inner.graphs().expect("the ability").begin()?;
+        let inner = self.inner.abilities().graphs().expect("the ability").begin()?;
         Ok(Box::new(Stream { inner, broken: self.broken }))
     }
 
     fn end(&self, captured: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>> {
-        let captured: Box<dyn Any> = captured;
-        let captured = captured.downcast::<Stream>().expect("a stream of the saboteur");
-        self.inner.graphs().expect("the ability").end(captured.inner)
+        let captured: Stream = own_box(captured, "saboteur")?;
+        self.inner.abilities().graphs().expect("the ability").end(captured.inner)
     }
 
     unsafe fn launch(&self, graph: &mut dyn DeviceGraph, on: &dyn DeviceStream) -> Result<()> {
-        let ability = self.inner.graphs().expect("the ability");
+        let ability = self.inner.abilities().graphs().expect("the ability");
         let aside = self.inner.stream_create(&StreamOptions::default())?;
         let inner = match self.broken {
             Broken::GraphLaunch => return Ok(()),
@@ -332,12 +322,6 @@ unsafe impl GraphCapture for Saboteur {
         panic_if(self.is(Broken::GraphLaunchPanics));
         if self.is(Broken::GraphLaunchBlocks) { inner.synchronize() } else { Ok(()) }
     }
-
-    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]) {
-        let ability = self.inner.graphs().expect("the ability");
-        // SAFETY: forwarded.
-        unsafe { ability.release(graph, &streams(self.broken, after)) }
-    }
 }
 
 // SAFETY: forwarded, or left out.
@@ -347,7 +331,9 @@ unsafe impl PeerAccess for Saboteur {
         match (self.broken, any.downcast_ref::<Self>()) {
             (Broken::PeersReachNobody, _) => false,
             (Broken::PeersReachEverybody, _) => true,
-            (_, Some(other)) => self.inner.peer().is_some_and(|peer| peer.reaches(&*other.inner)),
+            (_, Some(other)) => {
+                self.inner.abilities().peer().is_some_and(|peer| peer.reaches(&*other.inner))
+            }
             (_, None) => false,
         }
     }
@@ -365,7 +351,7 @@ unsafe impl PeerAccess for Saboteur {
         if self.is(Broken::PeerCopy) {
             return Ok(());
         }
-        let ability = self.inner.peer().expect("the ability");
+        let ability = self.inner.abilities().peer().expect("the ability");
         let peer = &*own::<Self>(peer, "saboteur")?.inner;
         // SAFETY: forwarded.
         unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }?;
@@ -377,7 +363,7 @@ unsafe impl PeerAccess for Saboteur {
 // SAFETY: forwarded, or another stream or event that is equally valid.
 unsafe impl NativeInterop for Saboteur {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
-        let ability = self.inner.interop().expect("the ability");
+        let ability = self.inner.abilities().interop().expect("the ability");
         let inner = match self.broken {
             Broken::TakenStreamIsAnother => self.inner.stream_create(&StreamOptions::default())?,
             // SAFETY: forwarded.
@@ -389,14 +375,14 @@ unsafe impl NativeInterop for Saboteur {
     unsafe fn stream_end(&self, ended: &dyn DeviceStream) {
         if let Ok(inner) = stream(ended) {
             // SAFETY: forwarded.
-            unsafe { self.inner.interop().expect("the ability").stream_end(inner) };
+            unsafe { self.inner.abilities().interop().expect("the ability").stream_end(inner) };
         }
     }
 
     unsafe fn event(&self, handle: NativeHandle) -> Result<Box<dyn DeviceEvent>> {
-        let ability = self.inner.interop().expect("the ability");
+        let ability = self.inner.abilities().interop().expect("the ability");
         let inner = match self.broken {
-            Broken::TakenEventIsAnother => self.inner.event_create(false)?,
+            Broken::TakenEventIsAnother => self.inner.event_create(&EventOptions::default())?,
             // SAFETY: forwarded.
             _ => unsafe { ability.event(handle) }?,
         };
@@ -405,15 +391,13 @@ unsafe impl NativeInterop for Saboteur {
 
     unsafe fn origin(&self, handle: NativeHandle) -> Result<Option<Origin>> {
         // SAFETY: forwarded.
-        let origin = unsafe { self.inner.interop().expect("the ability").origin(handle) }?;
-        let short = |origin: Origin| Origin { bytes: origin.bytes - 1, ..origin };
-        let any = Origin {
-            base: handle.raw,
-            offset: 0,
-            bytes: 1,
-            device: None,
-            kind: OriginKind::Device,
+        let origin =
+            unsafe { self.inner.abilities().interop().expect("the ability").origin(handle) }?;
+        let short = |mut origin: Origin| {
+            origin.bytes -= 1;
+            origin
         };
+        let any = Origin::new(OriginKind::Device, handle.raw, 0, 1);
         Ok(match self.broken {
             Broken::OriginIsTooShort => origin.map(short),
             Broken::OriginOfEverything => origin.or(Some(any)),
@@ -424,7 +408,8 @@ unsafe impl NativeInterop for Saboteur {
 
 impl UnifiedMemory for Saboteur {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
-        let memory = self.inner.unified_memory().expect("the ability").allocate(bytes)?;
+        let memory =
+            self.inner.abilities().unified_memory().expect("the ability").allocate(bytes)?;
         Ok(if self.is(Broken::UnifiedMemoryIsHidden) { Box::new(Hidden(memory)) } else { memory })
     }
 }
@@ -459,30 +444,36 @@ impl MemoryAdoption for Saboteur {
             _ => owner,
         };
         // SAFETY: forwarded; an owner that is kept here outlives the use of the memory.
-        unsafe { self.inner.memory_adoption().expect("the ability").adopt(handle, bytes, owner) }
+        unsafe {
+            self.inner
+                .abilities()
+                .memory_adoption()
+                .expect("the ability")
+                .adopt(handle, bytes, owner)
+        }
     }
 }
 
 impl MemoryPool for Saboteur {
     fn reserved_bytes(&self) -> usize {
-        let pool = self.inner.memory_pool().expect("the ability");
+        let pool = self.inner.abilities().memory_pool().expect("the ability");
         if self.is(Broken::PoolReservesTooLittle) { 1 } else { pool.reserved_bytes() }
     }
 
     fn used_bytes(&self) -> usize {
-        let pool = self.inner.memory_pool().expect("the ability");
+        let pool = self.inner.abilities().memory_pool().expect("the ability");
         if self.is(Broken::PoolUsesNothing) { 0 } else { pool.used_bytes() }
     }
 
     fn trim(&self, keep_bytes: usize) -> Result<()> {
-        let pool = self.inner.memory_pool().expect("the ability");
+        let pool = self.inner.abilities().memory_pool().expect("the ability");
         if self.is(Broken::PoolTrim) { Ok(()) } else { pool.trim(keep_bytes) }
     }
 }
 
 impl Monitor for Saboteur {
     fn load(&self) -> Result<DeviceLoad> {
-        let monitor = self.inner.monitor().expect("the ability");
+        let monitor = self.inner.abilities().monitor().expect("the ability");
         if self.is(Broken::MonitorTellsNothing) {
             Ok(DeviceLoad::default())
         } else {
@@ -493,12 +484,12 @@ impl Monitor for Saboteur {
 
 impl Counters for Saboteur {
     fn names(&self) -> Vec<String> {
-        let counters = self.inner.counters().expect("the ability");
+        let counters = self.inner.abilities().counters().expect("the ability");
         if self.is(Broken::CountersHaveNoNames) { Vec::new() } else { counters.names() }
     }
 
     fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>> {
-        let inner = self.inner.counters().expect("the ability").open(names)?;
+        let inner = self.inner.abilities().counters().expect("the ability").open(names)?;
         Ok(Box::new(Count { inner, broken: self.broken }))
     }
 }

@@ -5,12 +5,12 @@ use std::env;
 use std::io::{Write, stderr};
 use std::time::Duration;
 
-use backend_cuda::CudaDriver;
-use backend_hip::HipDriver;
+use backend_cuda::CudaBackend;
+use backend_hip::HipBackend;
 use backend_host::HostDevice;
-use backend_opencl::OpenClDriver;
+use backend_opencl::OpenClBackend;
 use backend_sim::{SimConfig, SimDevice};
-use runtime_core::{Device, Driver, ErrorKind};
+use runtime_core::{Backend, Device, ErrorKind};
 
 pub(crate) fn host() -> Device {
     Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()
@@ -32,20 +32,20 @@ fn config(seed: u64) -> SimConfig {
 pub(crate) fn opencl(memory: &str) -> Option<Device> {
     let platform = env::var("OPENCL_TEST_PLATFORM").unwrap_or_default();
     let words = if platform.is_empty() { String::new() } else { format!("{platform}:") };
-    found(&OpenClDriver::new(), &format!("opencl:{words}0?memory={memory}"))
+    found(&OpenClBackend::new(), &format!("opencl:{words}0?memory={memory}"))
 }
 
 pub(crate) fn cuda() -> Option<Device> {
-    found(&CudaDriver::new(), "cuda:0")
+    found(&CudaBackend::new(), "cuda:0")
 }
 
 pub(crate) fn hip() -> Option<Device> {
-    found(&HipDriver::new(), "hip:0")
+    found(&HipBackend::new(), "hip:0")
 }
 
 /// Opens a device. Returns `None`, and prints why, if there is none.
-fn found(driver: &dyn Driver, selector: &str) -> Option<Device> {
-    match driver.open(&selector.parse().unwrap()) {
+fn found(backend: &dyn Backend, selector: &str) -> Option<Device> {
+    match backend.open(&selector.parse().unwrap()) {
         Ok(device) => Some(device),
         Err(error)
             if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InvalidArgument) =>

@@ -156,12 +156,8 @@ pub(crate) fn array_at(
     let raw = pointer.wrapping_add_signed(span.start);
     let handle = NativeHandle { api: native.api, kind: NativeKind::Pointer, raw };
     // SAFETY: the caller's duty, as the documentation says; Python cannot mark such calls as unsafe.
-    let adopted =
-        unsafe { device.memory_adopt::<u8>(handle, span.end.abs_diff(span.start), owner) };
-    let memory = adopted.ok_or_else(|| {
-        Error::new(ErrorKind::Unavailable, "from_pointer", "the device takes up no memory")
-            .on(device.id())
-    })??;
+    let memory =
+        unsafe { device.memory_adopt::<u8>(handle, span.end.abs_diff(span.start), owner) }?;
     let block = std::sync::Arc::new(Block::new(memory));
     Ok(DeviceArray {
         part: Part { block, origin: span.start.unsigned_abs(), layout, read_only: false },

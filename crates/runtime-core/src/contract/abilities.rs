@@ -1,9 +1,132 @@
 //! Abilities that a device may lack. Each ability is a complete object.
 
 use std::any::Any;
+use std::fmt;
 
-use super::{AcceleratorDevice, DeviceMemory, DeviceStream};
+use super::{
+    AcceleratorDevice, DeviceMemory, DeviceStream, GraphCapture, NativeInterop, Occupancy,
+};
 use crate::{NativeHandle, RegionProgram, Result};
+
+/// Declares a set of abilities: a builder that starts from none, and a getter for each.
+macro_rules! abilities {
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$ability_doc:meta])* $ability:ident: $trait:ident, $with:ident;)*
+        }
+        $(and { $(#[$flag_doc:meta])* $flag:ident, $with_flag:ident; })?
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default)]
+        pub struct $name<'a> {
+            $($ability: Option<&'a dyn $trait>,)*
+            $($flag: bool,)?
+        }
+
+        impl<'a> $name<'a> {
+            /// No ability.
+            pub const fn none() -> Self {
+                Self { $($ability: None,)* $($flag: false,)? }
+            }
+
+            $(
+                #[doc = concat!("Adds the ability [`", stringify!($ability), "`](Self::", stringify!($ability), ").")]
+                #[must_use]
+                pub const fn $with(mut self, ability: &'a dyn $trait) -> Self {
+                    self.$ability = Some(ability);
+                    self
+                }
+
+                $(#[$ability_doc])*
+                #[inline]
+                pub const fn $ability(&self) -> Option<&'a dyn $trait> {
+                    self.$ability
+                }
+            )*
+
+            $(
+                #[doc = concat!("Adds the ability [`", stringify!($flag), "`](Self::", stringify!($flag), ").")]
+                #[must_use]
+                pub const fn $with_flag(mut self) -> Self {
+                    self.$flag = true;
+                    self
+                }
+
+                $(#[$flag_doc])*
+                #[inline]
+                pub const fn $flag(&self) -> bool {
+                    self.$flag
+                }
+            )?
+        }
+
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let there = [
+                    $((stringify!($ability), self.$ability.is_some()),)*
+                    $((stringify!($flag), self.$flag),)?
+                ];
+                let names = there.iter().filter(|(_, there)| *there).map(|(name, _)| name);
+                f.debug_set().entries(names).finish()
+            }
+        }
+    };
+}
+
+abilities! {
+    /// The abilities of a device. A backend adds those that the device has:
+    ///
+    /// ```
+    /// use runtime_core::contract::{Abilities, MemoryPool, Monitor};
+    ///
+    /// fn abilities<D: MemoryPool + Monitor>(device: &D) -> Abilities<'_> {
+    ///     Abilities::none().with_memory_pool(device).with_monitor(device)
+    /// }
+    /// ```
+    ///
+    /// An ability that is added to the contract later is absent from a device that does not know it.
+    Abilities {
+        /// Region copies by the device.
+        region_copy: RegionCopyAbility, with_region_copy;
+        /// Copies from other devices of this backend without the host.
+        peer: PeerAccess, with_peer;
+        /// Work captured once and launched many times.
+        graphs: GraphCapture, with_graphs;
+        /// Memory that host and device both address.
+        unified_memory: UnifiedMemory, with_unified_memory;
+        /// Adoption of memory that was allocated elsewhere.
+        memory_adoption: MemoryAdoption, with_memory_adoption;
+        /// Use of streams, events and addresses that other libraries own.
+        interop: NativeInterop, with_interop;
+        /// The pool that memory comes from.
+        memory_pool: MemoryPool, with_memory_pool;
+        /// Free memory and utilisation.
+        monitor: Monitor, with_monitor;
+        /// Event counters.
+        counters: Counters, with_counters;
+    }
+    and {
+        /// Launches that require all blocks to be resident at once. [`DeviceStream::launch`] gets such launches only if the
+        /// device has this ability.
+        cooperative_launch, with_cooperative_launch;
+    }
+}
+
+abilities! {
+    /// The abilities of an [`EmbeddedDevice`](super::EmbeddedDevice), built like [`Abilities`].
+    EmbeddedAbilities {
+        /// Event counters.
+        counters: Counters, with_counters;
+    }
+}
+
+abilities! {
+    /// The abilities of a [`DeviceKernel`](super::DeviceKernel), built like [`Abilities`].
+    KernelAbilities {
+        /// How blocks of the kernel fill the device. Absent if the driver does not report it or blocks do not matter.
+        occupancy: Occupancy, with_occupancy;
+    }
+}
 
 /// Region copies on the device itself.
 ///
@@ -36,14 +159,6 @@ pub unsafe trait RegionCopyAbility {
         regions: &dyn DeviceRegions,
         slots: &[RawSlot<'_>],
     ) -> Result<()>;
-
-    /// Releases descriptors once the streams in `after` are done, as [`memory_free`](AcceleratorDevice::memory_free)
-    /// does.
-    ///
-    /// # Safety
-    ///
-    /// As [`memory_free`](AcceleratorDevice::memory_free).
-    unsafe fn release(&self, regions: Box<dyn DeviceRegions>, after: &[&dyn DeviceStream]);
 }
 
 /// A region program prepared for a device.
@@ -69,13 +184,13 @@ pub struct RawSlot<'a> {
     pub split: u64,
 }
 
-impl std::fmt::Debug for RawSlot<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for RawSlot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes at {}", self.bytes, self.offset)
     }
 }
 
-/// Copies from other devices of the same backend without the host. The accessor is `Some` only if at least one other
+/// Copies from other devices of the same backend without the host. A device has the ability only if at least one other
 /// device is reachable.
 ///
 /// # Safety
@@ -114,8 +229,7 @@ pub unsafe trait PeerAccess {
 /// Memory that both the host and the device can address.
 pub trait UnifiedMemory {
     /// Allocates memory whose [`host_ptr`](DeviceMemory::host_ptr) is `Some`. Otherwise as
-    /// [`memory_allocate`](AcceleratorDevice::memory_allocate): it is initialised in the same way, and freed by the
-    /// same [`memory_free`](AcceleratorDevice::memory_free).
+    /// [`memory_allocate`](AcceleratorDevice::memory_allocate): it is initialised and released in the same way.
     ///
     /// # Errors
     ///
@@ -125,9 +239,9 @@ pub trait UnifiedMemory {
 
 /// Adoption of memory that was allocated elsewhere.
 pub trait MemoryAdoption {
-    /// Adopts the `bytes` at `handle`. [`memory_free`](AcceleratorDevice::memory_free) drops `owner` instead of
-    /// freeing, once the streams it waits for are done. It drops `owner` in the calling thread or in a thread that no
-    /// stream needs, because the owner's destructor may wait for any stream and for the device.
+    /// Adopts the `bytes` at `handle`. [`release`](AcceleratorDevice::release) drops `owner` instead of freeing, once
+    /// the streams it waits for are done. It drops `owner` in the calling thread or in a thread that no stream needs,
+    /// because the owner's destructor may wait for any stream and for the device.
     ///
     /// # Errors
     ///
@@ -171,7 +285,8 @@ pub trait Monitor {
     fn load(&self) -> Result<DeviceLoad>;
 }
 
-/// The current load of a device, as far as the device reports it.
+/// The current load of a device, as far as the device reports it: [`Default`] reports nothing.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceLoad {
     /// Bytes of memory that are free.
@@ -182,6 +297,30 @@ pub struct DeviceLoad {
     pub processor_busy: Option<f32>,
     /// Fraction of recent time in which the memory was busy, 0 to 1.
     pub memory_busy: Option<f32>,
+}
+
+impl DeviceLoad {
+    /// Sets the bytes of memory that are free and in use.
+    #[must_use]
+    pub fn with_memory(
+        mut self,
+        free: impl Into<Option<u64>>,
+        used: impl Into<Option<u64>>,
+    ) -> Self {
+        (self.memory_free, self.memory_used) = (free.into(), used.into());
+        self
+    }
+
+    /// Sets the fractions of recent time in which the processor and the memory were busy.
+    #[must_use]
+    pub fn with_busy(
+        mut self,
+        processor: impl Into<Option<f32>>,
+        memory: impl Into<Option<f32>>,
+    ) -> Self {
+        (self.processor_busy, self.memory_busy) = (processor.into(), memory.into());
+        self
+    }
 }
 
 /// Event counters.

@@ -1,33 +1,45 @@
 //! Devices with memory, streams and kernels.
 
 use std::any::Any;
+use std::fmt;
 
-use super::{
-    CommonRuntime, Counters, DeviceEvent, DeviceModule, DeviceStream, GraphCapture, MemoryAdoption,
-    MemoryPool, Monitor, NativeInterop, PeerAccess, RegionCopyAbility, UnifiedMemory,
-};
-use crate::{NativeHandle, Result};
+use super::{Abilities, DeviceEvent, DeviceGraph, DeviceModule, DeviceRegions, DeviceStream};
+use crate::{DeviceInfo, ModuleImage, NativeHandle, Result};
 
 /// A device with its own memory, streams, events and kernels.
-///
-/// The later accessors return abilities that a device may lack. An accessor that returns `Some` *must* return an object
-/// that supports the ability in full, and *must* return the same result for as long as the device is open.
 ///
 /// # Safety
 ///
 /// Objects *must* be what they claim to be. Memory has the length it reports. The pointers of
-/// [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`] stay valid and do not move until the object is passed to its
-/// `free`. Enqueued work touches exactly the bytes named. A `free` *must not* return memory to the system before all
-/// work enqueued on the streams in `after` is done.
+/// [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`] stay valid and do not move until the object is released.
+/// Enqueued work touches exactly the bytes named. [`release`](Self::release) *must not* return memory to the system
+/// before all work enqueued on the streams in `after` is done.
 ///
 /// Bytes of memory and of pinned memory *must* be initialised from the start, with unspecified values. The host sees
 /// these bytes through [`DeviceMemory::host_ptr`] and [`DevicePinned::ptr`], through copies, and as slices in kernels
 /// that are Rust functions. Reading uninitialised bytes there would be undefined behaviour. A device that takes its
 /// memory from the host's allocator requests zeroed memory, or fills it.
 ///
-/// `Ok` from [`CommonRuntime::synchronize`] guarantees for every stream what `Ok` from [`DeviceStream::synchronize`]
-/// guarantees for one.
-pub unsafe trait AcceleratorDevice: CommonRuntime {
+/// `Ok` from [`synchronize`](Self::synchronize) guarantees for every stream what `Ok` from
+/// [`DeviceStream::synchronize`] guarantees for one.
+pub unsafe trait AcceleratorDevice: Any + Send + Sync {
+    /// Identity, limits and formats. *Must* stay the same for as long as the device is open.
+    fn info(&self) -> &DeviceInfo;
+
+    /// The abilities that this device has beyond the other methods of this trait. *Must* be the same at every call. The
+    /// front asks often, so this only collects references. Each object *must* support its ability in full.
+    fn abilities(&self) -> Abilities<'_>;
+
+    /// The vendor's handle of the device or context.
+    fn native(&self) -> NativeHandle;
+
+    /// Loads code. The front passes only formats listed in [`DeviceInfo::formats`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidModule` with the compiler's or loader's log if the code is not accepted.
+    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>>;
+
     /// Allocates `bytes` of device memory, never 0, at a multiple of
     /// [`Limits::allocation_alignment`](crate::Limits::allocation_alignment), initialised with unspecified values.
     ///
@@ -35,16 +47,6 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     ///
     /// `OutOfMemory`, after which the device *must* still be usable.
     fn memory_allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>>;
-
-    /// Frees memory once all work enqueued on the streams in `after` is done. *Must not* block the host where the
-    /// driver can avoid it, and *must not* panic. A failure is kept for the next `synchronize`.
-    ///
-    /// # Safety
-    ///
-    /// `memory` was made by this device. All work on it is done when all work enqueued on the streams in `after` is
-    /// done: the work was enqueued on these streams, or on streams that one of them waits for. Streams may belong to
-    /// other devices of this backend if a peer copy ran there.
-    unsafe fn memory_free(&self, memory: Box<dyn DeviceMemory>, after: &[&dyn DeviceStream]);
 
     /// Allocates `bytes` of page-locked host memory, never 0, aligned to at least 64 bytes, initialised with
     /// unspecified values. Options that the device does not support are ignored.
@@ -58,20 +60,6 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
         options: &PinnedOptions,
     ) -> Result<Box<dyn DevicePinned>>;
 
-    /// Frees pinned memory, as [`memory_free`](Self::memory_free) does.
-    ///
-    /// # Safety
-    ///
-    /// As [`memory_free`](Self::memory_free).
-    unsafe fn pinned_free(&self, memory: Box<dyn DevicePinned>, after: &[&dyn DeviceStream]);
-
-    /// Unloads a module once the streams in `after` are done, as [`memory_free`](Self::memory_free) does for memory.
-    ///
-    /// # Safety
-    ///
-    /// As [`memory_free`](Self::memory_free). The kernels of the module are already dropped.
-    unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, after: &[&dyn DeviceStream]);
-
     /// Creates an in-order stream that is not ordered with any other stream. When a stream is dropped, its enqueued
     /// work *must* run to completion.
     ///
@@ -80,45 +68,59 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// Errors of the driver. Options arrive checked against [`Limits`](crate::Limits).
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>>;
 
-    /// Creates an event. The elapsed time between two `timing` events can be measured.
+    /// Creates an event. The elapsed time between two [`timing`](EventOptions::timing) events can be measured.
     ///
     /// # Errors
     ///
     /// Errors of the driver.
-    fn event_create(&self, timing: bool) -> Result<Box<dyn DeviceEvent>>;
+    fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>>;
 
-    /// The vendor's handle of the device or context.
-    fn native(&self) -> NativeHandle;
+    /// Releases an object once all work enqueued on the streams in `after` is done. *Must not* block the host where the
+    /// driver can avoid it, and *must not* panic. A failure is kept for the next [`synchronize`](Self::synchronize).
+    ///
+    /// # Safety
+    ///
+    /// This device made the object. All work on it is done when all work enqueued on the streams in `after` is done:
+    /// the work was enqueued on these streams, or on streams that one of them waits for. The streams belong to this
+    /// device, or to other devices of this backend if a peer copy ran there. A module's kernels are already dropped. A
+    /// graph is released before the objects that its work uses.
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]);
 
-    /// Whether a launch may require all blocks to be resident at once.
-    fn cooperative_launch(&self) -> bool;
+    /// Blocks until all work enqueued on any stream of this device is done.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
+    fn synchronize(&self) -> Result<()>;
+}
 
-    /// Region copies by the device.
-    fn region_copy(&self) -> Option<&dyn RegionCopyAbility>;
+/// An object that a device made and gets back: see [`AcceleratorDevice::release`].
+///
+/// This list is complete. A device either treats every object alike or matches each of them by name, without a wildcard.
+/// The objects of an ability that is added to the contract later are released by that ability.
+pub enum Released {
+    /// Memory: allocated, unified or adopted.
+    Memory(Box<dyn DeviceMemory>),
+    /// Pinned memory.
+    Pinned(Box<dyn DevicePinned>),
+    /// A module.
+    Module(Box<dyn DeviceModule>),
+    /// A prepared region program.
+    Regions(Box<dyn DeviceRegions>),
+    /// A graph.
+    Graph(Box<dyn DeviceGraph>),
+}
 
-    /// Work captured once and launched many times.
-    fn graphs(&self) -> Option<&dyn GraphCapture>;
-
-    /// Copies from other devices of this backend without the host.
-    fn peer(&self) -> Option<&dyn PeerAccess>;
-
-    /// Memory that host and device both address.
-    fn unified_memory(&self) -> Option<&dyn UnifiedMemory>;
-
-    /// Adoption of memory that was allocated elsewhere.
-    fn memory_adoption(&self) -> Option<&dyn MemoryAdoption>;
-
-    /// Use of streams, events and addresses that other libraries own.
-    fn interop(&self) -> Option<&dyn NativeInterop>;
-
-    /// The pool that memory comes from.
-    fn memory_pool(&self) -> Option<&dyn MemoryPool>;
-
-    /// Free memory and utilisation.
-    fn monitor(&self) -> Option<&dyn Monitor>;
-
-    /// Event counters.
-    fn counters(&self) -> Option<&dyn Counters>;
+impl fmt::Debug for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory(_) => "Memory",
+            Self::Pinned(_) => "Pinned",
+            Self::Module(_) => "Module",
+            Self::Regions(_) => "Regions",
+            Self::Graph(_) => "Graph",
+        })
+    }
 }
 
 /// Device memory.
@@ -156,6 +158,12 @@ pub unsafe trait DevicePinned: Any + Send + Sync {
 }
 
 /// How a stream is created.
+///
+/// ```
+/// # use runtime_core::StreamOptions;
+/// let options = StreamOptions::default().with_priority(1);
+/// ```
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// A larger number is more urgent; 0 is the default. Limited by
@@ -163,11 +171,47 @@ pub struct StreamOptions {
     pub priority: i32,
 }
 
+impl StreamOptions {
+    /// Sets the priority.
+    #[must_use]
+    pub const fn with_priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+/// How an event is created.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventOptions {
+    /// Whether the elapsed time between this event and others can be measured.
+    pub timing: bool,
+}
+
+impl EventOptions {
+    /// Sets whether elapsed times can be measured.
+    #[must_use]
+    pub const fn with_timing(mut self, timing: bool) -> Self {
+        self.timing = timing;
+        self
+    }
+}
+
 /// How pinned memory is allocated.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
     /// Bypasses the host's caches: copies to the device may be faster, but the host reads this memory very slowly. Use
     /// it for memory that the host writes sequentially and does not read. Devices without such memory return ordinary
     /// pinned memory.
     pub write_combined: bool,
+}
+
+impl PinnedOptions {
+    /// Sets whether the memory bypasses the host's caches.
+    #[must_use]
+    pub const fn with_write_combined(mut self, write_combined: bool) -> Self {
+        self.write_combined = write_combined;
+        self
+    }
 }

@@ -1,17 +1,24 @@
 //! Devices with their own memory and their own program.
 
+use std::any::Any;
 use std::time::Duration;
 
-use super::{CommonRuntime, Counters};
-use crate::Result;
+use super::EmbeddedAbilities;
+use crate::{DeviceInfo, Result};
 
 /// A processor that runs its own program. The host flashes the program, calls its functions, measures them, and reads
 /// back memory.
 ///
 /// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has validated every argument:
 /// addresses, including that of a called function, lie in one area of the memory map that allows the access; the
-/// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::arguments`](crate::Limits::arguments) values.
-pub trait EmbeddedDevice: CommonRuntime {
+/// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::max_arguments`](crate::Limits::max_arguments) values.
+pub trait EmbeddedDevice: Any + Send + Sync {
+    /// Identity and limits. *Must* stay the same for as long as the device is open.
+    fn info(&self) -> &DeviceInfo;
+
+    /// The abilities that this device has beyond the other methods of this trait. *Must* be the same at every call.
+    fn abilities(&self) -> EmbeddedAbilities<'_>;
+
     /// Loads an ELF image in place of the previous program, and resets the device.
     ///
     /// # Errors
@@ -74,12 +81,10 @@ pub trait EmbeddedDevice: CommonRuntime {
     ///
     /// Errors of the transport.
     fn console(&self) -> Result<Vec<String>>;
-
-    /// Event counters, where the processor has any.
-    fn counters(&self) -> Option<&dyn Counters>;
 }
 
 /// A contiguous part of a device's address space.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryArea {
     /// Its name, such as `ram`.
@@ -92,7 +97,15 @@ pub struct MemoryArea {
     pub writable: bool,
 }
 
+impl MemoryArea {
+    /// The `bytes` bytes from `address` on.
+    pub fn new(name: impl Into<String>, address: u64, bytes: u64, writable: bool) -> Self {
+        Self { name: name.into(), address, bytes, writable }
+    }
+}
+
 /// A named place in a flashed program.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Its address.
@@ -101,6 +114,13 @@ pub struct Symbol {
     pub bytes: u64,
     /// Whether the program declares it as data, which cannot be called by name.
     pub data: bool,
+}
+
+impl Symbol {
+    /// A function, or data, at `address`. `bytes` is 0 where the program does not say.
+    pub const fn new(address: u64, bytes: u64, data: bool) -> Self {
+        Self { address, bytes, data }
+    }
 }
 
 /// A value passed to a function on the device. Its C type is the one that the function declares.
@@ -119,6 +139,7 @@ pub enum CallValue {
 }
 
 /// The result of a call.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallOutcome {
     /// The integer result register, or the two registers that make 64 bits. Bits beyond the function's result are
@@ -131,6 +152,18 @@ pub struct CallOutcome {
 }
 
 impl CallOutcome {
+    /// A call that returned `value` after `elapsed`.
+    pub const fn new(value: u64, elapsed: Duration) -> Self {
+        Self { value, float_bits: None, elapsed }
+    }
+
+    /// Sets the bits of the floating-point result register, where the calling convention has one.
+    #[must_use]
+    pub fn with_float_bits(mut self, bits: impl Into<Option<u64>>) -> Self {
+        self.float_bits = bits.into();
+        self
+    }
+
     /// The result of a function that returns a 32-bit integer.
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the result")]
     pub fn i32(&self) -> i32 {

@@ -45,14 +45,6 @@ pub unsafe trait GraphCapture {
     /// again, and hold until this launch has run. Pinned memory, too, is ordered with copies and graphs of other
     /// streams.
     unsafe fn launch(&self, graph: &mut dyn DeviceGraph, stream: &dyn DeviceStream) -> Result<()>;
-
-    /// Releases a graph once the streams in `after` are done, as [`memory_free`](super::AcceleratorDevice::memory_free)
-    /// does. The objects that its work uses are freed after it.
-    ///
-    /// # Safety
-    ///
-    /// As [`memory_free`](super::AcceleratorDevice::memory_free).
-    unsafe fn release(&self, graph: Box<dyn DeviceGraph>, after: &[&dyn DeviceStream]);
 }
 
 /// Captured work, ready to be launched.

@@ -1,7 +1,8 @@
 //! The traits that a backend implements: object-safe and short.
 //!
 //! **If you implement a device**, implement these traits and nothing else. Every method is required and none has a
-//! default body, so a backend that omits a method does not compile. The checked front has validated every argument
+//! default body, so a backend that omits a method does not compile. What only some devices can do is not a method but an
+//! [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no backend. The checked front has validated every argument
 //! before it calls your code: ranges lie inside the memory and do not overflow, sizes are not zero, objects were made
 //! by this same device unless a method says otherwise, launch geometry is within your [`Limits`](crate::Limits), and
 //! kernel arguments agree with the result of [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result
@@ -14,19 +15,18 @@
 //!
 //! # What may be dropped while work uses it
 //!
-//! - *Memory, pinned memory, modules, prepared regions and graphs* are passed to their `free`, `unload` or `release`,
-//!   together with streams. All work on the object is done once these streams are done. A graph is released before the
-//!   objects that its work uses.
+//! - *Memory, pinned memory, modules, prepared regions and graphs* are passed to
+//!   [`release`](AcceleratorDevice::release), together with streams.
 //! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
 //!   unloaded.
 //! - *Events* are dropped at any time. Waits that were already enqueued for their mark remain in force.
-//! - *Streams* are dropped at any time, but not before the last `free` that takes them in `after`. Their work runs to
+//! - *Streams* are dropped at any time, but not before the last `release` that takes them in `after`. Their work runs to
 //!   completion. The work of a capture stream is dropped, and none of it is enqueued to run.
 //! - *The device* is dropped last, possibly with work in flight. Only a [`CounterSet`] and the state of a
-//!   [`Driver`](crate::Driver) may outlive it.
+//!   [`Backend`](crate::Backend) may outlive it.
 //!
 //! Adopted memory outlives every object made of it: its owner is dropped once the memory was freed and the streams
-//! passed to that `free` are done. A native stream or event with another owner outlives its wrapper; a stream does so
+//! passed to that `release` are done. A native stream or event with another owner outlives its wrapper; a stream does so
 //! until [`NativeInterop::stream_end`].
 //!
 //! # What a panic may do
@@ -42,38 +42,39 @@
 //! - *a method that only returns information* has changed nothing.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
-//! (`free`, `unload`, `release`, [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them
+//! ([`AcceleratorDevice::release`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them
 //! in its own destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;
 mod accelerator;
-mod common;
 mod embedded;
 mod graph;
 mod interop;
+mod module;
 mod stream;
 
 pub use abilities::{
-    CounterSet, Counters, DeviceLoad, DeviceRegions, MemoryAdoption, MemoryPool, Monitor,
-    PeerAccess, RawSlot, RegionCopyAbility, UnifiedMemory,
+    Abilities, CounterSet, Counters, DeviceLoad, DeviceRegions, EmbeddedAbilities, KernelAbilities,
+    MemoryAdoption, MemoryPool, Monitor, PeerAccess, RawSlot, RegionCopyAbility, UnifiedMemory,
 };
 pub use accelerator::{
-    AcceleratorDevice, DeviceMemory, DevicePinned, PinnedOptions, StreamOptions,
-};
-pub use common::{
-    CommonRuntime, DeviceKernel, DeviceModule, Occupancy, ParamAccess, ParamInfo, ParamKind, RawArg,
+    AcceleratorDevice, DeviceMemory, DevicePinned, EventOptions, PinnedOptions, Released,
+    StreamOptions,
 };
 pub use embedded::{CallOutcome, CallValue, EmbeddedDevice, MemoryArea, Symbol};
 pub use graph::{DeviceGraph, GraphCapture};
 pub use interop::NativeInterop;
+pub use module::{
+    DeviceKernel, DeviceModule, Occupancy, ParamAccess, ParamInfo, ParamKind, RawArg,
+};
 pub use stream::{DeviceEvent, DeviceStream};
 
 use std::any::Any;
 
 use crate::{Error, ErrorKind, Result};
 
-/// Returns a backend's own object behind a trait object. A backend needs no other downcast.
+/// Returns a backend's own object behind a trait object.
 ///
 /// # Errors
 ///
@@ -90,11 +91,29 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
 pub fn own<'a, T: Any>(object: &'a dyn Any, operation: &'static str) -> Result<&'a T> {
-    object.downcast_ref().ok_or_else(|| {
-        Error::new(
-            ErrorKind::WrongDevice,
-            operation,
-            format!("the object is not a {}", std::any::type_name::<T>()),
-        )
-    })
+    object.downcast_ref().ok_or_else(|| not_own::<T>(operation))
+}
+
+/// As [`own`], for an object in its box: one to be released, or a captured stream.
+///
+/// # Errors
+///
+/// `WrongDevice` if the object is of another type. The object is then dropped.
+///
+/// ```
+/// use std::any::Any;
+/// use runtime_core::contract::own_box;
+///
+/// let object: Box<dyn Any> = Box::new(String::from("text"));
+/// let text: String = own_box(object, "example")?;
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+pub fn own_box<T: Any>(object: Box<dyn Any>, operation: &'static str) -> Result<T> {
+    object.downcast().map(|object| *object).map_err(|_| not_own::<T>(operation))
+}
+
+#[cold]
+fn not_own<T>(operation: &'static str) -> Error {
+    let message = format!("the object is not a {}", std::any::type_name::<T>());
+    Error::new(ErrorKind::WrongDevice, operation, message)
 }

@@ -544,7 +544,7 @@ impl<'a> UntypedMut<'a> {
             return self.enqueue(|| Ok(()));
         };
         let peer = source.device().raw();
-        self.enqueue(|| match self.device().raw().peer() {
+        self.enqueue(|| match self.device().raw().abilities().peer() {
             // SAFETY: the peer is reachable, the stream belongs to this device, and the ranges lie inside their
             // memories.
             Some(ability) => unsafe {

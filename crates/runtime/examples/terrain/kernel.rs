@@ -72,8 +72,8 @@ impl Diffusion {
 /// divide the cells themselves.
 fn geometry(limits: &Limits, columns: usize, rows: usize) -> Launch {
     let columns_at_most = u32::try_from(columns.max(1)).unwrap_or(u32::MAX);
-    let across = limits.block[0].min(limits.block_size).min(32).min(columns_at_most);
-    let down = limits.block[1].min(limits.block_size / across).min(256 / across);
+    let across = limits.max_block[0].min(limits.max_block_threads).min(32).min(columns_at_most);
+    let down = limits.max_block[1].min(limits.max_block_threads / across).min(256 / across);
     Launch::cover_2d(columns, rows, [across, down])
 }
 

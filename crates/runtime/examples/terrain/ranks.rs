@@ -137,7 +137,7 @@ fn selectors(
     let given = given.unwrap_or_else(|| "host".to_owned());
     let selector: Selector = given.parse()?;
     if ranks > 1 && selector.parts().is_empty() {
-        let listing = registry.list().into_iter().find(|known| known.driver == selector.backend());
+        let listing = registry.list().into_iter().find(|known| known.backend == selector.backend());
         let options = given.find('?').map_or("", |start| &given[start..]);
         let devices = listing.and_then(|listing| listing.devices.ok()).unwrap_or_default();
         if !devices.is_empty() {

@@ -1,6 +1,6 @@
 //! Opening host devices by selector.
 
-use runtime_core::{Device, DeviceId, DeviceInfo, Driver, Error, ErrorKind, Result, Selector};
+use runtime_core::{Backend, Device, DeviceId, DeviceInfo, Error, ErrorKind, Result, Selector};
 
 use crate::HostDevice;
 use crate::device::{default_threads, info};
@@ -11,19 +11,19 @@ use crate::device::{default_threads, info};
 /// machine; no list of devices contains it. Each opening is an independent device. The option `threads=N` sets the
 /// number of threads, which is otherwise one per core: `host?threads=4`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HostDriver;
+pub struct HostBackend;
 
-impl HostDriver {
+impl HostBackend {
     /// The number of devices that its selectors can name.
     pub const DEVICES: usize = 2;
 
-    /// The driver.
+    /// The backend.
     pub fn new() -> Self {
         Self
     }
 }
 
-impl Driver for HostDriver {
+impl Backend for HostBackend {
     fn name(&self) -> &str {
         "host"
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn open(selector: &str) -> Result<Device> {
-        HostDriver::new().open(&selector.parse()?)
+        HostBackend::new().open(&selector.parse()?)
     }
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_listed_device_is_the_one_that_opens() {
-        assert_eq!(HostDriver::new().devices().unwrap(), [open("host").unwrap().info().clone()]);
+        assert_eq!(HostBackend::new().devices().unwrap(), [open("host").unwrap().info().clone()]);
     }
 
     #[test]

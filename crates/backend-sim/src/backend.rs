@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runtime_core::{Device, DeviceId, DeviceInfo, Driver, Error, ErrorKind, Result, Selector};
+use runtime_core::{Backend, Device, DeviceId, DeviceInfo, Error, ErrorKind, Result, Selector};
 
 use crate::device::{Group, info};
 use crate::{SimConfig, SimDevice};
@@ -12,12 +12,12 @@ use crate::{SimConfig, SimDevice};
 /// Selectors are `sim:0`, `sim:1`, …, with the options that [`SimConfig::set`] lists: `sim:1?seed=7&fail-launch=50`.
 /// Every opening is an independent device with its own memory, counts and faults.
 #[derive(Clone, Debug)]
-pub struct SimDriver {
+pub struct SimBackend {
     configs: Vec<SimConfig>,
     group: Arc<Group>,
 }
 
-impl SimDriver {
+impl SimBackend {
     /// Two devices with the behaviour of [`SimConfig::new`].
     pub fn new() -> Self {
         Self::with_devices([SimConfig::new(), SimConfig::new()])
@@ -29,13 +29,13 @@ impl SimDriver {
     }
 }
 
-impl Default for SimDriver {
+impl Default for SimBackend {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Driver for SimDriver {
+impl Backend for SimBackend {
     fn name(&self) -> &str {
         "sim"
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use runtime_core::{Device, DeviceInfo, Driver, Embedded, Error, ErrorKind, Result, Selector};
+use runtime_core::{Backend, Device, DeviceInfo, Embedded, Error, ErrorKind, Result, Selector};
 
 use crate::qemu::{self, MACHINES};
 use crate::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice, QemuConfig, QemuDevice};
@@ -18,16 +18,16 @@ use crate::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice, QemuConfig
 /// Options follow a question mark: those of [`QemuConfig::set`], and `timeout` of [`AcceleratorConfig::set`]. Opening a
 /// QEMU machine twice starts two machines. [`open`] returns the embedded device itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct EmbeddedDriver;
+pub struct EmbeddedBackend;
 
-impl EmbeddedDriver {
-    /// The driver.
+impl EmbeddedBackend {
+    /// The backend.
     pub fn new() -> Self {
         Self
     }
 }
 
-impl Driver for EmbeddedDriver {
+impl Backend for EmbeddedBackend {
     fn name(&self) -> &str {
         "embedded"
     }
@@ -52,7 +52,7 @@ impl Driver for EmbeddedDriver {
     }
 }
 
-/// Opens an embedded device by a selector of [`EmbeddedDriver`], to flash a program and call its functions.
+/// Opens an embedded device by a selector of [`EmbeddedBackend`], to flash a program and call its functions.
 ///
 /// # Errors
 ///

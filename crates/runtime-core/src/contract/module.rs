@@ -1,29 +1,9 @@
-//! The part of the contract that host, accelerator and embedded devices share.
+//! Modules, kernels and their arguments.
 
 use std::any::Any;
 
-use super::DeviceMemory;
-use crate::{DType, DeviceInfo, ModuleImage, Result};
-
-/// An opened device of any kind: its identity, and loading of code.
-pub trait CommonRuntime: Any + Send + Sync {
-    /// Identity, limits and formats. *Must* stay the same for as long as the device is open.
-    fn info(&self) -> &DeviceInfo;
-
-    /// Loads code. The front passes only formats listed in [`DeviceInfo::formats`].
-    ///
-    /// # Errors
-    ///
-    /// `InvalidModule` with the compiler's or loader's log if the code is not accepted.
-    fn module_load(&self, image: &ModuleImage<'_>) -> Result<Box<dyn DeviceModule>>;
-
-    /// Blocks until all work enqueued on any stream of this device is done.
-    ///
-    /// # Errors
-    ///
-    /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
-    fn synchronize(&self) -> Result<()>;
-}
+use super::{DeviceMemory, KernelAbilities};
+use crate::{DType, Result};
 
 /// Loaded code.
 pub trait DeviceModule: Any + Send + Sync {
@@ -41,9 +21,8 @@ pub trait DeviceKernel: Any + Send + Sync {
     /// refuses launches whose arguments differ.
     fn parameters(&self) -> Option<&[ParamInfo]>;
 
-    /// Returns how blocks of the kernel fill the device, or `None` if the driver does not report it or blocks do not
-    /// matter.
-    fn occupancy(&self) -> Option<&dyn Occupancy>;
+    /// What the driver can tell about the kernel beyond that. *Must* be the same at every call.
+    fn abilities(&self) -> KernelAbilities<'_>;
 }
 
 /// How blocks of a kernel fill the multiprocessors of a device.
@@ -69,6 +48,7 @@ pub trait Occupancy {
 }
 
 /// The known properties of one kernel parameter. Unknown properties are not checked.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamInfo {
     /// Memory or value.
@@ -79,6 +59,34 @@ pub struct ParamInfo {
     pub dtype: Option<DType>,
     /// Whether the kernel writes to the memory.
     pub access: Option<ParamAccess>,
+}
+
+impl ParamInfo {
+    /// A parameter of that kind, with no other known property.
+    pub const fn new(kind: ParamKind) -> Self {
+        Self { kind, size: None, dtype: None, access: None }
+    }
+
+    /// Sets the size of a value in bytes.
+    #[must_use]
+    pub fn with_size(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.size = bytes.into();
+        self
+    }
+
+    /// Sets the element type.
+    #[must_use]
+    pub fn with_dtype(mut self, dtype: impl Into<Option<DType>>) -> Self {
+        self.dtype = dtype.into();
+        self
+    }
+
+    /// Sets how the kernel accesses the memory.
+    #[must_use]
+    pub fn with_access(mut self, access: impl Into<Option<ParamAccess>>) -> Self {
+        self.access = access.into();
+        self
+    }
 }
 
 /// Whether a kernel parameter is memory or a value.

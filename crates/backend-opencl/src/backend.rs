@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use runtime_core::{Device, DeviceInfo, Driver, Result, Selector};
+use runtime_core::{Backend, Device, DeviceInfo, Result, Selector};
 
 use crate::OpenClConfig;
 use crate::device::OpenClDevice;
@@ -20,21 +20,21 @@ use crate::shared::Context;
 /// | `opencl:Tesla T4:0` | the first device with those words in its own name, if no platform has them |
 ///
 /// Case does not matter, and words narrow the choice: `opencl:nvidia:gpu:0`. Options follow a question mark, see
-/// [`OpenClConfig`]. Devices of one platform that one driver holds open at the same time can use each other's memory
+/// [`OpenClConfig`]. Devices of one platform that one backend holds open at the same time can use each other's memory
 /// and events.
 #[derive(Debug, Default)]
-pub struct OpenClDriver {
+pub struct OpenClBackend {
     config: OpenClConfig,
     contexts: Mutex<Vec<(Platform, Weak<Context>)>>,
 }
 
-impl OpenClDriver {
-    /// A driver that opens devices with the default [`OpenClConfig`] and the options of their selectors.
+impl OpenClBackend {
+    /// A backend that opens devices with the default [`OpenClConfig`] and the options of their selectors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A driver that opens devices with `config` and the options of their selectors.
+    /// A backend that opens devices with `config` and the options of their selectors.
     pub fn with_config(config: OpenClConfig) -> Self {
         Self { config, contexts: Mutex::default() }
     }
@@ -58,7 +58,7 @@ impl OpenClDriver {
     }
 }
 
-impl Driver for OpenClDriver {
+impl Backend for OpenClBackend {
     fn name(&self) -> &str {
         "opencl"
     }

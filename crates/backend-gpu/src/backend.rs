@@ -11,29 +11,29 @@ use crate::vendor::Vendor;
 /// Listing devices creates no context. Listed devices therefore do not report the priorities of streams; opened devices
 /// do.
 #[derive(Debug)]
-pub struct Driver<V: Vendor> {
+pub struct Backend<V: Vendor> {
     config: Config<V>,
 }
 
-impl<V: Vendor> Driver<V> {
-    /// Creates a driver that opens devices with the default [`Config`] and the options of their selectors.
+impl<V: Vendor> Backend<V> {
+    /// Creates a backend that opens devices with the default [`Config`] and the options of their selectors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a driver that opens devices with `config` and the options of their selectors.
+    /// Creates a backend that opens devices with `config` and the options of their selectors.
     pub fn with_config(config: Config<V>) -> Self {
         Self { config }
     }
 }
 
-impl<V: Vendor> Default for Driver<V> {
+impl<V: Vendor> Default for Backend<V> {
     fn default() -> Self {
         Self::with_config(Config::new())
     }
 }
 
-impl<V: Vendor> runtime_core::Driver for Driver<V> {
+impl<V: Vendor> runtime_core::Backend for Backend<V> {
     fn name(&self) -> &str {
         V::WORDS.backend
     }
