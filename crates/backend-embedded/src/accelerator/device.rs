@@ -21,6 +21,7 @@ use super::heap::{Heap, Range};
 use super::memory::{EmbeddedMemory, EmbeddedPinned};
 use super::module::EmbeddedModule;
 use super::stream::{EmbeddedStream, LAUNCH_BYTES};
+use crate::Architecture;
 use crate::common::lock;
 use crate::processor::{ARGUMENTS, Processor};
 
@@ -31,11 +32,12 @@ const ALIGNMENT: usize = 64;
 #[derive(Clone, Debug)]
 pub struct AcceleratorConfig {
     pub(crate) timeout: Duration,
+    pub(crate) architecture: Option<Architecture>,
 }
 
 impl Default for AcceleratorConfig {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(60) }
+        Self { timeout: Duration::from_secs(60), architecture: None }
     }
 }
 
@@ -49,6 +51,14 @@ impl AcceleratorConfig {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(Duration::from_micros(1));
+        self
+    }
+
+    /// Sets the programs that can be loaded for a device whose processor this crate does not know. They are used if the
+    /// device reports an architecture of the same name.
+    #[must_use]
+    pub fn with_architecture(mut self, architecture: Architecture) -> Self {
+        self.architecture = Some(architecture);
         self
     }
 
@@ -88,7 +98,7 @@ pub struct EmbeddedAccelerator {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Embedded,
-    pub(crate) processor: Processor,
+    pub(crate) architecture: Architecture,
     pub(crate) area: MemoryArea,
     pub(crate) heap: Arc<Heap>,
     pub(crate) timeout: Duration,
@@ -102,18 +112,20 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its processor is not supported, if it has no writable memory or the largest area continues
+    /// `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the largest area continues
     /// beyond the processor's last address, or if its calls take no argument, which a launch needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
-        let architecture = &device.info().architecture;
-        let processor = Processor::of(architecture)
-            .ok_or_else(|| refused(format!("code for {architecture:?} cannot be loaded")))?;
+        let name = &device.info().architecture;
+        let given = config.architecture.clone().filter(|given| given.name == *name);
+        let architecture = given.or_else(|| Processor::architecture_named(name));
+        let architecture =
+            architecture.ok_or_else(|| refused(format!("code for {name:?} cannot be loaded")))?;
         let writable = device.memory_map().iter().filter(|area| area.writable);
         let area = writable.max_by_key(|area| area.bytes).cloned();
         let area = area.ok_or_else(|| refused("no memory that can be written".to_owned()))?;
-        let last = processor.last_address();
+        let last = architecture.last_address();
         if area.address.checked_add(area.bytes).is_none_or(|end| end > last) {
             let MemoryArea { name, address, bytes, .. } = &area;
             return Err(refused(format!(
@@ -126,7 +138,7 @@ impl EmbeddedAccelerator {
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
         let shared = Shared {
-            processor,
+            architecture,
             heap: Heap::new(area.address, area.bytes),
             area,
             timeout: config.timeout,

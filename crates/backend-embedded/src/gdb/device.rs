@@ -63,10 +63,10 @@ struct Stub {
 
 impl Stub {
     fn new(board: &Board) -> Result<Self> {
-        let processor = board.processor;
+        let (processor, architecture) = (board.processor, board.processor.architecture());
         let area = MemoryArea::new("stub", board.stub, Board::STUB_BYTES, true);
-        let mut program = Program::read(processor.stub(), processor, &[area])?;
-        program.relocate(board.stub, processor)?;
+        let mut program = Program::read(processor.stub(), &architecture, &[area])?;
+        program.relocate(board.stub, &architecture)?;
         let place = |name| program.symbol(name).map(|symbol| symbol.address);
         let (start, stopped, mailbox) = (place("start")?, place("stopped")?, place("mailbox")?);
         Ok(Self { program, start, stopped, mailbox })
@@ -245,7 +245,8 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn flash(&self, image: &[u8]) -> Result<()> {
-        let program = Program::read(image, self.board.processor, &self.board.memory)?;
+        let program =
+            Program::read(image, &self.board.processor.architecture(), &self.board.memory)?;
         program.must_be_fixed()?;
         let mut connection = self.interrupt();
         let mut flashed = lock(&self.program);

@@ -319,7 +319,7 @@ impl EmbeddedDevice for QemuDevice {
     }
 
     fn flash(&self, image: &[u8]) -> Result<()> {
-        let program = Program::read(image, self.machine.processor, &self.map)?;
+        let program = Program::read(image, &self.machine.processor.architecture(), &self.map)?;
         program.must_be_fixed()?;
         self.restart("flash", |flashed| {
             self.write_segments(&program)?;
