@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceKernel, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceRegions, DeviceStream, EventOptions, KernelAbilities, ParamAccess,
-    ParamInfo, ParamKind, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, EventOptions, KernelAbilities,
+    ParamAccess, ParamInfo, ParamKind, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released,
     StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
@@ -36,12 +36,14 @@ pub struct NullObject(usize);
 
 const HANDLE: NativeHandle = NativeHandle { api: "null", kind: NativeKind::Object, raw: 0 };
 
-// SAFETY: there is nothing to keep valid, and no byte is ever accessed.
-unsafe impl AcceleratorDevice for NullDevice {
+impl CommonRuntime for NullDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: there is nothing to keep valid, and no byte is ever accessed.
+unsafe impl AcceleratorDevice for NullDevice {
     fn abilities(&self) -> Abilities<'_> {
         Abilities::none().with_region_copy(self).with_unified_memory(self)
     }

@@ -28,7 +28,7 @@ pub(crate) fn info(
     let id = DeviceId::new("embedded", identity.index);
     DeviceInfo::new(id, DeviceKind::Embedded, identity.name, limits)
         .with_vendor(identity.vendor)
-        .with_architecture(processor.architecture())
+        .with_architecture(processor.architecture().name)
         .with_driver_version(identity.version)
         .with_memory_bytes(bytes)
 }

@@ -30,6 +30,7 @@ An [`EmbeddedAccelerator`] makes an accelerator of any such device: [`EmbeddedBa
 #![cfg(all(feature = "embedded", target_os = "linux"))]
 
 mod accelerator;
+mod architecture;
 mod backend;
 mod board;
 mod common;
@@ -45,6 +46,7 @@ mod signature;
 pub const KERNEL_HEADER: &str = include_str!("../firmware/include/kernel.h");
 
 pub use accelerator::{AcceleratorConfig, EmbeddedAccelerator};
+pub use architecture::Architecture;
 pub use backend::{EmbeddedBackend, open};
 pub use board::{Board, Registers};
 pub use gdb::GdbDevice;

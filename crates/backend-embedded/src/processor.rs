@@ -1,14 +1,12 @@
 //! Processors: the registers of a call, and the names of their faults.
 
-use object::elf::{
-    EF_ARM_ABI_FLOAT_HARD, EF_ARM_ABI_FLOAT_SOFT, EF_RISCV_FLOAT_ABI, EF_RISCV_FLOAT_ABI_DOUBLE,
-    EM_ARM, EM_RISCV,
-};
 use runtime_core::contract::CallValue;
 use runtime_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-/// A processor that programs are compiled for.
+use crate::Architecture;
+
+/// A processor whose functions this crate can call: it knows the calling convention and the causes of faults.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,37 +44,19 @@ pub(crate) struct Fault {
 }
 
 impl Processor {
-    /// The instruction set, as in [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture).
-    pub fn architecture(self) -> &'static str {
+    /// The programs that it runs.
+    pub fn architecture(self) -> Architecture {
         match self {
-            Self::Riscv64 => "rv64gc",
-            Self::CortexM3 => "armv7-m",
-            Self::CortexM7 => "armv7e-m+fp.dp",
+            Self::Riscv64 => Architecture::riscv64(),
+            Self::CortexM3 => Architecture::cortex_m3(),
+            Self::CortexM7 => Architecture::cortex_m7(),
         }
     }
 
-    /// The processor with this architecture.
-    pub(crate) fn of(architecture: &str) -> Option<Self> {
+    /// The architecture of this name, if one of the processors has it.
+    pub(crate) fn architecture_named(name: &str) -> Option<Architecture> {
         let all = [Self::Riscv64, Self::CortexM3, Self::CortexM7];
-        all.into_iter().find(|processor| processor.architecture() == architecture)
-    }
-
-    /// The machine number of the processor in ELF files.
-    pub(crate) fn machine(self) -> u16 {
-        match self {
-            Self::Riscv64 => EM_RISCV,
-            Self::CortexM3 | Self::CortexM7 => EM_ARM,
-        }
-    }
-
-    /// Whether an ELF file with these flags passes floating-point numbers in the registers of this processor's calling
-    /// convention. Files for Arm may leave this open.
-    pub(crate) fn passes_floats_as(self, flags: u32) -> bool {
-        match self {
-            Self::Riscv64 => flags & EF_RISCV_FLOAT_ABI == EF_RISCV_FLOAT_ABI_DOUBLE,
-            Self::CortexM3 => flags & EF_ARM_ABI_FLOAT_HARD == 0,
-            Self::CortexM7 => flags & EF_ARM_ABI_FLOAT_SOFT == 0,
-        }
+        all.into_iter().map(Self::architecture).find(|architecture| architecture.name == name)
     }
 
     pub(crate) fn is_64_bit(self) -> bool {
@@ -84,17 +64,12 @@ impl Processor {
     }
 
     pub(crate) fn last_address(self) -> u64 {
-        if self.is_64_bit() { u64::MAX } else { u32::MAX.into() }
+        self.architecture().last_address()
     }
 
     /// The call target for the function at `address`: the lowest bit marks Thumb code.
     pub(crate) fn entry(self, address: u64) -> u64 {
         if self.is_64_bit() { address } else { address | 1 }
-    }
-
-    /// The address of the code at a symbol.
-    pub(crate) fn address(self, symbol: u64) -> u64 {
-        if self.is_64_bit() { symbol } else { symbol & !1 }
     }
 
     /// Places arguments according to the calling convention.
@@ -110,7 +85,7 @@ impl Processor {
             {
                 let message = format!(
                     "argument {index}, address {address:#x}; the last of {} is {last:#x}",
-                    self.architecture()
+                    self.architecture().name
                 );
                 return Err(Error::new(ErrorKind::InvalidArgument, "call", message));
             }

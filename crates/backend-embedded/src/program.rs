@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use object::read::elf::FileHeader;
 use object::{
     File, FileFlags, Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol,
-    RelocationFlags, RelocationTarget, SymbolKind, elf,
+    RelocationFlags, RelocationTarget, SymbolKind,
 };
 use runtime_core::contract::{MemoryArea, ParamInfo, Symbol};
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::processor::Processor;
+use crate::Architecture;
 use crate::signature;
 
 /// The section in which `KERNEL` of `kernel.h` declares kernels.
@@ -56,9 +56,13 @@ impl Program {
     ///
     /// `InvalidModule` if it is not an ELF executable for the processor, or if a segment is outside the areas.
     /// `OutOfMemory` if the host has no memory for a segment.
-    pub(crate) fn read(image: &[u8], processor: Processor, areas: &[MemoryArea]) -> Result<Self> {
+    pub(crate) fn read(
+        image: &[u8],
+        architecture: &Architecture,
+        areas: &[MemoryArea],
+    ) -> Result<Self> {
         let file = File::parse(image).map_err(|error| invalid(format!("no ELF file: {error}")))?;
-        check_machine(&file, processor)?;
+        check_machine(&file, architecture)?;
         let relocatable = match file.kind() {
             ObjectKind::Executable => false,
             ObjectKind::Dynamic => true,
@@ -107,10 +111,10 @@ impl Program {
             )));
         }
         let mut program = Self { segments, relocatable, alignment, ..Self::default() };
-        program.symbols = symbols(&file, processor);
+        program.symbols = symbols(&file, architecture);
         program.kernels = kernels(&file)?;
         if relocatable {
-            program.relocations = relocations(&file)?;
+            program.relocations = relocations(&file, architecture)?;
         }
         Ok(program)
     }
@@ -158,8 +162,8 @@ impl Program {
     /// # Errors
     ///
     /// `InvalidModule` if the program stores an address outside of its segments.
-    pub(crate) fn relocate(&mut self, by: u64, processor: Processor) -> Result<()> {
-        let width = if processor.is_64_bit() { 8 } else { 4 };
+    pub(crate) fn relocate(&mut self, by: u64, architecture: &Architecture) -> Result<()> {
+        let width = architecture.width();
         for Relocation { place, value } in std::mem::take(&mut self.relocations) {
             let word = self.segments.iter_mut().find_map(|segment| {
                 let start = usize::try_from(place.checked_sub(segment.address)?).ok()?;
@@ -183,28 +187,27 @@ impl Program {
     }
 }
 
-fn check_machine(file: &File<'_>, processor: Processor) -> Result<()> {
+fn check_machine(file: &File<'_>, architecture: &Architecture) -> Result<()> {
     let (machine, is_little) = match file {
         File::Elf32(file) => (file.elf_header().e_machine(file.endian()), file.is_little_endian()),
         File::Elf64(file) => (file.elf_header().e_machine(file.endian()), file.is_little_endian()),
         _ => return Err(invalid("no ELF file".to_owned())),
     };
-    if machine != processor.machine() || file.is_64() != processor.is_64_bit() || !is_little {
+    if machine != architecture.machine || file.is_64() != architecture.is_64_bit || !is_little {
         let bits = if file.is_64() { 64 } else { 32 };
         return Err(invalid(format!(
             "an ELF file for machine {machine} with {bits} bits; the device is {}, machine {}",
-            processor.architecture(),
-            processor.machine()
+            architecture.name, architecture.machine
         )));
     }
     let flags = match file.flags() {
         FileFlags::Elf { e_flags, .. } => e_flags,
         _ => 0,
     };
-    if !processor.passes_floats_as(flags) {
+    if !architecture.takes_flags(flags) {
         return Err(invalid(format!(
-            "an ELF file with flags {flags:#x}, which passes floating-point numbers otherwise than {} does",
-            processor.architecture()
+            "an ELF file with flags {flags:#x}, which {} does not take: it may pass floating-point numbers in other registers",
+            architecture.name
         )));
     }
     Ok(())
@@ -225,11 +228,11 @@ fn told(areas: &[MemoryArea]) -> String {
     told.join(", ")
 }
 
-fn symbols(file: &File<'_>, processor: Processor) -> BTreeMap<String, Symbol> {
+fn symbols(file: &File<'_>, architecture: &Architecture) -> BTreeMap<String, Symbol> {
     let symbols = file.symbols().filter(|symbol| symbol.is_definition());
     let named = symbols.filter_map(|symbol| {
         let address = match symbol.kind() {
-            SymbolKind::Text => processor.address(symbol.address()),
+            SymbolKind::Text => architecture.address(symbol.address()),
             SymbolKind::Data | SymbolKind::Unknown | SymbolKind::Label => symbol.address(),
             _ => return None,
         };
@@ -253,15 +256,14 @@ fn kernels(file: &File<'_>) -> Result<BTreeMap<String, Vec<ParamInfo>>> {
         .collect()
 }
 
-fn relocations(file: &File<'_>) -> Result<Vec<Relocation>> {
+fn relocations(file: &File<'_>, architecture: &Architecture) -> Result<Vec<Relocation>> {
     let Some(found) = file.dynamic_relocations() else { return Ok(Vec::new()) };
     found
         .map(|(place, relocation)| {
             let RelocationFlags::Elf { r_type } = relocation.flags() else {
                 return Err(invalid(format!("a relocation at {place:#x} that is not of ELF")));
             };
-            let relative = if file.is_64() { elf::R_RISCV_RELATIVE } else { elf::R_ARM_RELATIVE };
-            if r_type != relative || relocation.target() != RelocationTarget::Absolute {
+            if r_type != architecture.relative || relocation.target() != RelocationTarget::Absolute {
                 return Err(invalid(format!(
                     "a relocation of type {r_type} at {place:#x}; only relative ones are known, which programs linked with -pie have"
                 )));

@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
-    DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions, own_box,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions, own_box,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
@@ -162,13 +162,15 @@ impl<V: Vendor> Device<V> {
     }
 }
 
-// SAFETY: memory has the requested length and stays in place. It is freed in the order of the named streams, or by a
-// thread that waits for them.
-unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
+impl<V: Vendor> CommonRuntime for Device<V> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory has the requested length and stays in place. It is freed in the order of the named streams, or by a
+// thread that waits for them.
+unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     fn abilities(&self) -> Abilities<'_> {
         let mut abilities = Abilities::none()
             .with_memory_adoption(self)

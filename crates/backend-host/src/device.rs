@@ -8,9 +8,9 @@ use std::thread;
 
 use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
-    DeviceStream, EventOptions, MemoryAdoption, PinnedOptions, Released, StreamOptions,
-    UnifiedMemory,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, PinnedOptions, Released,
+    StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -126,13 +126,15 @@ pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
         .with_formats([ImageFormat::HostFunctions])
 }
 
-// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
-// which only drops the device's reference, cannot free them too early.
-unsafe impl AcceleratorDevice for HostDevice {
+impl CommonRuntime for HostDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
+// which only drops the device's reference, cannot free them too early.
+unsafe impl AcceleratorDevice for HostDevice {
     fn abilities(&self) -> Abilities<'_> {
         let mut abilities = Abilities::none()
             .with_region_copy(self)

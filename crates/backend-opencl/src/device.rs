@@ -16,9 +16,9 @@ use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES};
 use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceMemory, DeviceModule, DevicePinned,
-    DeviceStream, EventOptions, MemoryAdoption, PeerAccess, PinnedOptions, Released, StreamOptions,
-    UnifiedMemory, own, own_box,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
+    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, PeerAccess, PinnedOptions, Released,
+    StreamOptions, UnifiedMemory, own, own_box,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
@@ -237,13 +237,15 @@ fn begins_by_itself(queue: &Queue) -> bool {
     queue.flush().is_ok() && queue.wait(&marker).is_ok() && over
 }
 
-// SAFETY: memory has the requested length and stays in place. The driver keeps buffers until commands that use them are
-// over; objects that it does not keep are retired until then.
-unsafe impl AcceleratorDevice for OpenClDevice {
+impl CommonRuntime for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory has the requested length and stays in place. The driver keeps buffers until commands that use them are
+// over; objects that it does not keep are retired until then.
+unsafe impl AcceleratorDevice for OpenClDevice {
     fn abilities(&self) -> Abilities<'_> {
         let mut abilities = Abilities::none().with_memory_adoption(self).with_interop(self);
         if self.regions.is_supported() {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use backend_support::{Block, Event, Identity, Queues, functions_load};
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceLoad, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryPool, Monitor, PinnedOptions,
-    Released, StreamOptions,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceLoad, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryPool, Monitor,
+    PinnedOptions, Released, StreamOptions,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -254,13 +254,15 @@ pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
         .with_formats([ImageFormat::HostFunctions])
 }
 
-// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
-// which only drops the device's reference, cannot free them too early.
-unsafe impl AcceleratorDevice for SimDevice {
+impl CommonRuntime for SimDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory is a block of the requested length that stays in place. Enqueued work holds its blocks, so a release,
+// which only drops the device's reference, cannot free them too early.
+unsafe impl AcceleratorDevice for SimDevice {
     fn abilities(&self) -> Abilities<'_> {
         let config = &self.shared.config;
         let mut abilities = Abilities::none()

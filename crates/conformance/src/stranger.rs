@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceKernel, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, PinnedOptions, RawArg, Released,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, EventOptions, PinnedOptions, RawArg, Released,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Launch, Limits, ModuleImage,
@@ -34,12 +34,14 @@ const fn handle(kind: NativeKind) -> NativeHandle {
     NativeHandle { api: "stranger", kind, raw: 0 }
 }
 
-// SAFETY: no memory is ever made, so none can be described wrongly or freed too early.
-unsafe impl AcceleratorDevice for Stranger {
+impl CommonRuntime for Stranger {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: no memory is ever made, so none can be described wrongly or freed too early.
+unsafe impl AcceleratorDevice for Stranger {
     fn abilities(&self) -> Abilities<'_> {
         Abilities::none()
     }

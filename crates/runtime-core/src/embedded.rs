@@ -236,7 +236,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::contract::EmbeddedAbilities;
+    use crate::contract::{CommonRuntime, EmbeddedAbilities};
     use crate::{DeviceKind, Limits};
 
     /// A board with 64 bytes of RAM. Its single function adds its arguments.
@@ -266,11 +266,13 @@ mod tests {
         })
     }
 
-    impl EmbeddedDevice for Board {
+    impl CommonRuntime for Board {
         fn info(&self) -> &DeviceInfo {
             &self.info
         }
+    }
 
+    impl EmbeddedDevice for Board {
         fn abilities(&self) -> EmbeddedAbilities<'_> {
             EmbeddedAbilities::none()
         }

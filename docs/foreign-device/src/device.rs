@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceKernel, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions,
 };
 use runtime_core::{
     Backend, Device, DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, HostModule, ImageCode,
@@ -67,12 +67,14 @@ impl ForeignDevice {
     }
 }
 
-// SAFETY: memory is shared with the work enqueued on it, so that it lives until that has run.
-unsafe impl AcceleratorDevice for ForeignDevice {
+impl CommonRuntime for ForeignDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory is shared with the work enqueued on it, so that it lives until that has run.
+unsafe impl AcceleratorDevice for ForeignDevice {
     fn abilities(&self) -> Abilities<'_> {
         Abilities::none()
     }

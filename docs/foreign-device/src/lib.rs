@@ -20,4 +20,4 @@ mod device;
 mod memory;
 mod stream;
 
-pub use device::{ForeignDevice, ForeignBackend};
+pub use device::{ForeignBackend, ForeignDevice};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use backend_support::{Block, Event, Identity, Queues, options};
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, DeviceEvent, DeviceLoad, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, MemoryArea, Monitor, PinnedOptions, Released,
-    StreamOptions,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceLoad, DeviceMemory,
+    DeviceModule, DevicePinned, DeviceStream, EventOptions, MemoryArea, Monitor, PinnedOptions,
+    Released, StreamOptions,
 };
 use runtime_core::{
     DeviceInfo, Embedded, Error, ErrorKind, ImageFormat, Limits, ModuleImage, NativeHandle,
@@ -20,6 +20,7 @@ use super::memory::{EmbeddedMemory, EmbeddedPinned};
 use super::module::EmbeddedModule;
 use super::shared::Shared;
 use super::stream::{EmbeddedStream, LAUNCH_BYTES};
+use crate::Architecture;
 use crate::processor::{ARGUMENTS, Processor};
 
 /// The alignment of allocations.
@@ -29,11 +30,12 @@ const ALIGNMENT: usize = 64;
 #[derive(Clone, Debug)]
 pub struct AcceleratorConfig {
     pub(crate) timeout: Duration,
+    pub(crate) architecture: Option<Architecture>,
 }
 
 impl Default for AcceleratorConfig {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(60) }
+        Self { timeout: Duration::from_secs(60), architecture: None }
     }
 }
 
@@ -47,6 +49,14 @@ impl AcceleratorConfig {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(Duration::from_micros(1));
+        self
+    }
+
+    /// Sets the programs that can be loaded for a device whose processor this crate does not know. They are used if the
+    /// device reports an architecture of the same name.
+    #[must_use]
+    pub fn with_architecture(mut self, architecture: Architecture) -> Self {
+        self.architecture = Some(architecture);
         self
     }
 
@@ -92,18 +102,20 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its processor is not supported, if it has no writable memory or the largest area continues
+    /// `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the largest area continues
     /// beyond the processor's last address, or if its calls take no argument, which a launch needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());
-        let architecture = &device.info().architecture;
-        let processor = Processor::of(architecture)
-            .ok_or_else(|| refused(format!("code for {architecture:?} cannot be loaded")))?;
+        let name = &device.info().architecture;
+        let given = config.architecture.clone().filter(|given| given.name == *name);
+        let architecture = given.or_else(|| Processor::architecture_named(name));
+        let architecture =
+            architecture.ok_or_else(|| refused(format!("code for {name:?} cannot be loaded")))?;
         let writable = device.memory_map().iter().filter(|area| area.writable);
         let area = writable.max_by_key(|area| area.bytes).cloned();
         let area = area.ok_or_else(|| refused("no memory that can be written".to_owned()))?;
-        let last = processor.last_address();
+        let last = architecture.last_address();
         if area.address.checked_add(area.bytes).is_none_or(|end| end > last) {
             let MemoryArea { name, address, bytes, .. } = &area;
             return Err(refused(format!(
@@ -115,7 +127,7 @@ impl EmbeddedAccelerator {
         }
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
-        let shared = Shared::new(device, processor, area, config.timeout);
+        let shared = Shared::new(device, architecture, area, config.timeout);
         Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
     }
 
@@ -137,13 +149,15 @@ fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
     info
 }
 
-// SAFETY: memory is a range of the device that no other memory overlaps. Work in flight holds the ranges it accesses,
-// so a release, which drops the device's hold, cannot hand them out too early.
-unsafe impl AcceleratorDevice for EmbeddedAccelerator {
+impl CommonRuntime for EmbeddedAccelerator {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+// SAFETY: memory is a range of the device that no other memory overlaps. Work in flight holds the ranges it accesses,
+// so a release, which drops the device's hold, cannot hand them out too early.
+unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     fn abilities(&self) -> Abilities<'_> {
         let abilities = Abilities::none().with_monitor(self);
         match self.shared.device.counters() {

@@ -33,7 +33,7 @@ impl EmbeddedModule {
             return Err(invalid(format!("an image of {} that is no binary", image.format())));
         };
         let areas = std::slice::from_ref(&shared.area);
-        let mut program = Program::read(bytes, shared.processor, areas)?;
+        let mut program = Program::read(bytes, &shared.architecture, areas)?;
         if program.segments.is_empty() {
             return Err(invalid("a program without segments".to_owned()));
         }
@@ -42,7 +42,7 @@ impl EmbeddedModule {
             let base = start - start % program.alignment;
             let whole = length + (start - base);
             let range = shared.take("module_load", whole, program.alignment)?;
-            program.relocate(range.address.wrapping_sub(base), shared.processor)?;
+            program.relocate(range.address.wrapping_sub(base), &shared.architecture)?;
             range
         } else {
             shared.heap.take_at(start, length).ok_or_else(|| {

@@ -8,14 +8,14 @@ use runtime_core::contract::MemoryArea;
 use runtime_core::{Embedded, Error, ErrorKind, Result};
 
 use super::heap::{Heap, Range};
+use crate::Architecture;
 use crate::common::lock;
-use crate::processor::Processor;
 
 /// The state that streams and modules share with the device.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Embedded,
-    pub(crate) processor: Processor,
+    pub(crate) architecture: Architecture,
     pub(crate) area: MemoryArea,
     pub(crate) heap: Arc<Heap>,
     pub(crate) timeout: Duration,
@@ -28,13 +28,13 @@ impl Shared {
     /// All of `area` is free.
     pub(super) fn new(
         device: Embedded,
-        processor: Processor,
+        architecture: Architecture,
         area: MemoryArea,
         timeout: Duration,
     ) -> Self {
         Self {
             device,
-            processor,
+            architecture,
             heap: Heap::new(area.address, area.bytes),
             area,
             timeout,

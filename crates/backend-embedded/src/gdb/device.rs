@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    CallOutcome, CallValue, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
+    CallOutcome, CallValue, CommonRuntime, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
 
@@ -66,10 +66,10 @@ struct Stub {
 
 impl Stub {
     fn new(board: &Board) -> Result<Self> {
-        let processor = board.processor;
+        let (processor, architecture) = (board.processor, board.processor.architecture());
         let area = MemoryArea::new("stub", board.stub, Board::STUB_BYTES, true);
-        let mut program = Program::read(processor.stub(), processor, &[area])?;
-        program.relocate(board.stub, processor)?;
+        let mut program = Program::read(processor.stub(), &architecture, &[area])?;
+        program.relocate(board.stub, &architecture)?;
         let place = |name| program.symbol(name).map(|symbol| symbol.address);
         let (start, stopped, mailbox) = (place("start")?, place("stopped")?, place("mailbox")?);
         Ok(Self { program, start, stopped, mailbox })
@@ -238,17 +238,20 @@ impl Drop for GdbDevice {
     }
 }
 
-impl EmbeddedDevice for GdbDevice {
+impl CommonRuntime for GdbDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+impl EmbeddedDevice for GdbDevice {
     fn abilities(&self) -> EmbeddedAbilities<'_> {
         EmbeddedAbilities::none()
     }
 
     fn flash(&self, image: &[u8]) -> Result<()> {
-        let program = Program::read(image, self.board.processor, &self.board.memory)?;
+        let program =
+            Program::read(image, &self.board.processor.architecture(), &self.board.memory)?;
         program.must_be_fixed()?;
         let mut connection = self.interrupt();
         let mut flashed = lock(&self.program);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    CallOutcome, CallValue, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
+    CallOutcome, CallValue, CommonRuntime, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
 use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
@@ -307,11 +307,13 @@ impl QemuDevice {
     }
 }
 
-impl EmbeddedDevice for QemuDevice {
+impl CommonRuntime for QemuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+impl EmbeddedDevice for QemuDevice {
     fn abilities(&self) -> EmbeddedAbilities<'_> {
         match &self.counters {
             Some(counters) => EmbeddedAbilities::none().with_counters(counters),
@@ -320,7 +322,7 @@ impl EmbeddedDevice for QemuDevice {
     }
 
     fn flash(&self, image: &[u8]) -> Result<()> {
-        let program = Program::read(image, self.machine.processor, &self.map)?;
+        let program = Program::read(image, &self.machine.processor.architecture(), &self.map)?;
         program.must_be_fixed()?;
         self.restart("flash", |flashed| {
             self.write_segments(&program)?;

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use backend_embedded::{AcceleratorConfig, Board, EmbeddedAccelerator, GdbDevice};
+use backend_embedded::{AcceleratorConfig, Architecture, Board, EmbeddedAccelerator, GdbDevice};
 use runtime_core::contract::{
-    CallOutcome, CallValue, CounterSet, Counters, EmbeddedAbilities, EmbeddedDevice, MemoryArea,
-    StreamOptions, Symbol,
+    CallOutcome, CallValue, CommonRuntime, CounterSet, Counters, EmbeddedAbilities, EmbeddedDevice,
+    MemoryArea, StreamOptions, Symbol,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Embedded, Error, ErrorKind, ImageFormat, Launch,
@@ -60,11 +60,13 @@ impl Own {
     }
 }
 
-impl EmbeddedDevice for Own {
+impl CommonRuntime for Own {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
+}
 
+impl EmbeddedDevice for Own {
     fn abilities(&self) -> EmbeddedAbilities<'_> {
         EmbeddedAbilities::none().with_counters(&Unreadable)
     }
@@ -168,6 +170,34 @@ fn a_program_larger_than_the_hosts_memory_is_refused() {
     let error = device.module_load(image(large)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.message().contains("a segment of 576460752303423488 bytes"), "{error}");
+}
+
+/// The number of RISC-V in ELF files, and of its relative relocation.
+const RISCV: (u16, u32) = (243, 3);
+
+#[test]
+fn a_program_for_a_processor_of_another_crate_is_loaded() {
+    let open = |config: &AcceleratorConfig| {
+        let mut own = Own::new(RAM, RAM_BYTES, 8);
+        own.info.architecture = "rv64-of-mine".to_owned();
+        Device::new(EmbeddedAccelerator::new(Embedded::new(own), config)?)
+    };
+    let unknown = open(&AcceleratorConfig::new()).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::InvalidArgument);
+    assert!(unknown.message().contains("rv64-of-mine"), "{unknown}");
+
+    let (machine, relative) = RISCV;
+    let mine = |bits| Architecture::new("rv64-of-mine", machine, bits, relative);
+    let program = || image(kernels("qemu-riscv64").to_vec());
+    let with = |architecture| open(&AcceleratorConfig::new().with_architecture(architecture));
+    let module = with(mine(64)).unwrap().module_load(program()).unwrap();
+    module.kernel("spin").unwrap();
+    // Bit 0 means compressed instructions, which the program has.
+    for wrong in [mine(32), mine(64).with_flags(1, 0)] {
+        let error = with(wrong).unwrap().module_load(program()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
+        assert!(error.message().contains("rv64-of-mine"), "{error}");
+    }
 }
 
 /// An image of which nothing is loaded.

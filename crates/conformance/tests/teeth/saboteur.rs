@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, CounterSet, Counters, DeviceEvent, DeviceGraph, DeviceKernel,
-    DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream,
-    EventOptions, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop, PeerAccess,
-    PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released, UnifiedMemory, own, own_box,
+    Abilities, AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph,
+    DeviceKernel, DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions,
+    DeviceStream, EventOptions, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
+    PeerAccess, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released, UnifiedMemory, own,
+    own_box,
 };
 use runtime_core::{
     DeviceInfo, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
@@ -171,14 +172,16 @@ fn streams<'a>(broken: Broken, after: &[&'a dyn DeviceStream]) -> Vec<&'a dyn De
     inner
 }
 
+impl CommonRuntime for Saboteur {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+}
+
 // SAFETY: objects belong to the inner device, or hold such an object and forward every call. A defect leaves work out,
 // or does it at other places of the same memory, or frees memory later or never. What is released early is kept by the
 // work that uses it.
 unsafe impl AcceleratorDevice for Saboteur {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-
     fn abilities(&self) -> Abilities<'_> {
         if self.is(Broken::AbilitiesVanish) && self.asked.swap(true, Ordering::Relaxed) {
             return Abilities::none();

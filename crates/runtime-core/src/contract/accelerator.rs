@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::fmt;
 
-use super::{Abilities, DeviceEvent, DeviceGraph, DeviceModule, DeviceRegions, DeviceStream};
-use crate::{DeviceInfo, ModuleImage, NativeHandle, Result};
+use super::{
+    Abilities, CommonRuntime, DeviceEvent, DeviceGraph, DeviceModule, DeviceRegions, DeviceStream,
+};
+use crate::{ModuleImage, NativeHandle, Result};
 
 /// A device with its own memory, streams, events and kernels.
 ///
@@ -22,10 +24,7 @@ use crate::{DeviceInfo, ModuleImage, NativeHandle, Result};
 ///
 /// `Ok` from [`synchronize`](Self::synchronize) guarantees for every stream what `Ok` from
 /// [`DeviceStream::synchronize`] guarantees for one.
-pub unsafe trait AcceleratorDevice: Any + Send + Sync {
-    /// Identity, limits and formats. *Must* stay the same for as long as the device is open.
-    fn info(&self) -> &DeviceInfo;
-
+pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// The abilities that this device has beyond the other methods of this trait. *Must* be the same at every call. The
     /// front asks often, so this only collects references. Each object *must* support its ability in full.
     fn abilities(&self) -> Abilities<'_>;

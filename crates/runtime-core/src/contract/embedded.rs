@@ -1,10 +1,9 @@
 //! Devices with their own memory and their own program.
 
-use std::any::Any;
 use std::time::Duration;
 
-use super::EmbeddedAbilities;
-use crate::{DeviceInfo, Result};
+use super::{CommonRuntime, EmbeddedAbilities};
+use crate::Result;
 
 /// A processor that runs its own program. The host flashes the program, calls its functions, measures them, and reads
 /// back memory.
@@ -12,10 +11,7 @@ use crate::{DeviceInfo, Result};
 /// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has validated every argument:
 /// addresses, including that of a called function, lie in one area of the memory map that allows the access; the
 /// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::max_arguments`](crate::Limits::max_arguments) values.
-pub trait EmbeddedDevice: Any + Send + Sync {
-    /// Identity and limits. *Must* stay the same for as long as the device is open.
-    fn info(&self) -> &DeviceInfo;
-
+pub trait EmbeddedDevice: CommonRuntime {
     /// The abilities that this device has beyond the other methods of this trait. *Must* be the same at every call.
     fn abilities(&self) -> EmbeddedAbilities<'_>;
 

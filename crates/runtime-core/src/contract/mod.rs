@@ -48,6 +48,7 @@
 
 mod abilities;
 mod accelerator;
+mod common;
 mod embedded;
 mod graph;
 mod interop;
@@ -62,6 +63,7 @@ pub use accelerator::{
     AcceleratorDevice, DeviceMemory, DevicePinned, EventOptions, PinnedOptions, Released,
     StreamOptions,
 };
+pub use common::CommonRuntime;
 pub use embedded::{CallOutcome, CallValue, EmbeddedDevice, MemoryArea, Symbol};
 pub use graph::{DeviceGraph, GraphCapture};
 pub use interop::NativeInterop;
