@@ -70,7 +70,7 @@ fn open_selected(selector: &Selector, options: &[&(String, String)]) -> Result<E
     let parts: Vec<&str> = selector.parts().iter().map(String::as_str).collect();
     let machine = match parts.as_slice() {
         ["gdb", host, port] => {
-            if !Selector::number::<u16>(port).is_some_and(|port| port > 0) {
+            if Selector::number::<u16>(port).is_none_or(|port| port == 0) {
                 let message = format!("{selector}: {port:?} is no port from 1 to 65535");
                 return Err(Error::new(ErrorKind::InvalidArgument, "open", message));
             }
