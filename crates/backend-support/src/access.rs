@@ -16,7 +16,7 @@ pub(crate) enum Access {
     Read,
     /// Writes any bytes.
     Write,
-    /// Touches one side of the split with this number: writes around a box, or reads the box.
+    /// Touches one side of the split with this number: writes outside a box, or reads the box.
     Split { split: u64, writes: bool },
 }
 
@@ -45,7 +45,7 @@ impl Access {
     }
 }
 
-/// A lock for readers, one writer, or the two sides of one split: one operation that writes around the box, and readers
+/// A lock for readers, one writer, or the two sides of one split: one operation that writes outside the box, and readers
 /// of the box.
 ///
 /// Accesses are admitted in order: an access is not admitted before a waiting access that it would delay.
@@ -132,18 +132,18 @@ mod tests {
 
     const READ: Access = Access::Read;
     const WRITE: Access = Access::Write;
-    const AROUND: Access = Access::Split { split: 7, writes: true };
+    const OUTSIDE: Access = Access::Split { split: 7, writes: true };
     const BOX: Access = Access::Split { split: 7, writes: false };
     const OTHER_BOX: Access = Access::Split { split: 8, writes: false };
 
-    const ALL: [Access; 5] = [READ, WRITE, AROUND, BOX, OTHER_BOX];
+    const ALL: [Access; 5] = [READ, WRITE, OUTSIDE, BOX, OTHER_BOX];
 
     /// The accesses that are admitted while `held` is held.
     fn beside(held: Access) -> &'static [Access] {
         match held {
             READ => &[READ],
-            AROUND => &[BOX],
-            BOX => &[BOX, AROUND],
+            OUTSIDE => &[BOX],
+            BOX => &[BOX, OUTSIDE],
             OTHER_BOX => &[OTHER_BOX],
             _ => &[],
         }
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(READ.and(READ), READ);
         assert_eq!(READ.and(WRITE), WRITE);
         assert_eq!(BOX.and(BOX), BOX);
-        assert_eq!(AROUND.and(BOX), AROUND);
-        assert_eq!(AROUND.and(AROUND), WRITE);
+        assert_eq!(OUTSIDE.and(BOX), OUTSIDE);
+        assert_eq!(OUTSIDE.and(OUTSIDE), WRITE);
         assert_eq!(BOX.and(OTHER_BOX), WRITE);
         assert_eq!(BOX.and(READ), WRITE);
     }
@@ -205,7 +205,7 @@ mod tests {
     fn those_who_meet_may_and_all_have_their_turn() {
         let (lock, inside) = (AccessLock::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
-            for access in [READ, WRITE, AROUND, BOX, OTHER_BOX, AROUND, BOX, WRITE, READ] {
+            for access in [READ, WRITE, OUTSIDE, BOX, OTHER_BOX, OUTSIDE, BOX, WRITE, READ] {
                 let (lock, inside) = (&lock, &inside);
                 scope.spawn(move || {
                     for _ in 0..200 {

@@ -110,8 +110,22 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     ///
     /// `OutOfBounds` if the range extends beyond the memory.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// let stream = device.default_stream();
+    /// let mut memory = device.memory_allocate::<f32>(10)?;
+    /// let mut pinned = device.pinned_allocate::<f32>(30)?;
+    /// memory.view_mut().copy_from_pinned(&stream, pinned.slice(20..30)?)?;
+    /// memory.view().copy_to_pinned(&stream, pinned.slice_mut(0..10)?)
+    /// # }
+    /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<PinnedView<'_, T>> {
-        let (first, len) = self.part(range)?;
+        if range.start > range.end || range.end > self.len {
+            let message = format!("{range:?} of {} elements", self.len);
+            return Err(Error::new(ErrorKind::OutOfBounds, "slice", message).on(self.device().id()));
+        }
+        let (first, len) = (range.start, range.len());
         Ok(PinnedView { block: &self.block, first, len, element: PhantomData })
     }
 
@@ -121,16 +135,7 @@ impl<T: Element> Pinned<T> {
     ///
     /// As [`slice`](Self::slice).
     pub fn slice_mut(&mut self, range: Range<usize>) -> Result<PinnedViewMut<'_, T>> {
-        let (first, len) = self.part(range)?;
-        Ok(PinnedViewMut { block: &self.block, first, len, element: PhantomData })
-    }
-
-    fn part(&self, range: Range<usize>) -> Result<(usize, usize)> {
-        if range.start <= range.end && range.end <= self.len {
-            return Ok((range.start, range.len()));
-        }
-        let message = format!("{range:?} of {} elements", self.len);
-        Err(Error::new(ErrorKind::OutOfBounds, "slice", message).on(self.device().id()))
+        Ok(PinnedViewMut { part: self.slice(range)?, exclusive: PhantomData })
     }
 
     pub(crate) fn block(&self) -> &Arc<PinnedBlock> {
@@ -146,53 +151,73 @@ pub struct PinnedView<'a, T: Element> {
     element: PhantomData<&'a [T]>,
 }
 
+impl<'a, T: Element> PinnedView<'a, T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memory, the offset in bytes, and the number of elements.
+    #[inline]
+    pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
+        (self.block, self.first * size_of::<T>(), self.len)
+    }
+}
+
+impl<'a, T: Element> From<&'a Pinned<T>> for PinnedView<'a, T> {
+    #[inline]
+    fn from(pinned: &'a Pinned<T>) -> Self {
+        Self { block: &pinned.block, first: 0, len: pinned.len, element: PhantomData }
+    }
+}
+
+impl<T: Element> fmt::Debug for PinnedView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (range, id) = (self.first..self.first + self.len, self.block.device.id());
+        write!(f, "elements {range:?} of pinned {} for {id}", T::DTYPE)
+    }
+}
+
 /// A part of a [`Pinned`] memory, to copy to. Made by [`Pinned::slice_mut`], or of the whole memory by `From`.
 pub struct PinnedViewMut<'a, T: Element> {
-    block: &'a Arc<PinnedBlock>,
-    first: usize,
-    len: usize,
-    element: PhantomData<&'a mut [T]>,
+    part: PinnedView<'a, T>,
+    exclusive: PhantomData<&'a mut [T]>,
 }
 
-macro_rules! part_of_pinned {
-    ($name:ident, $reference:ty) => {
-        impl<'a, T: Element> $name<'a, T> {
-            /// Number of elements.
-            pub fn len(&self) -> usize {
-                self.len
-            }
+impl<'a, T: Element> PinnedViewMut<'a, T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.part.len()
+    }
 
-            /// Whether there are no elements.
-            pub fn is_empty(&self) -> bool {
-                self.len == 0
-            }
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.part.is_empty()
+    }
 
-            /// The memory, the offset in bytes, and the number of elements.
-            #[inline]
-            pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
-                (self.block, self.first * size_of::<T>(), self.len)
-            }
-        }
-
-        impl<'a, T: Element> From<$reference> for $name<'a, T> {
-            #[inline]
-            fn from(pinned: $reference) -> Self {
-                Self { block: &pinned.block, first: 0, len: pinned.len, element: PhantomData }
-            }
-        }
-
-        impl<T: Element> fmt::Debug for $name<'_, T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let Self { first, len, .. } = self;
-                let (range, id) = (*first..first + len, self.block.device.id());
-                write!(f, "{}({range:?} {} for {id})", stringify!($name), T::DTYPE)
-            }
-        }
-    };
+    #[inline]
+    pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
+        self.part.into_parts()
+    }
 }
 
-part_of_pinned!(PinnedView, &'a Pinned<T>);
-part_of_pinned!(PinnedViewMut, &'a mut Pinned<T>);
+impl<'a, T: Element> From<&'a mut Pinned<T>> for PinnedViewMut<'a, T> {
+    #[inline]
+    fn from(pinned: &'a mut Pinned<T>) -> Self {
+        Self { part: PinnedView::from(&*pinned), exclusive: PhantomData }
+    }
+}
+
+impl<T: Element> fmt::Debug for PinnedViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mutable {:?}", self.part)
+    }
+}
 
 impl PinnedBlock {
     pub(crate) fn device(&self) -> &Device {

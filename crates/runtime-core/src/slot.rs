@@ -26,7 +26,7 @@ pub enum Slot<'a> {
         /// The part that is written.
         write: AnyViewMut<'a>,
     },
-    /// A view without one box, which is not written. For plans that know the [split](crate::RegionPlan::with_split).
+    /// The elements of a view outside a box, for plans that are made for the [split](crate::RegionPlan::with_split).
     Outside(AnyViewOutside<'a>),
     /// No memory. The copies that read or write the slot are left out of this execution.
     Absent,
@@ -122,8 +122,8 @@ impl Slot<'_> {
     }
 }
 
-/// The elements of a view outside one of its boxes. Other code may read the box at the same time. Made by
-/// [`MemoryViewMut::split_off_box`]. Written by region plans that know the [split](crate::RegionPlan::with_split).
+/// The elements of a view outside one of its boxes, made by [`MemoryViewMut::split_off_box`]. Other code may read the box
+/// at the same time. Only region plans that are made for the [split](crate::RegionPlan::with_split) write the elements.
 pub struct MemoryViewOutside<'a, T> {
     /// Only operations that leave out the box write through it.
     whole: MemoryViewMut<'a, T>,

@@ -2,11 +2,11 @@
 //!
 //! **If you implement a device**, implement these traits and nothing else. Every method is required and none has a
 //! default body, so a backend that omits a method does not compile. What only some devices can do is not a method but an
-//! [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no backend. The checked front has validated every argument
-//! before it calls your code: ranges lie inside the memory and do not overflow, sizes are not zero, objects were made
-//! by this same device unless a method says otherwise, launch geometry is within your [`Limits`](crate::Limits), and
-//! kernel arguments agree with the result of [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result
-//! with the `conformance` crate.
+//! [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no backend.
+//! The checked front has validated every argument before it calls your code: ranges lie inside the memory and do not
+//! overflow, sizes are not zero, objects were made by this same device unless a method says otherwise, launch geometry
+//! is within your [`Limits`](crate::Limits), and kernel arguments agree with the result of
+//! [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result with the `conformance` crate.
 //!
 //! **If you use a device**, use [`Device`](crate::Device) and its companions instead. They call these traits.
 //!

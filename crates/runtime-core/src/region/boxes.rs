@@ -1,5 +1,5 @@
 //! Checks a program against the elements bound to its slots: whether it touches only those, and whether it respects a
-//! box, which means that it writes only around the box or reads only the box.
+//! box, which means that it writes only outside the box or reads only the box.
 
 use smallvec::SmallVec;
 
