@@ -1,6 +1,7 @@
 //! Contexts, to which the work and the objects of a device belong.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
@@ -80,4 +81,11 @@ impl Context {
     pub(crate) fn reaches(&self, device: usize) -> bool {
         device == self.device || self.peers.lock().contains(&device)
     }
+}
+
+/// The primary context of a device, and how often it was retained.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    pub(crate) context: Arc<Context>,
+    pub(crate) retains: usize,
 }

@@ -5,15 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use crate::code::{Code, Result};
-use crate::context::Context;
+use crate::context::{Context, Primary};
 use crate::pool::Pool;
-
-/// The primary context of a device, and how often it was retained.
-#[derive(Debug)]
-pub(super) struct Primary {
-    context: Arc<Context>,
-    retains: usize,
-}
 
 impl Engine {
     /// Retains the primary context of a device, and returns its handle.

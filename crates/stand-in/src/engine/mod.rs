@@ -26,7 +26,7 @@ use crate::capture::{Capture, CaptureMode};
 use crate::clock::Clock;
 use crate::code::{Code, Result};
 use crate::config::Config;
-use crate::context::Context;
+use crate::context::{Context, Primary};
 use crate::event::Event;
 use crate::fault::{Class, Fate, FaultPlan};
 use crate::kernel::{Function, Module};
@@ -37,7 +37,6 @@ use crate::state::EngineState;
 use crate::stream::Stream;
 use crate::table::Table;
 use crate::work::{Executable, Graph};
-use contexts::Primary;
 
 /// A strict driver of devices in host memory.
 ///
