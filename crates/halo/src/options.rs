@@ -18,7 +18,8 @@ pub enum MissingCorners {
     /// Leaves them unchanged.
     #[default]
     Untouched,
-    /// Sets them to this value, rounded to the element type of the field.
+    /// Sets them to this value, converted to the element type of the field: the fraction is dropped for integers, and values
+    /// beyond the type become its least or greatest.
     Fill(f64),
     /// Sets them to the mean of two ghosts next to the block: the ghost at the same distance beyond the first side of
     /// the corner, and the ghost at the same distance beyond the other side. Only for floating-point elements.
@@ -96,6 +97,8 @@ impl Messages {
 pub struct HaloOptions {
     /// The longest time that an exchange waits for other ranks and for the device. If the device does not copy regions
     /// itself, each launch blocks until it is done, without this limit: see [`RegionPlan`](runtime_core::RegionPlan).
+    /// Three waits may each last this long: for the peers' fields if ranks read them directly, for the peers' reading
+    /// of this rank's, and for the device before [averages](MissingCorners::Average) are computed.
     pub timeout: Duration,
     /// Whether edges and corners are exchanged.
     pub reach: Reach,
@@ -117,7 +120,8 @@ pub struct HaloOptions {
     /// Whether events measure the times of launches: see [`HaloStatistics`](crate::HaloStatistics). Bytes are always
     /// counted.
     pub timing: bool,
-    /// The most bytes that all message buffers may have together. The default is four times the bytes of one exchange.
+    /// The most bytes that all message buffers may have together. The default is four times the bytes of one exchange;
+    /// [`synchronize_shared`](crate::HaloExchange::synchronize_shared) raises it to four times its own.
     pub pool_bytes: Option<usize>,
     /// Distinguishes exchanges that use one communicator at the same time: each has its own channel. Ranks finish them
     /// in the same order.

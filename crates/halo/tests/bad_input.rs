@@ -480,3 +480,49 @@ fn different_field_names_of_any_characters_are_reported() {
         }
     }
 }
+
+#[test]
+fn a_peer_in_other_collective_calls_cannot_exhaust_memory() {
+    let second = Duration::from_secs(1);
+    let device = Device::new(HostDevice::new(0)).unwrap();
+    let errors = ThreadCommunicator::run(2, |ranks| -> Result<_> {
+        if ranks.rank() == 1 {
+            // What a rank contributes that searches for the attribute that differs.
+            for bytes in [&[7; 160][..], &[0; 8]] {
+                ranks.all_gather(bytes, second)?;
+            }
+            for _ in 0..5 {
+                ranks.all_gather(&[7; 16], second)?;
+            }
+            ranks.all_gather(&(1_u64 << 50).to_le_bytes(), second)?;
+            return Ok(None);
+        }
+        let topology = Topology::cartesian(&[4], &[2], &[true])?;
+        let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)])?;
+        let options = HaloOptions { timeout: second, ..Default::default() };
+        let quantities = [Quantity::scalar(field)];
+        Ok(HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options).err())
+    })
+    .unwrap();
+    let error = errors[0].as_ref().unwrap().as_ref().unwrap();
+    assert!(error.message().contains("1125899906842624"), "{error}");
+}
+
+#[test]
+fn extreme_strides_of_empty_fields_do_not_overflow() {
+    let dims = [Dim::free(0), Dim::axis(1, 4).halo(1, 1), Dim::axis(0, 4).halo(1, 1)];
+    let field = FieldSpec::new("f", DType::F64, &dims).unwrap();
+    field.strided(&[1, isize::MIN, isize::MIN]).unwrap();
+}
+
+#[test]
+fn a_transport_whose_rank_changes_is_refused() {
+    ThreadCommunicator::run(1, |ranks| {
+        let mut ranks = Altered::new(ranks);
+        Communicator::reset(&ranks, Duration::from_secs(1)).unwrap();
+        ranks.place = [5, 9];
+        let error = Communicator::reset(&ranks, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.message(), "rank 0 of 1 now calls itself rank 5 of 9");
+    })
+    .unwrap();
+}

@@ -1015,3 +1015,23 @@ fn buffers_are_bounded() {
         assert!((1..=limit).contains(&held), "{held} of {limit}");
     });
 }
+
+#[test]
+fn shared_points_of_a_field_without_ghosts_have_room_in_the_pool() {
+    let device = host();
+    let all = ThreadCommunicator::run(2, |ranks| -> Result<Vec<f64>> {
+        let rank = ranks.rank();
+        let topology = Topology::cartesian(&[4], &[2], &[false])?;
+        let field = FieldSpec::new("u", DType::F64, &[Dim::axis(0, 2).staggered()])?;
+        let (quantities, options) = ([Quantity::scalar(field)], HaloOptions::default());
+        let mut halo =
+            HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+        let stream = device.stream_create(&Default::default())?;
+        let mut values = device.memory_from_slice(&stream, &[rank as f64; 3])?;
+        halo.synchronize_shared(&stream, &mut [values.view_mut().into()])?;
+        values.to_vec(&stream)
+    })
+    .unwrap();
+    let [one, two] = &all[..] else { panic!("two ranks") };
+    assert_eq!(one.as_ref().unwrap()[2], two.as_ref().unwrap()[0]);
+}

@@ -27,6 +27,8 @@ pub struct Collectives {
 
 #[derive(Default)]
 struct State {
+    /// This rank's number, and the number of ranks, since the first call.
+    numbers: Option<(usize, usize)>,
     /// The ranks from which frames come, at the distances 1, 2, 4, … before this rank.
     sources: Vec<Source>,
     /// The number of calls since the latest reset: the same on every rank that has come this far.
@@ -70,6 +72,11 @@ impl Collectives {
             let message = format!("rank {rank} of {size}; at most {MOST_RANKS} ranks");
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
+        let (own, ranks) = *state.numbers.get_or_insert((rank, size));
+        if (own, ranks) != (rank, size) {
+            let message = format!("rank {own} of {ranks} now calls itself rank {rank} of {size}");
+            return Err(Error::new(ErrorKind::Driver, operation, message));
+        }
         if state.sources.is_empty() {
             let at = |distance| Source::new((rank + distance) % size);
             state.sources = distances(size).map(at).collect();
@@ -108,11 +115,11 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     // Replaced when the call returns. It remains if the transport panics.
     state.failed = Some(Error::new(ErrorKind::Driver, operation, "the call panicked"));
     state.calls += 1;
-    let mut gather = Gather::new(Kind::Data, state.calls, mine);
+    let mut gather = Gather::new(Kind::Data, state.calls, mine, state.numbers());
     let gathered = state.finish(ranks, operation, &mut gather, timeout);
     state.failed = gathered.as_ref().err().cloned();
     if let Err(error) = &gathered {
-        let (rank, size) = (ranks.rank(), ranks.size());
+        let (rank, size) = state.numbers();
         for distance in distances(size) {
             // A rank that has left needs no notice.
             let to = (rank + size - distance) % size;
@@ -120,7 +127,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
             let _sent = head.send(ranks, to);
         }
     }
-    gathered.map(|()| gather.into_bytes(ranks.rank()))
+    gathered.map(|()| gather.into_bytes())
 }
 
 /// The contribution of a rank to a common reset: what it resets, and a number.
@@ -164,7 +171,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     const OPERATION: &str = "reset";
     let mut state = ranks.collectives().begin(OPERATION, ranks)?;
     let mut gather = match state.reset.take() {
-        None => Gather::new(Kind::Reset, state.calls, &own.to_bytes()),
+        None => Gather::new(Kind::Reset, state.calls, &own.to_bytes(), state.numbers()),
         Some(earlier) => {
             // Other ranks may have read the earlier contribution of this rank.
             let begun = Reset::from_bytes(earlier.mine());
@@ -185,7 +192,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
         Ok(()) => {
             state.calls = 0;
             ranks.collectives().resets.fetch_add(1, Ordering::Relaxed);
-            let all = gather.into_bytes(ranks.rank());
+            let all = gather.into_bytes();
             Ok(all.as_chunks().0.iter().map(Reset::from_bytes).collect())
         }
         Err(error) => {
@@ -196,6 +203,11 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
 }
 
 impl State {
+    /// This rank's number, and the number of ranks. A call has begun.
+    fn numbers(&self) -> (usize, usize) {
+        self.numbers.unwrap_or((0, 1))
+    }
+
     /// Blocks until the bytes of all ranks have arrived.
     fn finish<C: Communicator + ?Sized>(
         &mut self,
@@ -404,6 +416,9 @@ struct Gather {
     all: Vec<u8>,
     /// The number of bytes of each rank.
     len: usize,
+    /// The number of this rank, and of all ranks, when the call began.
+    rank: usize,
+    size: usize,
     /// The number of ranks whose bytes have arrived.
     gathered: usize,
     /// Whether the frame of this round was sent.
@@ -412,8 +427,10 @@ struct Gather {
 }
 
 impl Gather {
-    fn new(kind: Kind, call: u64, mine: &[u8]) -> Self {
+    fn new(kind: Kind, call: u64, mine: &[u8], (rank, size): (usize, usize)) -> Self {
         Self {
+            rank,
+            size,
             kind,
             call,
             all: mine.to_vec(),
@@ -436,7 +453,7 @@ impl Gather {
         operation: &'static str,
         sources: &mut [Source],
     ) -> Result<bool> {
-        let (rank, size) = (ranks.rank(), ranks.size());
+        let Self { rank, size, .. } = *self;
         while self.gathered < size {
             let more = self.gathered.min(size - self.gathered);
             let bytes = more * self.len;
@@ -503,9 +520,9 @@ impl Gather {
     }
 
     /// Returns the bytes of all ranks, in their order.
-    fn into_bytes(mut self, rank: usize) -> Vec<u8> {
+    fn into_bytes(mut self) -> Vec<u8> {
         // The stored bytes start with this rank's.
-        self.all.rotate_right(rank * self.len);
+        self.all.rotate_right(self.rank * self.len);
         self.all
     }
 }

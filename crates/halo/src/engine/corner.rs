@@ -1,6 +1,7 @@
 //! Ghosts at corners where tiles meet without a cell: constants and averages.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use runtime_core::{
     Bool, Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide,
@@ -148,8 +149,13 @@ impl Corners {
         })
     }
 
-    /// Sets the corners after all other ghosts are filled. Blocks until they are.
-    pub(crate) fn fill(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
+    /// Sets the corners after all other ghosts are filled. Blocks until they are, at most for `timeout`.
+    pub(crate) fn fill(
+        &mut self,
+        stream: &Stream,
+        fields: &mut [Field<'_>],
+        timeout: Duration,
+    ) -> Result<()> {
         if self.boxes.is_empty() {
             return Ok(());
         }
@@ -159,6 +165,7 @@ impl Corners {
             plan.execute(stream, &mut slots)
         };
         bind(fields, &self.gather, &mut self.memory)?;
+        stream.synchronize_for(timeout)?;
         let mut values = self.memory.to_vec(stream)?;
         for Means { dtype, start, bytes } in &self.boxes {
             let (first, second) = values[*start..start + 2 * bytes].split_at_mut(*bytes);

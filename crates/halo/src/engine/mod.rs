@@ -71,9 +71,7 @@ impl Engine {
             Staging::Auto if is_addressable => (false, false),
             Staging::Auto => (!passes_memory, passes_memory),
         };
-        let messages = plan.sends.iter().chain(&plan.receives);
-        let once = messages.map(|message| message.bytes).fold(0, usize::saturating_add);
-        let limit = options.pool_bytes.unwrap_or(once.saturating_mul(4));
+        let limit = options.pool_bytes.unwrap_or_else(|| default_limit(&plan));
         let corners = match options.missing_corners {
             MissingCorners::Average => {
                 let corners = Corners::new(device, fields.specs(), &plan.edges);
@@ -180,6 +178,9 @@ impl Engine {
             Direction::Reduce(_) => (&self.plan, None),
             Direction::Shared => {
                 shared = Plan::new(topology, &self.fields, rank, Pattern::Shared, sharing)?;
+                if self.options.pool_bytes.is_none() {
+                    self.pool.lock().raise_limit(default_limit(&shared));
+                }
                 (&shared, None)
             }
         };
@@ -292,7 +293,7 @@ impl Engine {
         self.check(false, stream, fields)?;
         self.follow(stream)?;
         let Some(corners) = &mut self.corners else { return Ok(()) };
-        corners.fill(stream, fields)?;
+        corners.fill(stream, fields, self.options.timeout)?;
         self.last = Some((stream.clone(), stream.record_event()?));
         Ok(())
     }
@@ -367,4 +368,10 @@ impl fmt::Debug for Engine {
             .field("staged", &self.staged)
             .finish()
     }
+}
+
+/// Four times the bytes of the messages of one exchange.
+fn default_limit(plan: &Plan) -> usize {
+    let messages = plan.sends.iter().chain(&plan.receives);
+    messages.map(|message| message.bytes).fold(0, usize::saturating_add).saturating_mul(4)
 }

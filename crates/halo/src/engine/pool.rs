@@ -45,6 +45,11 @@ impl Pool {
         self.limit
     }
 
+    /// Makes the limit at least this many bytes.
+    pub(crate) fn raise_limit(&mut self, bytes: usize) {
+        self.limit = self.limit.max(bytes);
+    }
+
     /// Notes that others see the buffers.
     pub(crate) fn show(&mut self) {
         self.shown = true;

@@ -83,6 +83,9 @@ pub(super) fn agree(
     Ok(Agreement { same_device, stamps, measures, serials })
 }
 
+/// The most bytes of an attribute that ranks show each other; longer ones are cut.
+const MAX_ATTRIBUTE_BYTES: usize = 1 << 16;
+
 /// Returns the error for ranks whose attributes differ, which names the first that differs. Returns `None` if none
 /// differs. All ranks call this together.
 ///
@@ -122,8 +125,15 @@ fn find(
     }
     let text =
         own.get(same).map_or(String::new(), |Attribute { what, value }| format!("{what}\n{value}"));
-    let longest = numbers(text.len())?.into_iter().max().unwrap_or(0);
     let mut padded = text.into_bytes();
+    padded.truncate(MAX_ATTRIBUTE_BYTES);
+    let longest = numbers(padded.len())?.into_iter().max().unwrap_or(0);
+    if longest > MAX_ATTRIBUTE_BYTES {
+        let message = format!(
+            "a rank gave {longest} for the bytes of an attribute, limit {MAX_ATTRIBUTE_BYTES}"
+        );
+        return Err(Error::new(ErrorKind::Driver, "all_gather", message));
+    }
     padded.resize(longest, 0);
     let all = collect(&padded)?;
     let all: Vec<String> = all

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runtime_core::{Error, Result};
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, Direct};
 use crate::plan::transfer::refuse;
 
 /// The number of tag sets of a channel. Each reset moves to the next set, so that late messages from before a reset are
@@ -17,6 +17,8 @@ const CHANNEL_TAGS: u32 = EPOCHS * TURNS;
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) communicator: Arc<dyn Communicator>,
+    /// This rank's number when the exchange was made.
+    rank: usize,
     number: u32,
     /// The serial number of this exchange object on each rank. It distinguishes this one from others of the
     /// communicator.
@@ -43,13 +45,14 @@ impl Channel {
     /// A channel for the messages that measure the staging.
     pub(super) fn new(
         communicator: Arc<dyn Communicator>,
+        rank: usize,
         number: u32,
         serials: Vec<u64>,
         stamps: bool,
     ) -> Self {
         // Ranks that failed to measure may have left messages behind, without a reset.
         let epoch = remainder(serials[0], EPOCHS);
-        Self { communicator, number, serials, epoch, exchanges: 0, stamps }
+        Self { communicator, rank, number, serials, epoch, exchanges: 0, stamps }
     }
 
     /// Uses the tags for messages after the latest reset. They are the same on all ranks, even if a rank completed an
@@ -76,10 +79,16 @@ impl Channel {
         self.mark(sender) ^ (part as u64) << PART
     }
 
+    /// Access to the memory of the other ranks, if this rank still has the same number among as many ranks there.
+    pub(super) fn direct(&self) -> Option<Direct<'_>> {
+        let numbers = (self.rank, self.serials.len());
+        self.communicator.direct().filter(|access| access.numbers() == numbers)
+    }
+
     /// Adds the number of the exchange and the rank to an error of the transport.
     #[cold]
     pub(super) fn failed(&self, error: Error) -> Error {
-        let (number, rank) = (self.exchanges, self.communicator.rank());
+        let Self { exchanges: number, rank, .. } = self;
         error.about(format_args!("exchange {number} of rank {rank}"))
     }
 }

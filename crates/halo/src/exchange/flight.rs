@@ -89,8 +89,8 @@ impl Flight {
             self.send(engine, channel)?;
         }
         for (index, place) in self.receives.iter_mut().enumerate() {
-            if let Some(buffer) = complete(engine, channel, place)? {
-                let peer = engine.routes(self.route).receives[index];
+            let peer = engine.routes(self.route).receives[index];
+            if let Some(buffer) = complete(engine, channel, place, peer.bytes)? {
                 check_stamp(channel, &buffer, peer)?;
                 engine.recorder().moved(peer.rank, Moved::Received, peer.bytes);
                 self.arrived.push((index, buffer.into_storage()));
@@ -108,8 +108,9 @@ impl Flight {
             engine.unpack(self.route, &self.stream, fields, mem::take(&mut self.arrived))?;
             self.is_unpacked = all_arrived;
         }
-        for place in &mut self.sends {
-            if let Some(buffer) = complete(engine, channel, place)? {
+        for (index, place) in self.sends.iter_mut().enumerate() {
+            let bytes = engine.routes(self.route).sends[index].bytes;
+            if let Some(buffer) = complete(engine, channel, place, bytes)? {
                 engine.recycle(buffer);
             }
         }
@@ -166,17 +167,18 @@ impl Flight {
     }
 }
 
-/// Returns the buffer of a request that is complete: the buffer that the request got, or an equal one.
+/// Returns the buffer of a request that is complete: the buffer of `bytes` that the request got, or an equal one.
 fn complete(
     engine: &Engine,
     channel: &Channel,
     place: &mut Option<Box<dyn Request>>,
+    bytes: usize,
 ) -> Result<Option<Buffer>> {
     let Some(request) = place else { return Ok(None) };
     let tested = request.test().map_err(|error| channel.failed(error))?;
     if let Some(buffer) = &tested {
         let envelope = request.envelope();
-        if !engine.is_like_own(buffer, envelope.len) {
+        if !engine.is_like_own(buffer, bytes) {
             let message = format!("{:?} came back from the {envelope}", buffer.storage());
             return Err(channel.failed(envelope.invalid(message)));
         }

@@ -17,7 +17,7 @@ use self::agreement::{Agreement, Contribution, agree, all_made, direct_route};
 use self::channel::Channel;
 use self::flight::{Flight, error_of};
 use self::staging::Trial;
-use crate::communicator::{Communicator, Direct, Reset, deadline, reset};
+use crate::communicator::{Communicator, Reset, deadline, reset};
 use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
 use crate::engine::route::Direction;
@@ -89,8 +89,8 @@ impl HaloExchange {
     ) -> Result<Self> {
         let own = Self::plan(&*communicator, topology, quantities, device, options);
         let numbers = (communicator.rank(), communicator.size());
-        let is_same = |access: Direct<'_>| access.numbers() == numbers;
-        let may_read = options.direct && communicator.direct().is_some_and(is_same);
+        let may_read = options.direct
+            && communicator.direct().is_some_and(|access| access.numbers() == numbers);
         let is_direct = may_read && !own.as_ref().is_ok_and(Engine::prefers_messages);
         let own = own.and_then(|mut own| match is_direct {
             true => Ok(own),
@@ -107,7 +107,13 @@ impl HaloExchange {
         // A rank's own error says more than the error that ranks disagree.
         let mut engine = own?;
         let Agreement { same_device, stamps, measures, serials } = agreed?;
-        let mut channel = Channel::new(communicator, options.channel, serials, stamps);
+        if (engine.rank, serials.len()) != numbers {
+            let (rank, size) = numbers;
+            let message =
+                format!("rank {} of {} is now rank {rank} of {size}", engine.rank, serials.len());
+            return Err(Error::new(ErrorKind::Driver, "halo_exchange", message));
+        }
+        let mut channel = Channel::new(communicator, numbers.0, options.channel, serials, stamps);
         let communicator = Arc::clone(&channel.communicator);
         let direct =
             if same_device { direct_route(&*communicator, &engine, options)? } else { None };
@@ -306,8 +312,7 @@ impl HaloExchange {
         self.state = State::Broken;
         self.channel.exchanges += 1;
         flight.receive(&self.engine, &self.channel)?;
-        if let Some((route, access)) = self.direct.as_ref().zip(self.channel.communicator.direct())
-        {
+        if let Some((route, access)) = self.direct.as_ref().zip(self.channel.direct()) {
             let declined = access.called("exchange").decline(self.channel.mark(0), &route.peers);
             flight.declined = Some(declined.map_err(|error| self.channel.failed(error))?);
         }

@@ -129,7 +129,7 @@ impl HaloExchange {
         // From here on other ranks are affected.
         self.state = State::Broken;
         self.channel.exchanges += 1;
-        let (Some(route), Some(direct)) = (&self.direct, self.channel.communicator.direct()) else {
+        let (Some(route), Some(direct)) = (&self.direct, self.channel.direct()) else {
             return Err(refuse("ranks share no memory any more".to_owned()));
         };
         let views: SmallVec<[AnyView<'_>; FEW]> = divided.iter().map(|(view, _)| *view).collect();

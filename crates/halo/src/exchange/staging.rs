@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use runtime_core::{Memory, Result, Stream};
+use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
 
 use super::channel::Channel;
 use crate::communicator::{Buffer, Communicator, Storage, Way, deadline};
@@ -104,9 +104,15 @@ impl<'a> Trial<'a> {
         while let Some((index, buffer)) =
             self.communicator().wait_any(&mut requests, remaining())?
         {
-            messages[index].buffer = buffer;
-            if messages[index].way == Way::Receive {
-                messages[index].copy_to_device(&self.stream)?;
+            let count = messages.len();
+            let Some(message) = messages.get_mut(index).filter(|_| !remaining().is_zero()) else {
+                let message =
+                    format!("message {index} of {count} came, before the timeout or after");
+                return Err(Error::new(ErrorKind::Driver, "wait_any", message));
+            };
+            message.buffer = buffer;
+            if message.way == Way::Receive {
+                message.copy_to_device(&self.stream)?;
             }
         }
         self.stream.record_event()?.wait_for(remaining())?;

@@ -256,7 +256,7 @@ impl<'a> LoanSession<'a> {
     /// `Conflict` if an earlier reading failed. `PeerLost`. The errors of `f` and of the device.
     pub fn try_read(&self, f: impl FnOnce(&[LentViews<'_>]) -> Result<()>) -> Result<bool> {
         if self.has_begun.get() && !self.has_read.get() {
-            let message = format!("rank {} failed to read before", self.rank);
+            let message = format!("rank {} reads already, or failed to read before", self.rank);
             return Err(Error::new(ErrorKind::Conflict, self.operation, message));
         }
         if !self.has_read.get()
