@@ -31,12 +31,15 @@ pub(crate) struct Gpu {
 /// The folder of the example of a third-party device, which is outside the workspace.
 pub(crate) const FOREIGN: &str = "foreign-device";
 
+/// The defaults of the table.
+const PLAIN: Backend =
+    Backend { name: "", packages: &[], feature: None, has_platforms: false, gpu: None };
+
 pub(crate) const BACKENDS: [Backend; 7] = [
     Backend {
         name: "cuda",
         packages: &["backend-cuda", "backend-gpu", "stand-in", "stand-in-cuda"],
         feature: Some("cuda"),
-        has_platforms: false,
         gpu: Some(Gpu {
             stand_in: StandIn {
                 package: "stand-in-cuda",
@@ -45,27 +48,23 @@ pub(crate) const BACKENDS: [Backend; 7] = [
             },
             has_benchmarks: true,
         }),
+        ..PLAIN
     },
     Backend {
         name: "embedded",
         packages: &["backend-embedded"],
         feature: Some("embedded"),
-        has_platforms: false,
-        gpu: None,
+        ..PLAIN
     },
-    // The devices that need no installed software also test the code that all devices use.
     Backend {
         name: "foreign",
         packages: &[FOREIGN, "runtime-core", "backend-support", "conformance"],
-        feature: None,
-        has_platforms: false,
-        gpu: None,
+        ..PLAIN
     },
     Backend {
         name: "hip",
         packages: &["backend-hip", "backend-gpu", "stand-in", "stand-in-hip"],
         feature: Some("hip"),
-        has_platforms: false,
         gpu: Some(Gpu {
             stand_in: StandIn {
                 package: "stand-in-hip",
@@ -74,27 +73,24 @@ pub(crate) const BACKENDS: [Backend; 7] = [
             },
             has_benchmarks: false,
         }),
+        ..PLAIN
     },
     Backend {
         name: "host",
         packages: &["backend-host", "runtime-core", "backend-support", "conformance"],
-        feature: None,
-        has_platforms: false,
-        gpu: None,
+        ..PLAIN
     },
     Backend {
         name: "opencl",
         packages: &["backend-opencl"],
         feature: Some("opencl"),
         has_platforms: true,
-        gpu: None,
+        ..PLAIN
     },
     Backend {
         name: "sim",
         packages: &["backend-sim", "runtime-core", "backend-support", "conformance"],
-        feature: None,
-        has_platforms: false,
-        gpu: None,
+        ..PLAIN
     },
 ];
 

@@ -147,7 +147,7 @@ fn copies_from_pageable_memory_are_staged_and_from_pinned_memory_are_not() {
         .unwrap();
     setup.copy_bytes(Endpoint::Device(other), Endpoint::Host(pinned), LEN, stream).unwrap();
     pageable.fill(2);
-    // SAFETY: the stream is held up, so that nobody else touches the pinned bytes.
+    // SAFETY: the stream waits, so no other thread accesses the pinned bytes.
     unsafe { pinned.write_bytes(2, LEN) };
     drop(held);
     assert_eq!(setup.read(one, stream), [1; LEN]);

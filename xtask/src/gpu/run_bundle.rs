@@ -179,14 +179,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for index in 0..parts.len() {
         parts[index].ended = Ended::Running;
         write_reports(&places, &manifest, &parts)?;
-        let left = limit.saturating_sub(begun.elapsed());
+        let remaining = limit.saturating_sub(begun.elapsed());
         let part = &mut parts[index];
         if !has_device {
             part.ended = Ended::NotRun("no device");
-        } else if left.is_zero() {
+        } else if remaining.is_zero() {
             part.ended = Ended::NotRun("out of time");
         } else {
-            start(part, &folder, &places, left)?;
+            start(part, &folder, &places, remaining)?;
         }
         has_device &= part.kind != "devices" || part.passed();
         println!("{:32} {:>6.1} s  ended {}", part.title, part.seconds, part.ended);
@@ -201,7 +201,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs one program within its time limit.
-fn start(part: &mut Part, folder: &Path, places: &Places, left: Duration) -> Result<()> {
+fn start(part: &mut Part, folder: &Path, places: &Places, remaining: Duration) -> Result<()> {
     let mut log = File::options().append(true).open(&places.log)?;
     writeln!(log, "\n=== {}", part.title)?;
     let from = log.metadata()?.len();
@@ -225,7 +225,7 @@ fn start(part: &mut Part, folder: &Path, places: &Places, left: Duration) -> Res
         .process_group(0)
         .spawn();
     part.ended = match started {
-        Ok(child) => wait(child, begun + left.min(part.limit))?,
+        Ok(child) => wait(child, begun + remaining.min(part.limit))?,
         Err(error) => {
             Ended::NotStarted(format!("cannot start {}: {error}", part.program.display()))
         }

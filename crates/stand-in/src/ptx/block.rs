@@ -8,10 +8,10 @@ use super::instruction::{Exchange, ExchangeKind, Reduction, Shuffle, Vote};
 use super::memory::{Memory, POISON};
 use super::thread::{Pause, Place, Thread};
 
-/// Operations that a thread executes in a row.
+/// The number of operations that a thread executes in a turn.
 const TURN: u32 = 1 << 14;
 
-/// What the blocks of a launch have in common.
+/// The properties that all blocks of a launch share.
 pub(super) struct Launch<'a> {
     pub(super) function: usize,
     pub(super) params: &'a [u8],
@@ -19,7 +19,7 @@ pub(super) struct Launch<'a> {
     pub(super) stops: [&'a AtomicBool; 2],
 }
 
-/// Executes blocks one after another; what threads need is kept from one to the next.
+/// Executes blocks one after the other. Threads and their memory are reused.
 pub(super) struct Blocks<'a, 'm> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) memory: Memory<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Blocks<'a, 'm> {
 }
 
 impl<'m> Blocks<'_, 'm> {
-    /// Executes the block at a place to its end.
+    /// Executes a block to its end.
     pub(super) fn run(&mut self, place: &Place<'_>) -> Result<(), Fault> {
         self.memory.shared.clear();
         let shared = place.static_shared.next_multiple_of(16) + place.dynamic_shared;
@@ -93,7 +93,7 @@ fn barrier(live: &mut [Thread<'_>]) {
     members.iter_mut().for_each(|thread| thread.pause = Pause::Ready);
 }
 
-/// Carries out the exchanges of a warp for which all members are there.
+/// Performs the exchanges of a warp at which all members have arrived.
 fn exchange(warp: &mut [Thread<'_>]) {
     for first in 0..warp.len() {
         let Some(exchange) = wanted(&warp[first]) else { continue };
@@ -145,7 +145,7 @@ fn low5(value: u64) -> usize {
     (value & 31) as usize
 }
 
-/// The lane whose value a lane gets, and whether it is another's that the clamp admits.
+/// The lane whose value a lane gets, and whether the clamp admits that lane.
 fn source(mode: Shuffle, own: usize, lane: usize, clamp: u64) -> (usize, bool) {
     let (segment, clamp) = (low5(clamp >> 8), low5(clamp));
     let lowest = own & segment;
@@ -162,7 +162,7 @@ fn source(mode: Shuffle, own: usize, lane: usize, clamp: u64) -> (usize, bool) {
     if is_valid { (from, true) } else { (own, false) }
 }
 
-/// Gives every thread what the predicates of all come to.
+/// Gives every thread the reduction of all predicates.
 fn vote<'m>(
     members: &mut [&mut Thread<'m>],
     reduction: impl Fn(Pause<'m>) -> Option<&'m Reduction>,

@@ -9,7 +9,7 @@ use super::statement::Operand;
 use super::symbols::{Globals, Symbol};
 use super::types::Type;
 
-/// Temporaries of a statement that becomes several operations.
+/// The number of temporary slots for statements that become several operations.
 const TEMPORARIES: Slot = 6;
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct Jump<'a> {
 /// A function under construction.
 pub(super) struct Body<'o, 'a> {
     pub(super) globals: &'o Globals<'a>,
-    /// Functions called, and the line.
+    /// The functions that are called, and the lines of the calls.
     pub(super) called: &'o mut Vec<(usize, u32)>,
     scopes: Vec<Scope<'a>>,
     pub(super) function: Function,
@@ -105,7 +105,7 @@ impl<'o, 'a> Body<'o, 'a> {
         }
     }
 
-    /// Ends a scope: its jumps go to its labels, or to some of the scope around it.
+    /// Ends a scope. Jumps to labels that it lacks move to the scope around it.
     pub(super) fn close(&mut self) -> Result<(), String> {
         let Some(scope) = self.scopes.pop() else { return Ok(()) };
         for jump in scope.jumps {
@@ -167,7 +167,7 @@ impl<'o, 'a> Body<'o, 'a> {
         slot
     }
 
-    /// A slot that no register has, one of six.
+    /// A slot that is no register.
     pub(super) fn temporary(&self, index: Slot) -> Slot {
         self.first_temporary + index
     }

@@ -3,7 +3,7 @@
 use super::lexer::{Token, at, tokens};
 use super::types::Type;
 
-/// The tokens from a position on.
+/// A position in the tokens of a text.
 pub(super) struct Cursor<'a> {
     tokens: Vec<(Token<'a>, u32)>,
     position: usize,
@@ -18,7 +18,7 @@ impl<'a> Cursor<'a> {
         self.tokens[self.position].0
     }
 
-    /// The token behind the next one.
+    /// The token after the next one.
     pub(super) fn peek_second(&self) -> Token<'a> {
         self.tokens.get(self.position + 1).map_or(Token::End, |token| token.0)
     }
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         Ok((align, ty))
     }
 
-    /// `[N]` behind a name, `None` for a single element, and 0 for `[]`.
+    /// `[N]` after a name, `None` for a single element, and 0 for `[]`.
     fn extent(&mut self) -> Result<Option<usize>, String> {
         if !self.accept('[') {
             return Ok(None);
@@ -117,7 +117,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(extent))
     }
 
-    /// A variable of a space that has `used` bytes: its name, offset and size; `used` is what follows it then.
+    /// Parses a variable of a space of which `used` bytes are in use, and adds it to them.
     pub(super) fn variable(&mut self, used: &mut usize) -> Result<Declared<'a>, String> {
         let (align, ty) = self.typed()?;
         if self.accept_word(".ptr") {

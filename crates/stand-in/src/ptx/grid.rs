@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::thread::{Place, Thread};
 use super::{Entry, Fault, Global, Module};
 
-/// Threads of a grid that are worth a second core.
+/// The threads of a grid for each core that executes it.
 const THREADS_PER_CORE: u64 = 4096;
 
 /// The extents of a launch along x, y and z.
@@ -18,20 +18,19 @@ pub struct Geometry {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Bytes of shared memory besides those that the kernel declares.
+    /// Bytes of shared memory in addition to those that the kernel declares.
     pub dynamic_shared: usize,
 }
 
-/// Executes a kernel to its end.
+/// Executes a kernel, and blocks until it ends.
 ///
 /// `params` are the bytes of all parameters, as [`Entry::params`] places them. Blocks begin in the order of their
-/// indices, on several cores if there are many threads. Blocks the caller.
+/// indices, on several cores if there are many threads.
 ///
 /// # Errors
 ///
-/// The first [`Fault`] of a thread; what other threads had done by then stays. [`Fault::Stopped`] soon after `stop` is set.
-/// [`Fault::IllegalInstruction`] for an extent of 0, for more threads than the kernel admits, or for fewer bytes of
-/// parameters than it has.
+/// The first [`Fault`] of a thread; earlier effects of other threads remain. [`Fault::Stopped`] soon after `stop` is set.
+/// [`Fault::IllegalInstruction`] for an extent of 0, for more threads than the kernel allows, or if `params` is too short.
 pub fn run(
     module: &Module,
     entry: &Entry,
@@ -96,7 +95,7 @@ pub fn run(
         let own = work();
         let panicked = |_| Err(Fault::IllegalInstruction("the interpreter panicked".to_owned()));
         let outcomes = helpers.into_iter().map(|helper| helper.join().unwrap_or_else(panicked));
-        // Those that stopped because another one failed say nothing.
+        // Blocks that stopped because another block failed are ignored.
         let outcomes: Vec<_> = outcomes.chain([own]).filter_map(Result::err).collect();
         let first = outcomes.iter().find(|fault| **fault != Fault::Stopped);
         first.or(outcomes.first()).map_or(Ok(()), |fault| Err(fault.clone()))

@@ -2,7 +2,7 @@
 //!
 //! A frame of a function is an array of 64-bit slots: its registers, then its constants and special registers, which
 //! are filled in when it begins. So every operand is a slot. A slot holds a value of a narrower type in its low bits, and
-//! who reads it takes no more of them; 32-bit values have zeros above, since they may be addresses.
+//! readers ignore the other bits. The high bits of 32-bit values are zero, because they may be addresses.
 
 use super::alu::{Binary, Carry, Quaternary, Ternary, Unary};
 
@@ -31,7 +31,7 @@ pub(super) struct Address {
     pub(super) offset: i64,
 }
 
-/// Slots whose values are side by side, the first in the lowest bytes.
+/// Slots whose values are adjacent in a larger value, the first in the lowest bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) slots: [Slot; 4],
@@ -68,12 +68,12 @@ pub(super) enum Operation {
     },
     Quaternary(Box<(Quaternary, Slot, [Slot; 4])>),
     Carry(Box<CarryOperation>),
-    /// The value from its parts.
+    /// Combines parts to a value.
     Pack {
         to: Slot,
         parts: Box<Parts>,
     },
-    /// The parts of a value.
+    /// Splits a value into parts.
     Unpack {
         parts: Box<Parts>,
         a: Slot,
@@ -108,7 +108,7 @@ pub(super) enum Operation {
     Exchange(Box<Exchange>),
 }
 
-/// How a loaded value fills its register.
+/// The extension of a loaded value to the width of its register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extend {
     Zero,
@@ -127,7 +127,7 @@ pub(super) struct CarryOperation {
     pub(super) carry_out: Slot,
 }
 
-/// What an atomic operation makes of the old value and one or two operands.
+/// The function of an atomic operation, of the old value and one or two operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Update {
     Binary(Binary),
@@ -168,7 +168,7 @@ pub(super) struct Barrier {
     pub(super) reduction: Option<Reduction>,
 }
 
-/// What a barrier makes of the predicates of its threads.
+/// The reduction of the predicates of the threads at a barrier.
 #[derive(Debug)]
 pub(super) struct Reduction {
     pub(super) kind: Vote,
@@ -183,7 +183,7 @@ pub(super) enum Vote {
     Any,
     /// A bit per lane.
     Ballot,
-    /// How many.
+    /// The number of threads.
     Count,
 }
 
@@ -196,7 +196,7 @@ pub(super) struct Exchange {
 
 #[derive(Debug)]
 pub(super) enum ExchangeKind {
-    /// Nothing: they wait for each other.
+    /// The threads wait for each other.
     Barrier,
     Vote(Reduction),
     /// The value of another lane, and whether there is one.
@@ -228,7 +228,7 @@ pub(super) enum Special {
     Lane,
     /// The start of the shared memory whose size the launch gives.
     DynamicSharedStart,
-    /// The address of what functions have in common in shared memory, at this offset.
+    /// An address in the shared memory that functions of the module share, at this offset.
     CommonShared(u64),
     /// The address of local memory at this offset of the frame.
     Local(u64),
@@ -256,7 +256,7 @@ impl Special {
 #[derive(Debug, Default)]
 pub(super) struct Function {
     pub(super) code: Vec<Operation>,
-    /// What the slots of a new frame hold.
+    /// The values of the slots of a new frame.
     pub(super) slots: Vec<u64>,
     pub(super) specials: Vec<(Slot, Special)>,
     /// Bytes of local memory of a frame.

@@ -1,8 +1,8 @@
-//! State spaces, and the generic address space that they lie in.
+//! State spaces, and the generic address space that contains them.
 //!
 //! | generic addresses from | memory |
 //! |---|---|
-//! | 0 | global, which the caller has |
+//! | 0 | global, of the caller |
 //! | [`SHARED`] | shared, of a block |
 //! | [`LOCAL`] | local, of a thread |
 //! | [`VARIABLES`] | variables of the module, in the global and constant spaces |
@@ -18,10 +18,10 @@ pub(super) const SHARED: u64 = 1 << 56;
 pub(super) const LOCAL: u64 = 2 << 56;
 pub(super) const VARIABLES: u64 = 3 << 56;
 
-/// What memory holds that nobody has written.
+/// The value of each byte of memory that was never written.
 pub(super) const POISON: u8 = 0xAB;
 
-/// Where a generic address starts counting.
+/// The generic address at which a space begins.
 pub(super) fn window(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED,
@@ -68,24 +68,24 @@ fn piece_mut(bytes: &mut [u8], offset: u64, size: usize) -> Option<&mut [u8]> {
     bytes.get_mut(usize::try_from(offset).ok()?..)?.get_mut(..size)
 }
 
-/// What a thread has for itself.
+/// The memory of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Private {
     pub(super) local: Vec<u8>,
     /// Parameter memory of all frames, the latest last.
     pub(super) params: Vec<u8>,
-    /// Where that of the latest frame begins.
+    /// The start of the parameter memory of the latest frame.
     pub(super) params_start: usize,
 }
 
-/// What a block has.
+/// The memory that a block can access.
 pub(super) struct Memory<'a> {
     pub(super) globals: &'a dyn Global,
     pub(super) variables: &'a Variables,
     pub(super) shared: Vec<u8>,
 }
 
-/// A space with an offset into it, or an address of the caller or the module.
+/// The space of an address, and the offset in spaces of this interpreter.
 enum Place {
     Global,
     Variables,

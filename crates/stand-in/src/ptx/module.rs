@@ -7,7 +7,7 @@ use super::memory::Variables;
 
 /// The functions and variables of a PTX text, ready to run.
 ///
-/// Variables keep what launches write into them.
+/// Variables keep their values from launch to launch.
 #[derive(Debug)]
 pub struct Module {
     pub(super) version: (u32, u32),
@@ -23,28 +23,28 @@ impl Module {
         self.version
     }
 
-    /// The architecture it is for, such as 60 for `sm_60`.
+    /// The target architecture, such as 60 for `sm_60`.
     pub fn target(&self) -> u32 {
         self.target
     }
 
-    /// The kernel of that name.
+    /// The kernel of this name.
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    /// The names of all kernels, in no order.
+    /// The names of all kernels, in unspecified order.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 }
 
-/// Where a kernel parameter lies among the bytes of all parameters.
+/// The position of a kernel parameter in the bytes of all parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Bytes before it.
+    /// Its offset in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
 }
 
@@ -54,7 +54,7 @@ pub struct Entry {
     /// Index among the functions of the module.
     pub(super) function: usize,
     pub(super) params: Vec<Param>,
-    /// Where the shared memory begins that functions of the module have in common.
+    /// The start of the shared memory that functions of the module share.
     pub(super) common_shared: usize,
     pub(super) static_shared: usize,
     pub(super) max_threads: u32,
@@ -66,17 +66,17 @@ impl Entry {
         &self.params
     }
 
-    /// Bytes of shared memory that the kernel and the functions of its module declare, besides what a launch adds.
+    /// The bytes of shared memory that the kernel and the functions of its module declare. A launch can add more.
     pub fn static_shared(&self) -> usize {
         self.static_shared
     }
 
-    /// Threads of a block at most: 1024, or fewer if the kernel says so.
+    /// The most threads of a block: 1024, or fewer if the kernel says so.
     pub fn max_threads(&self) -> u32 {
         self.max_threads
     }
 
-    /// Bytes of all parameters.
+    /// The size of all parameters in bytes.
     pub(super) fn params_size(&self) -> usize {
         self.params.last().map_or(0, |param| param.offset + param.size)
     }

@@ -11,7 +11,7 @@ use super::memory::{VARIABLES, Variables};
 use super::module::{Entry, Module};
 use super::symbols::{Globals, Signature, Symbol};
 
-/// Threads of a block where the kernel does not say.
+/// The most threads of a block, unless the kernel says otherwise.
 const MAX_THREADS: u32 = 1024;
 
 impl Module {
@@ -34,7 +34,7 @@ impl Module {
     }
 }
 
-/// Whether a function, or one that it calls, has an address in the common part of shared memory.
+/// Whether a function, or a function that it calls, uses the shared memory that functions of the module share.
 fn uses_common_shared(functions: &[Function], index: usize, seen: &mut Vec<usize>) -> bool {
     if seen.contains(&index) {
         return false;
@@ -89,7 +89,7 @@ impl Parser<'_> {
                 return Err(at(*line, "a function that is nowhere defined"));
             }
         }
-        // Those that nobody calls may be missing.
+        // A function that is never called may have no body.
         let functions: Vec<Function> =
             take(&mut self.functions).into_iter().map(Option::unwrap_or_default).collect();
         for entry in self.entries.values_mut() {
@@ -238,7 +238,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Directives between the head of a function and its body: how many threads a block may have.
+    /// Parses the directives between the head of a function and its body. Returns the most threads of a block.
     fn directives(&mut self) -> Result<u32, String> {
         let mut max_threads = MAX_THREADS;
         while let Token::Word(word) = self.cursor.peek() {

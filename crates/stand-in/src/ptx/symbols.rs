@@ -32,12 +32,12 @@ pub(super) struct Signature<'a> {
     pub(super) params: Vec<Param>,
     pub(super) results: Vec<Param>,
     pub(super) names: Vec<(&'a str, usize, usize)>,
-    /// Bytes of both together.
+    /// The size of both in bytes.
     pub(super) size: usize,
 }
 
 impl<'a> Signature<'a> {
-    /// Parameters lie at the start of the parameter memory, results behind them.
+    /// Parameters are at the start of the parameter memory, and results follow.
     pub(super) fn new(index: usize, params: &[Declared<'a>], results: &[Declared<'a>]) -> Self {
         let end = |of: &[Declared<'_>]| of.last().map_or(0, |last| last.offset + last.size);
         let behind = end(params).next_multiple_of(16);

@@ -1,4 +1,4 @@
-//! A thread: its frames, and the loop that carries out operations.
+//! A thread: its frames, and the loop that executes operations.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -8,10 +8,10 @@ use super::instruction::{
 };
 use super::memory::{Memory, POISON, Private};
 
-/// Nested calls at most.
+/// The most nested calls.
 const DEEPEST: usize = 512;
 
-/// What the special registers of a thread are computed from.
+/// The properties of a launch and a block from which special registers are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) grid: &'a [u32; 3],
@@ -62,7 +62,7 @@ pub(super) enum Pause<'m> {
     Exchange(&'m Exchange),
 }
 
-/// A thread. Its memory is kept for the next one.
+/// A thread. Its memory is reused for the next one.
 #[derive(Debug)]
 pub(super) struct Thread<'m> {
     functions: &'m [Function],
@@ -86,7 +86,7 @@ impl<'m> Thread<'m> {
         }
     }
 
-    /// Begins as another thread of the block, at the start of a kernel.
+    /// Starts at the beginning of a kernel, as the thread with this index in the block.
     pub(super) fn start(&mut self, linear: u32, function: usize, params: &[u8], place: &Place<'_>) {
         self.linear = linear;
         self.pause = Pause::Ready;
@@ -119,7 +119,7 @@ impl<'m> Thread<'m> {
         self.frames.push(frame);
     }
 
-    /// Goes back to the caller, of which there is none if the thread ends with this.
+    /// Returns to the caller. Returns false if there is none: the thread ends.
     fn leave(&mut self) -> bool {
         let Some(callee) = self.frames.pop() else { return false };
         let Some(caller) = self.frames.last() else { return false };
@@ -143,7 +143,7 @@ impl<'m> Thread<'m> {
         self.frames.last().map_or(0, |frame| self.slots[frame.slots + slot as usize])
     }
 
-    /// Gives a slot of the latest frame its value.
+    /// Sets the value of a slot of the latest frame.
     pub(super) fn set(&mut self, slot: Slot, value: u64) {
         if let Some(frame) = self.frames.last() {
             self.slots[frame.slots + slot as usize] = value;

@@ -13,7 +13,7 @@ use crate::nvrtc::{compile, compiler};
 
 /// Turing, Ampere, Hopper.
 const ARCHITECTURES: [u32; 3] = [75, 80, 90];
-/// Kernels that have files of their own, beside their shipped PTX or without any.
+/// Kernels in files of their own.
 const FILES: [&str; 4] = [
     "conformance/src/kernels/kernels.cu",
     "runtime/examples/terrain/diffusion.cu",
@@ -32,7 +32,7 @@ const SHIPPED: [&str; 8] = [
     "backend-cuda/src/ptx/region_table.ptx",
 ];
 
-/// Assembles PTX, and tells what the assembler says of it; panics with that if it refuses.
+/// Assembles PTX, and returns the messages of the assembler. Panics with them if it refuses.
 fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) -> String {
     let architecture_option = format!("--gpu-name=sm_{architecture}");
     let mut child = Command::new(assembler)
@@ -43,9 +43,9 @@ fn assemble(assembler: &Path, name: &str, ptx: &str, architecture: u32) -> Strin
         .expect("the assembler starts");
     child.stdin.take().unwrap().write_all(ptx.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} for sm_{architecture}: {told}");
-    told.into_owned()
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} for sm_{architecture}: {messages}");
+    messages.into_owned()
 }
 
 fn assembler() -> Option<std::path::PathBuf> {
@@ -106,13 +106,13 @@ fn region_copies_leave_registers_for_more_blocks() {
         let file = format!("backend-cuda/src/ptx/region_copy_{memories}.ptx");
         let ptx = fs::read_to_string(crates().join(&file)).unwrap();
         for architecture in ARCHITECTURES {
-            let told = assemble(&assembler, &file, &ptx, architecture);
-            let (before, _) = told.split_once(" registers").unwrap();
+            let messages = assemble(&assembler, &file, &ptx, architecture);
+            let (before, _) = messages.split_once(" registers").unwrap();
             let used: u32 = before.rsplit(' ').next().unwrap().parse().unwrap();
-            assert!(used <= 64, "{file} for sm_{architecture}: {told}");
+            assert!(used <= 64, "{file} for sm_{architecture}: {messages}");
             // Addresses are read where they are, and not from a copy in each thread's own memory.
             let nothing = " 0 bytes stack frame, 0 bytes spill stores";
-            assert!(told.contains(nothing), "{file} for sm_{architecture}: {told}");
+            assert!(messages.contains(nothing), "{file} for sm_{architecture}: {messages}");
         }
     }
 }

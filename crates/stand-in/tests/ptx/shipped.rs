@@ -9,9 +9,9 @@ use crate::nvrtc::{compile, compiler};
 use backend_support::{Binding, Dialect, Mapping, RegionKernel};
 
 const ARCHITECTURE: &str = "--gpu-architecture=compute_60";
-/// The oldest standard that has what a text uses keeps variables of headers out that the compiler includes by itself.
+/// With the oldest sufficient standard, the compiler adds no variables of its own headers.
 const OLDEST: &str = "--std=c++03";
-/// That of region copies, which use `_Pragma`.
+/// The standard of region copies, which use `_Pragma`.
 const REGION: &str = "--std=c++11";
 
 #[test]
@@ -22,16 +22,16 @@ fn shipped_ptx_is_up_to_date() {
         return;
     }
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let beside = |path: &str| {
+    let source_of = |path: &str| {
         let ptx = crates.join(path);
         (fs::read_to_string(ptx.with_extension("cu")).unwrap(), ptx, OLDEST)
     };
     let region = RegionKernel::new(Mapping::Lanes, Binding::Parameters(4), true).unwrap();
     let region = region.source(Dialect::CudaC);
     let shipped = [
-        beside("conformance/src/kernels/kernels.ptx"),
-        beside("runtime/examples/terrain/diffusion.ptx"),
-        beside("stand-in/tests/ptx/data/threads.ptx"),
+        source_of("conformance/src/kernels/kernels.ptx"),
+        source_of("runtime/examples/terrain/diffusion.ptx"),
+        source_of("stand-in/tests/ptx/data/threads.ptx"),
         (region, crates.join("stand-in/tests/ptx/data/region_copy.ptx"), REGION),
     ];
     for (source, path, standard) in shipped {

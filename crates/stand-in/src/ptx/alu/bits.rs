@@ -4,7 +4,7 @@ pub(in super::super) type Unary = fn(u64) -> u64;
 pub(in super::super) type Binary = fn(u64, u64) -> u64;
 pub(in super::super) type Ternary = fn(u64, u64, u64) -> u64;
 pub(in super::super) type Quaternary = fn(u64, u64, u64, u64) -> u64;
-/// Three operands and the carry to the result and the new carry.
+/// From three operands and the carry to the result and the new carry.
 pub(in super::super) type Carry = fn(u64, u64, u64, u64) -> (u64, u64);
 
 /// A type as it stands in the low bits of a slot.

@@ -132,7 +132,7 @@ macro_rules! comparison {
             "le" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_le)),
             "gt" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_gt)),
             "ge" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_some_and(Ordering::is_ge)),
-            // With a NaN, which has no order, these are true.
+            // These are true for a NaN, which has no order.
             "equ" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_eq)),
             "neu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_ne)),
             "ltu" => slots!(|a: $t, b: $t| a.partial_cmp(&b).is_none_or(Ordering::is_lt)),
