@@ -52,7 +52,6 @@ pub(crate) struct RegionKernels {
     /// The kernel for any number of memories that have addresses.
     by_address: Option<Source>,
     limits: RegionLimits,
-    building: Mutex<()>,
 }
 
 /// A kernel, and its built module.
@@ -82,7 +81,6 @@ impl RegionKernels {
                 most_groups: (info.limits.grid[0] / group.max(1)).into(),
                 slab: RegionLimits::MAX_SLAB,
             },
-            building: Mutex::default(),
         }
     }
 
@@ -134,16 +132,11 @@ impl OpenClDevice {
         if let Some(module) = module.get() {
             return Ok(module);
         }
-        let _one = self.regions().building.lock().unwrap_or_else(PoisonError::into_inner);
-        if module.get().is_none() {
-            let source = kernel.source(Dialect::OpenClC);
-            let image = ModuleImage::source(ImageFormat::OpenClC, source);
-            let built = self.builder().build_own(&self.shared, &image)?;
-            // No other thread builds at the same time.
-            let _ = module.set(OpenClModule::new(built, &self.shared));
-        }
-        let none = || Error::new(ErrorKind::Driver, "plan_regions", "no kernel was built");
-        module.get().ok_or_else(none)
+        let source = kernel.source(Dialect::OpenClC);
+        let image = ModuleImage::source(ImageFormat::OpenClC, source);
+        // Without a lock, because a build emits `tracing` events, and a subscriber may need the same kernel.
+        let built = self.builder().build_own(&self.shared, &image)?;
+        Ok(module.get_or_init(|| OpenClModule::new(built, &self.shared)))
     }
 
     fn prepare_for(&self, source: &Source, program: &RegionProgram) -> Result<Prepared> {
@@ -329,7 +322,9 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             // SAFETY: as above.
             _ => unsafe { regions.by_argument.with_arguments(stream, slots) },
         }?;
-        stream.flush(OPERATION)
+        let flushed = stream.flush(OPERATION);
+        stream.queue().tell();
+        flushed
     }
 
     unsafe fn release(&self, regions: Box<dyn DeviceRegions>, _after: &[&dyn DeviceStream]) {
