@@ -133,7 +133,7 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     unsafe fn module_unload(&self, module: Box<dyn DeviceModule>, _after: &[&dyn DeviceStream]) {
-        drop(module);
+        self.progress.release(module);
     }
 
     fn stream_create(&self, _options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {

@@ -79,6 +79,11 @@ impl AcceleratorConfig {
 /// processor if the device's memory can be accessed while it runs. A fault only ends its launch. A launch that exceeds
 /// the time of [`AcceleratorConfig::with_timeout`] is a fault, too; the processor is then reset, but memory and modules
 /// remain. The flashed program must not use the memory that this accelerator allocates.
+///
+/// [`Embedded::reset`] between launches keeps memory and modules. Once an operation of the accelerator fails with
+/// `DeviceLost`, the accelerator is lost for good, because memory and modules may be lost. This includes a launch that
+/// [`Embedded::reset`] ends. A later reset recovers the embedded device alone: drop the accelerator and all of its
+/// objects, and make another.
 #[derive(Debug)]
 pub struct EmbeddedAccelerator {
     info: DeviceInfo,
@@ -149,8 +154,8 @@ impl Shared {
     /// Refuses calls on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
-            let lost =
-                Error::new(ErrorKind::DeviceLost, operation, "the device does not answer any more");
+            let message = "the accelerator was lost in an earlier operation; open it again";
+            let lost = Error::new(ErrorKind::DeviceLost, operation, message);
             return Err(lost.with_driver("EMBEDDED_LOST", 0).on(self.device.id()));
         }
         Ok(())
@@ -233,7 +238,8 @@ impl CommonRuntime for EmbeddedAccelerator {
 
     fn synchronize(&self) -> Result<()> {
         let done = self.queues.synchronize();
-        self.shared.check("synchronize").and(done)
+        // The failure that says how the device was lost comes first.
+        done.and_then(|()| self.shared.check("synchronize"))
     }
 }
 
