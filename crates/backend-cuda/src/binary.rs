@@ -26,15 +26,25 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
 
 /// The end of the last header, section or segment of an ELF file.
 fn elf_end(bytes: &[u8]) -> Option<u64> {
+    /// The number of segments that says that the first section has the number.
+    const MANY_SEGMENTS: u64 = 0xffff;
+    let first = number(bytes, 40, 8)?;
+    let sections = Table {
+        at: first,
+        stride: number(bytes, 58, 2)?.max(SECTION_BYTES),
+        count: match number(bytes, 60, 2)? {
+            // More sections than the field can hold, or none.
+            0 if first != 0 => number(bytes, first.checked_add(32)?, 8)?,
+            count => count,
+        },
+    };
     let segments = Table {
         at: number(bytes, 32, 8)?,
-        stride: number(bytes, 54, 2)?,
-        count: number(bytes, 56, 2)?,
-    };
-    let sections = Table {
-        at: number(bytes, 40, 8)?,
-        stride: number(bytes, 58, 2)?,
-        count: number(bytes, 60, 2)?,
+        stride: number(bytes, 54, 2)?.max(SEGMENT_BYTES),
+        count: match number(bytes, 56, 2)? {
+            MANY_SEGMENTS if first != 0 => number(bytes, first.checked_add(44)?, 4)?,
+            count => count,
+        },
     };
     let mut end = segments.end()?.max(sections.end()?);
     if end > bytes.len() as u64 {
@@ -57,6 +67,10 @@ fn elf_end(bytes: &[u8]) -> Option<u64> {
     Some(end)
 }
 
+/// The sizes of headers.
+const SECTION_BYTES: u64 = 64;
+const SEGMENT_BYTES: u64 = 56;
+
 /// A table of headers.
 struct Table {
     at: u64,
@@ -66,7 +80,7 @@ struct Table {
 
 impl Table {
     fn end(&self) -> Option<u64> {
-        self.at.checked_add(self.stride * self.count)
+        self.at.checked_add(self.stride.checked_mul(self.count)?)
     }
 
     fn entries(&self) -> impl Iterator<Item = u64> {
@@ -113,6 +127,45 @@ mod tests {
         put(&mut fatbin, 6, 16, 2);
         put(&mut fatbin, 8, 16, 8);
         assert_eq!(check(&fatbin), Ok(()));
+    }
+
+    /// As [`elf`], but the first section has the number of all sections, and of the segments.
+    fn extended(sections: u64, segments: u64) -> Vec<u8> {
+        let mut bytes = elf();
+        for (at, number, len) in [
+            (60, 0, 2),
+            (80 + 24, 0, 8),
+            (80 + 32, sections, 8),
+            (56, 0xffff, 2),
+            (80 + 44, segments, 4),
+        ] {
+            put(&mut bytes, at, number, len);
+        }
+        bytes
+    }
+
+    #[test]
+    fn numbers_that_the_header_cannot_hold_are_in_the_first_section() {
+        assert_eq!(check(&extended(1, 0)), Ok(()));
+        assert_eq!(check(&extended(1, 2)), Ok(()));
+        for (sections, segments) in
+            [(70_000, 0), (1 << 60, 0), (u64::MAX, 0), (2, 0), (1, 70_000), (1, 3)]
+        {
+            let error = check(&extended(sections, segments));
+            assert!(error.is_err(), "{sections} sections, {segments} segments");
+        }
+        let mut without_a_table = elf();
+        put(&mut without_a_table, 40, 0, 8);
+        put(&mut without_a_table, 60, 0, 2);
+        assert_eq!(check(&without_a_table), Ok(()));
+    }
+
+    #[test]
+    fn headers_that_claim_no_length_are_as_long_as_headers_are() {
+        let mut bytes = elf();
+        put(&mut bytes, 58, 0, 2);
+        put(&mut bytes, 60, 2, 2);
+        assert!(check(&bytes).is_err());
     }
 
     #[test]

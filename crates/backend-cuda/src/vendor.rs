@@ -40,6 +40,7 @@ impl Vendor for Cuda {
 impl Contexts<Self> for Cuda {
     // Pools belong to the device, and are not destroyed with the context.
     const POOLS_OUTLIVE_FAULTS: bool = true;
+    const NOT_RELEASED: &str = "a context could not be released";
     const TRIM_COUNTS_USED: bool = true;
 
     fn library() -> Result<(&'static Library, usize)> {
@@ -76,14 +77,9 @@ impl Contexts<Self> for Cuda {
         )
     }
 
-    fn release(context: &Context<Self>) {
+    fn release(context: &Context<Self>) -> Result<(), u32> {
         // SAFETY: the context was retained once and is released once, and no object that uses it is left.
-        let released =
-            ok(unsafe { (context.api.functions.cuDevicePrimaryCtxRelease_v2)(context.device) });
-        if let Err(code) = released {
-            let error = context.api.name(code);
-            tracing::warn!(device = context.ordinal, error, "a context could not be released");
-        }
+        ok(unsafe { (context.api.functions.cuDevicePrimaryCtxRelease_v2)(context.device) })
     }
 
     fn leave(context: &Context<Self>, memory: Pooled) {

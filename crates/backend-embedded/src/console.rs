@@ -1,68 +1,92 @@
 //! The output of a program, as lines.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
 use runtime_core::DeviceId;
+
+use crate::common::lock;
 
 /// Longer lines are split.
 const LINE_BYTES: usize = 4096;
 /// The most lines that are stored; the oldest are dropped.
 const LINES: usize = 10_000;
 
-/// Lines that were not taken yet. Each line is also emitted as a `tracing` event of level `INFO`.
+/// Lines that were not taken yet. Each line is also emitted as a `tracing` event of level `INFO`, without the lock of the
+/// lines, because a subscriber may take them.
 #[derive(Debug)]
 pub(crate) struct Console {
     device: DeviceId,
+    text: Mutex<Text>,
+}
+
+#[derive(Debug, Default)]
+struct Text {
     lines: VecDeque<String>,
     begun: Vec<u8>,
 }
 
 impl Console {
     pub(crate) fn new(device: DeviceId) -> Self {
-        Self { device, lines: VecDeque::new(), begun: Vec::new() }
+        Self { device, text: Mutex::default() }
     }
 
-    /// Adds a printed byte.
-    pub(crate) fn push(&mut self, byte: u8) {
-        match byte {
-            b'\r' => {}
-            b'\n' => self.end_line(),
-            _ => {
-                self.begun.push(byte);
-                if self.begun.len() == LINE_BYTES {
-                    self.end_line();
-                }
-            }
-        }
+    /// Adds printed bytes.
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        let mut text = lock(&self.text);
+        let ended: Vec<String> = bytes.iter().filter_map(|byte| text.push(*byte)).collect();
+        drop(text);
+        self.tell(ended);
     }
 
     /// Returns the complete lines, each only once.
-    pub(crate) fn take(&mut self) -> Vec<String> {
-        self.lines.drain(..).collect()
+    pub(crate) fn take(&self) -> Vec<String> {
+        lock(&self.text).lines.drain(..).collect()
     }
 
     /// Ends a line that the program will not continue.
-    pub(crate) fn flush(&mut self) {
-        if !self.begun.is_empty() {
-            self.end_line();
-        }
+    pub(crate) fn flush(&self) {
+        let mut text = lock(&self.text);
+        let ended = (!text.begun.is_empty()).then(|| text.end_line());
+        drop(text);
+        self.tell(ended);
     }
 
-    fn end_line(&mut self) {
+    fn tell(&self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            tracing::info!(target: "backend_embedded::console", device = %self.device, "{line}");
+        }
+    }
+}
+
+impl Text {
+    /// Adds a byte. Returns the line that it ends.
+    fn push(&mut self, byte: u8) -> Option<String> {
+        match byte {
+            b'\r' => return None,
+            b'\n' => return Some(self.end_line()),
+            _ => self.begun.push(byte),
+        }
+        (self.begun.len() == LINE_BYTES).then(|| self.end_line())
+    }
+
+    fn end_line(&mut self) -> String {
         let line = String::from_utf8_lossy(&self.begun).into_owned();
         self.begun.clear();
-        tracing::info!(target: "backend_embedded::console", device = %self.device, "{line}");
         if self.lines.len() == LINES {
             self.lines.pop_front();
         }
-        self.lines.push_back(line);
+        self.lines.push_back(line.clone());
+        line
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, OnceLock, mpsc};
+    use std::thread;
+    use std::time::Duration;
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
@@ -72,8 +96,8 @@ mod tests {
 
     #[test]
     fn bytes_become_lines() {
-        let mut console = Console::new(DeviceId::new("embedded", 0));
-        b"one\r\ntwo\nthr\xFFee".iter().for_each(|byte| console.push(*byte));
+        let console = Console::new(DeviceId::new("embedded", 0));
+        console.push(b"one\r\ntwo\nthr\xFFee");
         assert_eq!(console.take(), ["one", "two"]);
         assert!(console.take().is_empty());
         console.flush();
@@ -82,16 +106,16 @@ mod tests {
 
     #[test]
     fn a_program_that_prints_for_ever_takes_no_more_than_so_much() {
-        let mut console = Console::new(DeviceId::new("embedded", 0));
+        let console = Console::new(DeviceId::new("embedded", 0));
         for _ in 0..=LINES {
-            (0..LINE_BYTES).for_each(|_| console.push(b'x'));
+            console.push(&[b'x'; LINE_BYTES]);
         }
         assert_eq!(console.take().len(), LINES);
     }
 
-    /// Records the texts of events.
+    /// Records the texts of events, and takes the lines of a console.
     #[derive(Clone, Default)]
-    struct Listener(Arc<Mutex<Vec<String>>>);
+    struct Listener(Arc<Mutex<Vec<String>>>, Arc<OnceLock<Console>>);
 
     impl Subscriber for Listener {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -100,6 +124,8 @@ mod tests {
 
         fn event(&self, event: &Event<'_>) {
             event.record(&mut self.clone());
+            let taken = self.1.get().map(Console::take).unwrap_or_default();
+            self.0.lock().unwrap().extend(taken);
         }
 
         fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -122,9 +148,28 @@ mod tests {
     fn lines_are_events() {
         let listener = Listener::default();
         tracing::subscriber::with_default(listener.clone(), || {
-            let mut console = Console::new(DeviceId::new("embedded", 1));
-            b"ready {}\n".iter().for_each(|byte| console.push(*byte));
+            let console = Console::new(DeviceId::new("embedded", 1));
+            console.push(b"ready {}\n");
         });
         assert_eq!(*listener.0.lock().unwrap(), ["message=ready {}", "device=embedded:1"]);
+    }
+
+    #[test]
+    fn a_subscriber_may_take_the_lines() {
+        let (done, end) = mpsc::channel();
+        thread::spawn(move || {
+            let listener = Listener::default();
+            let console = listener.1.get_or_init(|| Console::new(DeviceId::new("embedded", 1)));
+            tracing::subscriber::with_default(listener.clone(), || {
+                console.push(b"one\ntwo");
+                console.flush();
+            });
+            done.send(listener.0.lock().unwrap().clone()).unwrap();
+        });
+        let told = end.recv_timeout(Duration::from_secs(60)).expect("no call waits for ever");
+        let event = |line: &str| {
+            [format!("message={line}"), "device=embedded:1".to_owned(), line.to_owned()]
+        };
+        assert_eq!(told, [event("one"), event("two")].concat());
     }
 }

@@ -269,6 +269,7 @@ impl<V: Vendor> Context<V> {
         if peers.contains(&peer.number) {
             return;
         }
+        let mut refused = None;
         let possible = self.api.peer_possible(self.device, peer.device);
         if possible.is_ok_and(|can| can != 0) {
             // SAFETY: both contexts are retained, or their owners keep them.
@@ -276,12 +277,16 @@ impl<V: Vendor> Context<V> {
             if let Err(code) = enabled
                 && code != V::PEER_ACCESS_ALREADY_ENABLED
             {
-                // Copies work without direct access too.
-                let error = self.api.name(code);
-                tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
+                refused = Some(self.api.name(code));
             }
         }
         peers.push(peer.number);
+        // A subscriber may copy between these devices.
+        drop(peers);
+        if let Some(error) = refused {
+            // Copies work without direct access too.
+            tracing::debug!(from = peer.ordinal, to = self.ordinal, error, "no direct access");
+        }
     }
 }
 
@@ -297,7 +302,13 @@ impl<V: Vendor> Drop for Context<V> {
         }
         // SAFETY: no context gets a code.
         let mut in_use = lock(unsafe { V::in_use() });
-        V::release(self);
+        let released = V::release(self);
         in_use.retain(|(ordinal, _)| *ordinal != self.ordinal);
+        // A subscriber may open the device again.
+        drop(in_use);
+        if let Err(code) = released {
+            let error = self.api.name(code);
+            tracing::warn!(device = self.ordinal, error, "{}", V::NOT_RELEASED);
+        }
     }
 }

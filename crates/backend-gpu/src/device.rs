@@ -226,7 +226,7 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
         let shared = &self.shared;
         shared.check(OPERATION)?;
         // In the library, smaller numbers are more urgent.
-        let raw = shared.context.new_stream(-options.priority);
+        let raw = shared.context.new_stream(options.priority.saturating_neg());
         let raw = Arc::new(raw.map_err(|code| shared.error(OPERATION, code, "no stream"))?);
         shared.add_stream(&raw);
         Ok(Box::new(Stream::new(shared, raw)))

@@ -2,9 +2,7 @@
 #![expect(unsafe_code, reason = "unloads modules through the library")]
 
 use std::array;
-use std::sync::{Arc, Mutex, OnceLock};
-
-use backend_support::lock;
+use std::sync::{Arc, OnceLock};
 
 use crate::api::Api;
 use crate::context::Context;
@@ -16,14 +14,13 @@ use crate::vendor::Vendor;
 pub struct OwnKernels<V: Vendor, const N: usize> {
     context: Arc<Context<V>>,
     loaded: [OnceLock<(Module, Function)>; N],
-    loading: Mutex<()>,
 }
 
 impl<V: Vendor, const N: usize> OwnKernels<V, N> {
     /// Creates the set, with no kernel loaded.
     pub fn new(context: &Arc<Context<V>>) -> Self {
         let loaded = array::from_fn(|_| OnceLock::new());
-        Self { context: Arc::clone(context), loaded, loading: Mutex::default() }
+        Self { context: Arc::clone(context), loaded }
     }
 
     /// Returns the kernel with a number below `N`. Calls `load` first if the kernel is not loaded yet.
@@ -45,12 +42,20 @@ impl<V: Vendor, const N: usize> OwnKernels<V, N> {
         if let Some((_, function)) = place.get() {
             return Ok(*function);
         }
-        let _one = lock(&self.loading);
-        if let Some((_, function)) = place.get() {
-            return Ok(*function);
-        }
+        // Without a lock, because a build emits `tracing` events, and a subscriber may need the same kernel.
         let loaded = load(&self.context)?;
-        Ok(place.get_or_init(|| loaded).1)
+        let (module, function) = *place.get_or_init(|| loaded);
+        if module != loaded.0 {
+            // Another thread loaded the kernel in the meantime.
+            self.unload(loaded.0);
+        }
+        Ok(function)
+    }
+
+    fn unload(&self, module: Module) {
+        // SAFETY: no work that launches its kernels is left or comes.
+        let unloaded = self.context.apart(|api| unsafe { api.module_unload(module) });
+        self.context.note(unloaded);
     }
 }
 
@@ -60,9 +65,8 @@ impl<V: Vendor, const N: usize> Drop for OwnKernels<V, N> {
             return;
         }
         for (module, _) in self.loaded.iter().filter_map(OnceLock::get) {
-            // SAFETY: every stream of the device is done, and no code launches the kernels any more.
-            let unloaded = self.context.apart(|api| unsafe { api.module_unload(*module) });
-            self.context.note(unloaded);
+            // Every stream of the device is done, and no code launches the kernels any more.
+            self.unload(*module);
         }
     }
 }

@@ -137,12 +137,15 @@ impl<V: Vendor> DriverPool<V> {
         }
         // SAFETY: the pool is alive.
         let set = |api: &V::Api| unsafe { api.pool_let_reach(self.raw, peer.device) };
-        if let Err(code) = self.context().apart(set) {
+        let allowed = self.context().apart(set);
+        reached.push(peer.ordinal);
+        // A subscriber may copy between these devices.
+        drop(reached);
+        if let Err(code) = allowed {
             // The library then stages copies.
             let error = self.context().api.name(code);
             tracing::debug!(peer = peer.ordinal, error, "a pool is not reached directly");
         }
-        reached.push(peer.ordinal);
     }
 }
 

@@ -77,11 +77,11 @@ impl<V: Vendor> Builder<V> {
             return Ok(Built { code, folder, entry: None });
         }
         let source = CString::new(source).map_err(|_| refused("the source has a NUL"))?;
-        let words: Vec<CString> = options
-            .into_iter()
-            .map(CString::new)
-            .collect::<Result<_, _>>()
-            .map_err(|_| refused("an option has a NUL"))?;
+        let words: Vec<CString> =
+            options.into_iter().map(CString::new).collect::<Result<_, _>>().map_err(|error| {
+                let message = "an option contains a NUL";
+                Error::new(ErrorKind::InvalidArgument, "module_load", message).with_source(error)
+            })?;
         let compiled = V::compile(&compiler, &source, &words);
         let log = match &compiled {
             Ok((_, log)) => log.as_str(),

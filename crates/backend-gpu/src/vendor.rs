@@ -87,6 +87,8 @@ pub type InUse<V> = Mutex<Vec<(usize, Weak<Context<V>>)>>;
 pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     /// Whether pools outlive a context that a fault broke.
     const POOLS_OUTLIVE_FAULTS: bool;
+    /// The message for a place that could not be released.
+    const NOT_RELEASED: &str;
     /// Whether the number of bytes that a trim of a pool keeps includes the bytes in use.
     const TRIM_COUNTS_USED: bool;
 
@@ -125,8 +127,12 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     /// The reason why a device cannot be opened again after a fault, if `code` says so.
     fn stays_lost(code: u32) -> Option<&'static str>;
 
-    /// Releases a place that is no longer used.
-    fn release(context: &Context<V>);
+    /// Releases a place that is no longer used. Emits no `tracing` events, because a lock is held.
+    ///
+    /// # Errors
+    ///
+    /// The library's code.
+    fn release(context: &Context<V>) -> Result<(), u32>;
 
     /// Records memory that cannot be freed because of a fault.
     fn leave(context: &Context<V>, memory: Pooled);

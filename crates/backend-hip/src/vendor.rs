@@ -42,6 +42,7 @@ impl Vendor for Hip {
 impl Contexts<Self> for Hip {
     // Pools are destroyed when the device is reset.
     const POOLS_OUTLIVE_FAULTS: bool = false;
+    const NOT_RELEASED: &str = "a device could not be reset";
     // The number counts only free bytes.
     const TRIM_COUNTS_USED: bool = false;
 
@@ -79,18 +80,18 @@ impl Contexts<Self> for Hip {
         }
     }
 
-    fn release(context: &Context<Self>) {
+    fn release(context: &Context<Self>) -> Result<(), u32> {
         if context.fault().is_none() {
-            return;
+            return Ok(());
         }
         let reset = context.api.functions.hipDeviceReset;
         // SAFETY: all objects of this crate on the device are dropped, and after a fault the device runs no work of any
         // library.
-        if let Err(code) = context.bind().and_then(|()| ok(unsafe { reset() })) {
+        let done = context.bind().and_then(|()| ok(unsafe { reset() }));
+        if done.is_err() {
             FAULT_STAYS.store(true, Ordering::Release);
-            let error = context.api.name(code);
-            tracing::warn!(device = context.ordinal, error, "a device could not be reset");
         }
+        done
     }
 
     fn leave(_: &Context<Self>, _: Pooled) {

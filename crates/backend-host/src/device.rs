@@ -197,7 +197,7 @@ unsafe impl AcceleratorDevice for HostDevice {
 
 impl UnifiedMemory for HostDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
-        self.memory_allocate(bytes)
+        Ok(Box::new(self.heap.allocate("unified_allocate", bytes)?))
     }
 }
 

@@ -97,6 +97,9 @@ unsafe impl DeviceEvent for OpenClEvent {
         let Some(mark) = self.mark() else { return Ok(()) };
         let waited = mark.flush().and_then(|()| mark.wait());
         self.shared.reap();
+        if let Some(queue) = &mark.queue {
+            queue.tell();
+        }
         waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
     }
 

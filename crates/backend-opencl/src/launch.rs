@@ -30,6 +30,8 @@ struct Stand {
     buffer: Handle<Mem>,
     /// The part to copy back, if the kernel may write it.
     back: Option<Part>,
+    /// The argument's bytes and where it begins, if it was copied here because it is not aligned.
+    copied: Option<(usize, usize)>,
 }
 
 /// A part of a buffer, and its position in the buffer that replaces it.
@@ -92,8 +94,12 @@ impl OpenClKernel {
             })
         };
         drop(kernel);
+        // Without the kernel's lock, because a subscriber may launch the kernel.
+        for (bytes, begins) in stands.iter().filter_map(|stand| stand.copied) {
+            tell_of_copy(shared, bytes, begins);
+        }
         enqueued.map_err(|error| self.refused(error, launch))?;
-        for Stand { buffer, back } in &stands {
+        for Stand { buffer, back, .. } in &stands {
             let Some(Part { whole, start, at, bytes }) = *back else { continue };
             // SAFETY: the ranges lie inside both buffers.
             unsafe {
@@ -257,7 +263,7 @@ unsafe fn bind_buffer(
         let part = sub_buffer(shared, whole, from, span.bytes).map_err(failed)?;
         // SAFETY: as above; the driver keeps the part until the kernel has run.
         unsafe { set_buffer(kernel, index, part.raw()) }.map_err(failed)?;
-        stands.push(Stand { buffer: part, back: None });
+        stands.push(Stand { buffer: part, back: None, copied: None });
         return Ok(());
     }
     if span.writes && !span.dense {
@@ -266,17 +272,6 @@ unsafe fn bind_buffer(
             span.origin, shared.alignment
         );
         return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message).on(&shared.id));
-    }
-    if shared.has_realigned.swap(true, Ordering::Relaxed) {
-        tracing::debug!(device = %shared.id, bytes = span.bytes, "a view that begins where no pointer may is copied for a launch");
-    } else {
-        tracing::warn!(
-            device = %shared.id,
-            bytes = span.bytes,
-            begins = span.origin,
-            alignment = shared.alignment,
-            "a view that begins where no pointer may is copied for each launch: rows of a multiple of the alignment need no copy, nor does memory=svm or memory=usm; later copies are told at level DEBUG"
-        );
     }
     let at = lead.next_multiple_of(shared.alignment) - lead;
     let stand = new_buffer(shared, CL_MEM_READ_WRITE, at + span.bytes).map_err(failed)?;
@@ -304,10 +299,26 @@ unsafe fn bind_buffer(
     // SAFETY: as above.
     unsafe { set_buffer(kernel, index, raw) }.map_err(failed)?;
     if let Some(buffer) = argument {
-        stands.push(Stand { buffer, back: None });
+        stands.push(Stand { buffer, back: None, copied: None });
     }
-    stands.push(Stand { buffer: stand, back: span.writes.then_some(part) });
+    let copied = Some((span.bytes, span.origin));
+    stands.push(Stand { buffer: stand, back: span.writes.then_some(part), copied });
     Ok(())
+}
+
+/// Emits the event of an argument that is copied for a launch: a warning for the first one on a device.
+fn tell_of_copy(shared: &Shared, bytes: usize, begins: usize) {
+    if shared.has_realigned.swap(true, Ordering::Relaxed) {
+        tracing::debug!(device = %shared.id, bytes, "a view that begins where no pointer may is copied for a launch");
+    } else {
+        tracing::warn!(
+            device = %shared.id,
+            bytes,
+            begins,
+            alignment = shared.alignment,
+            "a view that begins where no pointer may is copied for each launch: rows of a multiple of the alignment need no copy, nor does memory=svm or memory=usm; later copies are told at level DEBUG"
+        );
+    }
 }
 
 /// Creates a sub-buffer for a part of a buffer.

@@ -48,7 +48,8 @@ assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //! # Diagnostics
 //!
 //! `tracing` events of the target `backend_opencl::profile` at level `TRACE` contain how long each command waited and
-//! ran.
+//! ran. Such an event comes with a later operation on the stream, at the latest when the stream is synchronized. A
+//! subscriber may use the device, also in its own thread.
 #![deny(unsafe_code)]
 #![cfg(feature = "opencl")]
 

@@ -69,8 +69,8 @@ impl OpenClMemory {
         by_pointer: bool,
         unified: bool,
     ) -> Result<Self> {
-        const OPERATION: &str = "memory_allocate";
-        shared.check(OPERATION)?;
+        let operation = if unified { "unified_allocate" } else { "memory_allocate" };
+        shared.check(operation)?;
         shared.reap();
         let attempt = || match &shared.pointers {
             Some(pointers) if by_pointer => pointers
@@ -89,7 +89,7 @@ impl OpenClMemory {
                 shared.drain();
                 attempt()
             })
-            .map_err(|code| out_of_memory(shared, OPERATION, code, bytes))?;
+            .map_err(|code| out_of_memory(shared, operation, code, bytes))?;
         Ok(Self { place, bytes, visible: unified, whole: None, owner: None, number: next_number() })
     }
 

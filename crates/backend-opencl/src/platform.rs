@@ -75,7 +75,34 @@ impl Found {
 pub(crate) fn discover() -> Result<Vec<Found>> {
     // Some platforms initialize themselves at the first call, and not safely if several threads call at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut left_out = Vec::new();
+    let found = discover_alone(&mut left_out);
+    drop(one);
+    // Without the lock, because a subscriber may list devices too.
+    for left_out in left_out {
+        match left_out {
+            LeftOut::Platform { error } => {
+                tracing::warn!(error, "an OpenCL platform does not work");
+            }
+            LeftOut::Device { platform, version } => {
+                tracing::warn!(platform, ?version, "a device is too old for this backend");
+            }
+        }
+    }
+    found
+}
+
+/// What a list of devices lacks.
+enum LeftOut {
+    /// A platform that does not work.
+    Platform { error: String },
+    /// A device that is too old.
+    Device { platform: String, version: (u32, u32) },
+}
+
+/// As [`discover`], while no other thread does. Emits no events.
+fn discover_alone(left_out: &mut Vec<LeftOut>) -> Result<Vec<Found>> {
     let platforms = get_platform_ids().map_err(unavailable)?;
     if platforms.is_empty() {
         return Err(unavailable(CL_PLATFORM_NOT_FOUND_KHR));
@@ -84,13 +111,13 @@ pub(crate) fn discover() -> Result<Vec<Found>> {
     let mut names = Vec::new();
     let mut broken = None;
     for id in platforms {
-        match devices_of(id, found.len()) {
+        match devices_of(id, found.len(), left_out) {
             Ok((platform, devices)) => {
                 names.push(platform.name);
                 found.extend(devices);
             }
             Err(error) => {
-                tracing::warn!(%error, "an OpenCL platform does not work");
+                left_out.push(LeftOut::Platform { error: error.to_string() });
                 broken = Some(error);
             }
         }
@@ -152,7 +179,11 @@ fn unavailable(code: cl_int) -> Error {
     codes::error("devices", code, what)
 }
 
-fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)> {
+fn devices_of(
+    id: cl_platform_id,
+    first: usize,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<(Platform, Vec<Found>)> {
     let text = |what| {
         get_platform_data(id, what)
             .map(text)
@@ -189,11 +220,7 @@ fn devices_of(id: cl_platform_id, first: usize) -> Result<(Platform, Vec<Found>)
         };
         let version = version(&self::text(query(CL_DEVICE_VERSION)?));
         if version < LEAST_VERSION {
-            tracing::warn!(
-                platform = platform.name,
-                ?version,
-                "a device is too old for this backend"
-            );
+            left_out.push(LeftOut::Device { platform: platform.name.clone(), version });
             continue;
         }
         devices.push(Found {

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "enqueues commands through the driver")]
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,16 @@ struct Pending {
     shared: bool,
     /// Whether the last command is a marker after everything that other code may have enqueued.
     probed: bool,
+    /// The commands whose trace events have not been emitted.
+    untold: Vec<Times>,
+}
+
+/// How long a command waited and ran, in nanoseconds.
+#[derive(Debug)]
+struct Times {
+    label: Label,
+    waited_ns: u64,
+    ran_ns: u64,
 }
 
 #[derive(Debug)]
@@ -195,7 +206,7 @@ impl Queue {
     /// Makes the driver start the enqueued commands.
     pub(crate) fn flush(&self) -> Result<(), cl_int> {
         let mut pending = self.lock();
-        if std::mem::take(&mut pending.unflushed) { flush(self.raw()) } else { Ok(()) }
+        if mem::take(&mut pending.unflushed) { flush(self.raw()) } else { Ok(()) }
     }
 
     /// Whether every command is over. Returns `false` while another thread is enqueueing.
@@ -203,13 +214,13 @@ impl Queue {
         let Ok(mut pending) = self.pending.try_lock() else { return Ok(false) };
         self.sweep_and_see(&mut pending);
         if pending.commands.is_empty() {
-            if !pending.shared || std::mem::take(&mut pending.probed) {
+            if !pending.shared || mem::take(&mut pending.probed) {
                 return Ok(true);
             }
             self.mark(&mut pending, "mark")?;
             pending.probed = true;
         }
-        if std::mem::take(&mut pending.unflushed) {
+        if mem::take(&mut pending.unflushed) {
             flush(self.raw())?;
         }
         Ok(false)
@@ -237,6 +248,26 @@ impl Queue {
         self.failures.report()
     }
 
+    /// Emits the trace events of the commands that are known to be over. Call it without any lock, because a subscriber
+    /// may use the device.
+    pub(crate) fn tell(&self) {
+        if !is_traced() {
+            return;
+        }
+        let untold = mem::take(&mut self.lock().untold);
+        for Times { label, waited_ns, ran_ns } in untold {
+            tracing::trace!(
+                target: "backend_opencl::profile",
+                device = %self.device,
+                operation = label.operation(),
+                kernel = label.kernel(),
+                waited_ns,
+                ran_ns,
+                "command over"
+            );
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,9 +276,11 @@ impl Queue {
     /// order.
     fn sweep(&self, pending: &mut Pending) -> Option<Command> {
         let mut last = None;
+        let traced = is_traced();
         while let Some(Command { event, label }) = pending.commands.front() {
             match status(event.raw()) {
-                Ok(CL_COMPLETE) => self.trace(event.raw(), label),
+                Ok(CL_COMPLETE) if traced => pending.untold.extend(times(event.raw(), label)),
+                Ok(CL_COMPLETE) => {}
                 Ok(failed) if failed < CL_COMPLETE => self.failures.keep(label.fault(failed)),
                 Ok(_) => break,
                 Err(code) => {
@@ -268,31 +301,28 @@ impl Queue {
         }
     }
 
-    /// Emits the trace event of a command that was waited for and is not stored.
-    pub(crate) fn trace_one(&self, event: &Handle<Event>, operation: &'static str) {
-        self.trace(event.raw(), &Label::Operation(operation));
+    /// Adds a command that is over and was never stored to those that [`tell`](Self::tell) emits.
+    pub(crate) fn note_over(&self, event: &Handle<Event>, operation: &'static str) {
+        if is_traced() {
+            let times = times(event.raw(), &Label::Operation(operation));
+            self.lock().untold.extend(times);
+        }
     }
+}
 
-    /// Emits a trace event with the times that a command waited and ran.
-    fn trace(&self, event: cl_event, label: &Label) {
-        if !tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE) {
-            return;
-        }
-        let stamps =
-            [CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END]
-                .map(|which| stamp(event, which));
-        if let [Ok(queued), Ok(started), Ok(ended)] = stamps {
-            tracing::trace!(
-                target: "backend_opencl::profile",
-                device = %self.device,
-                operation = label.operation(),
-                kernel = label.kernel(),
-                waited_ns = started.saturating_sub(queued),
-                ran_ns = ended.saturating_sub(started),
-                "command over"
-            );
-        }
-    }
+/// Whether a subscriber wants the times of commands.
+fn is_traced() -> bool {
+    tracing::enabled!(target: "backend_opencl::profile", tracing::Level::TRACE)
+}
+
+/// How long a command that is over waited and ran, if the driver reports it.
+fn times(event: cl_event, label: &Label) -> Option<Times> {
+    let [queued, started, ended] =
+        [CL_PROFILING_COMMAND_QUEUED, CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END]
+            .map(|which| stamp(event, which).ok());
+    let (queued, started, ended) = (queued?, started?, ended?);
+    let (waited_ns, ran_ns) = (started.saturating_sub(queued), ended.saturating_sub(started));
+    Some(Times { label: label.clone(), waited_ns, ran_ns })
 }
 
 /// Blocks until the command is over, whether it succeeded or failed.

@@ -69,16 +69,11 @@ impl OpenClDevice {
         if let Some(module) = module.get() {
             return Ok(module);
         }
-        let _one = self.regions().building.lock().unwrap_or_else(PoisonError::into_inner);
-        if module.get().is_none() {
-            let source = kernel.source(Dialect::OpenClC);
-            let image = ModuleImage::source(ImageFormat::OpenClC, source);
-            let built = self.builder().build_own(&self.shared, &image)?;
-            // No other thread builds at the same time.
-            let _ = module.set(OpenClModule::new(built, &self.shared));
-        }
-        let none = || Error::new(ErrorKind::Driver, "plan_regions", "no kernel was built");
-        module.get().ok_or_else(none)
+        let source = kernel.source(Dialect::OpenClC);
+        let image = ModuleImage::source(ImageFormat::OpenClC, source);
+        // Without a lock, because a build emits `tracing` events, and a subscriber may need the same kernel.
+        let built = self.builder().build_own(&self.shared, &image)?;
+        Ok(module.get_or_init(|| OpenClModule::new(built, &self.shared)))
     }
 
     fn prepare_for(&self, source: &Source, program: &RegionProgram) -> Result<Prepared> {
@@ -264,7 +259,9 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             // SAFETY: as above.
             _ => unsafe { regions.by_argument.with_arguments(stream, slots) },
         }?;
-        stream.flush(OPERATION)
+        let flushed = stream.flush(OPERATION);
+        stream.queue().tell();
+        flushed
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernels of region copies that a device supports.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use backend_support::{Binding, Mapping, RegionKernel, RegionLimits};
 use runtime_core::{DeviceInfo, DeviceKind, ImageFormat};
@@ -23,7 +23,6 @@ pub(crate) struct RegionKernels {
     /// The kernel for any number of memories that have addresses.
     pub(crate) by_address: Option<Source>,
     pub(crate) limits: RegionLimits,
-    pub(crate) building: Mutex<()>,
 }
 
 /// A kernel, and its built module.
@@ -53,7 +52,6 @@ impl RegionKernels {
                 most_groups: (info.limits.max_grid[0] / group.max(1)).into(),
                 slab: RegionLimits::MAX_SLAB,
             },
-            building: Mutex::default(),
         }
     }
 

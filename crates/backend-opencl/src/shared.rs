@@ -218,20 +218,22 @@ impl Shared {
 
     /// Keeps a queue until its commands are over, which may be after its stream was dropped.
     pub(crate) fn add_queue(&self, queue: &Arc<Queue>) {
-        let mut queues = lock(&self.queues);
-        self.forget_idle(&mut queues);
-        queues.push(Arc::clone(queue));
+        self.forget_idle();
+        lock(&self.queues).push(Arc::clone(queue));
     }
 
     /// Drops queues of dropped streams once their work is done, and keeps their failures.
-    fn forget_idle(&self, queues: &mut Vec<Arc<Queue>>) {
-        queues.retain(|queue| {
-            let forgotten = Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true);
-            if forgotten && let Err(error) = queue.report() {
+    fn forget_idle(&self) {
+        let is_over = |queue: &mut Arc<Queue>| {
+            Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true)
+        };
+        let forgotten: Vec<_> = lock(&self.queues).extract_if(.., is_over).collect();
+        for queue in forgotten {
+            if let Err(error) = queue.report() {
                 self.failures.keep(self.note(error));
             }
-            !forgotten
-        });
+            queue.tell();
+        }
     }
 
     /// Blocks until every command in every queue is over. Returns the first failure that was not reported before.
@@ -241,9 +243,10 @@ impl Shared {
         for queue in &queues {
             queue.finish("synchronize");
             first = first.and(queue.report().map_err(|error| self.note(error)));
+            queue.tell();
         }
         drop(queues);
-        self.forget_idle(&mut lock(&self.queues));
+        self.forget_idle();
         self.reap();
         self.check("synchronize")?;
         first.and_then(|()| self.failures.report())

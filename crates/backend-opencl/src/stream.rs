@@ -129,7 +129,9 @@ unsafe impl DeviceStream for OpenClStream {
         let (src, dst) = (own(src, OPERATION)?, own(dst, OPERATION)?);
         let (src, dst) = (End::Device(src, src_offset), End::Device(dst, dst_offset));
         // SAFETY: the caller guarantees the ranges.
-        unsafe { self.copy(OPERATION, src, dst, bytes) }
+        let copied = unsafe { self.copy(OPERATION, src, dst, bytes) };
+        self.queue.tell();
+        copied
     }
 
     unsafe fn memory_copy_to(
@@ -142,7 +144,9 @@ unsafe impl DeviceStream for OpenClStream {
         let dst = End::Device(own(dst, OPERATION)?, offset);
         let host = End::Host(src.as_ptr().cast_mut().cast());
         // SAFETY: the caller guarantees the range; the slice is only read, and lives until the copy is over.
-        unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) }
+        let copied = unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) };
+        self.queue.tell();
+        copied
     }
 
     unsafe fn memory_copy_from(
@@ -155,8 +159,11 @@ unsafe impl DeviceStream for OpenClStream {
         let src = End::Device(own(src, OPERATION)?, offset);
         let host = End::Host(dst.as_mut_ptr().cast());
         // SAFETY: the caller guarantees the range; the slice lives until the copy is over.
-        unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) }?;
-        self.queue.report().map_err(|error| self.shared.note(error))
+        let copied = unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) };
+        let done =
+            copied.and_then(|()| self.queue.report().map_err(|error| self.shared.note(error)));
+        self.queue.tell();
+        done
     }
 
     unsafe fn pinned_copy_to(
@@ -197,7 +204,9 @@ unsafe impl DeviceStream for OpenClStream {
         pattern: &[u8],
     ) -> Result<()> {
         // SAFETY: the caller guarantees the range.
-        unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) }
+        let filled = unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) };
+        self.queue.tell();
+        filled
     }
 
     unsafe fn launch(
@@ -209,7 +218,9 @@ unsafe impl DeviceStream for OpenClStream {
         let kernel = own::<OpenClKernel>(kernel, "launch")?;
         // SAFETY: the caller guarantees the kernel and its arguments.
         unsafe { kernel.launch(self, launch, args) }?;
-        self.flush("launch")
+        let flushed = self.flush("launch");
+        self.queue.tell();
+        flushed
     }
 
     fn record(&self, event: &dyn DeviceEvent) -> Result<()> {
@@ -253,6 +264,7 @@ unsafe impl DeviceStream for OpenClStream {
         self.queue.finish("synchronize");
         self.shared.reap();
         let done = self.queue.report().map_err(|error| self.shared.note(error));
+        self.queue.tell();
         done.and_then(|()| self.shared.check("synchronize"))
     }
 

@@ -153,7 +153,7 @@ impl OpenClStream {
             Ok(event) => {
                 // SAFETY: the event is that of the copy, which is over, so the queue need not store it.
                 let copy: Handle<Event> = unsafe { Handle::own(event, &self.shared().failures) };
-                queue.trace_one(&copy, operation);
+                queue.note_over(&copy, operation);
                 match status(copy.raw()) {
                     Ok(failed) if failed < CL_COMPLETE => {
                         Err(self.shared().note(codes::fault(operation, failed, "a copy")))

@@ -18,8 +18,11 @@ const CHECKSUM: usize = 32;
 ///
 /// An entry is found by its [`CacheKey`], which covers all inputs and the target. It is written to a temporary file in
 /// the same folder and then moved into place, so no reader sees an incomplete entry. A damaged entry counts as missing.
-/// Beyond 256 MiB, the entries written longest ago are removed. The contents will be executed, so a folder that other
-/// users can write to is not used.
+/// Beyond 256 MiB, the entries written longest ago are removed.
+///
+/// The contents will be executed. Therefore, on Unix, a folder is used only if it belongs to this user or to root, and
+/// its mode gives no write access to its group or to others. Access control lists, the folders that contain it, and the
+/// owners of the entries are not checked. On other systems nothing is checked.
 ///
 /// ```
 /// use backend_support::{CacheKey, DiskCache};
@@ -69,9 +72,16 @@ impl CacheKey {
 pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>) -> bool {
     // The preprocessor joins words that are continued on the next line.
     let mut joined = String::with_capacity(source.len());
-    for line in source.lines() {
+    let mut continued = false;
+    // Compilers end a line at "\n", at "\r", and at both in either order.
+    for line in source.split(['\n', '\r']) {
+        if continued && line.is_empty() {
+            continue;
+        }
         let end = line.trim_end();
-        match end.strip_suffix('\\').or_else(|| end.strip_suffix("??/")) {
+        let begun = end.strip_suffix('\\').or_else(|| end.strip_suffix("??/"));
+        continued = begun.is_some();
+        match begun {
             Some(begun) => joined.push_str(begun),
             None => joined.extend([line, "\n"]),
         }
@@ -126,7 +136,7 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Errors of the file system, or an error if other users can write to the folder.
+    /// Errors of the file system. `PermissionDenied` for a folder that is [not used](Self).
     pub fn put(&self, key: &CacheKey, content: &[u8]) -> io::Result<()> {
         make(&self.folder)?;
         check_private(&self.folder)?;
@@ -182,15 +192,26 @@ fn make(folder: &Path) -> io::Result<()> {
 fn check_private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = fs::metadata(folder)?.permissions().mode();
-        if mode & 0o022 != 0 {
-            let message = format!("others can write to the folder (mode {:o})", mode & 0o7777);
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-        }
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(folder)?;
+        check_access(found.uid(), found.mode(), nix::unistd::geteuid().as_raw())
+            .map_err(|message| io::Error::new(io::ErrorKind::PermissionDenied, message))?;
     }
     #[cfg(not(unix))]
     fs::metadata(folder)?;
+    Ok(())
+}
+
+/// Refuses a folder of another user than `user` and root, and a mode that lets others write.
+#[cfg(unix)]
+fn check_access(owner: u32, mode: u32, user: u32) -> Result<(), String> {
+    const ROOT: u32 = 0;
+    if mode & 0o022 != 0 {
+        return Err(format!("others can write to the folder (mode {:o})", mode & 0o7777));
+    }
+    if owner != user && owner != ROOT {
+        return Err(format!("the folder belongs to user {owner}, and this process to user {user}"));
+    }
     Ok(())
 }
 
@@ -221,6 +242,8 @@ mod tests {
             "  # include <value.h>",
             "#inc\\\nlude \"value.h\"",
             "#inc\\ \r\nlude \"value.h\"",
+            "#inc\\\rlude \"value.h\"",
+            "#inc\\\n\rlude \"value.h\"",
             "#inc??/\nlude \"value.h\"",
             "#import \"value.h\"",
             "asm(\".incbin \\\"value\\\"\");",
@@ -323,6 +346,28 @@ mod tests {
         assert_eq!(cache.get(&CacheKey::new()), None);
         let error = cache.put(&CacheKey::new(), b"mine").unwrap_err();
         assert!(error.to_string().contains("777"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_of_another_user_is_not_used() {
+        for (owner, user) in [(1000, 1000), (0, 1000), (0, 0)] {
+            assert_eq!(check_access(owner, 0o40755, user), Ok(()));
+        }
+        for (owner, user) in [(1001, 1000), (1000, 0)] {
+            let error = check_access(owner, 0o40700, user).unwrap_err();
+            assert!(error.contains(&format!("user {owner}")), "{error}");
+        }
+        // Only root can give a folder away.
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let (_folder, cache) = cache();
+        cache.put(&CacheKey::new(), b"mine").unwrap();
+        std::os::unix::fs::chown(cache.folder(), Some(1000), None).unwrap();
+        assert_eq!(cache.get(&CacheKey::new()), None);
+        let error = cache.put(&CacheKey::new(), b"mine").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
     }
 
     #[cfg(unix)]

@@ -50,7 +50,8 @@ impl Embedded {
     }
 
     /// Restarts the flashed program. Ends a call that hangs, in any thread, and recovers a device that was lost. Memory
-    /// outside of the program's segments keeps its bytes.
+    /// outside of the program's segments keeps its bytes. A call that waits for its turn in another thread runs
+    /// afterwards, or is ended too. An accelerator over this device that was lost stays lost.
     ///
     /// # Errors
     ///

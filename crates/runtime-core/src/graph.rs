@@ -32,7 +32,8 @@ impl<'a> Graphs<'a> {
     /// A graph contains copies within the device, copies from and to pinned memory, fills, kernels and native region
     /// copies, in the order in which they were enqueued. Kernel arguments and fill values are captured by value. Memory
     /// and pinned memory are read and written when the graph is launched. Several threads may share the stream. The
-    /// stream and its native handle end with the call; later calls on a clone return an error.
+    /// stream and its native handle end with the call. Later calls on a clone return an error, except enqueues of no
+    /// work, such as operations on empty views.
     ///
     /// # Errors
     ///

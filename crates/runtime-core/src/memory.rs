@@ -295,7 +295,8 @@ impl<T: Element> Memory<T> {
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the stream belongs to another device. Errors of the driver.
+    /// `WrongDevice` if the stream belongs to another device. `InvalidArgument` if it is that of a capture, which this
+    /// ends. Errors of the driver.
     ///
     /// [`Interop::stream_from_native`]: crate::Interop::stream_from_native
     pub fn order_before(&self, stream: &Stream) -> Result<()> {

@@ -84,6 +84,9 @@ impl Uses {
     /// Makes `stream` wait for every other registered stream. Each of them belongs to the stream's own device or to a
     /// device that it reaches.
     pub(crate) fn order_before(&self, stream: &Stream, owner: &Device) -> Result<()> {
+        if let Some(capture) = &stream.core.capture {
+            return Err(capture.refuse("order_before"));
+        }
         let mut others = self.streams().into_iter().filter(|used| used.core.id != stream.core.id);
         others.try_for_each(|used| {
             if used.core.is_lent() {

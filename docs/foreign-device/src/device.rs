@@ -118,7 +118,7 @@ unsafe impl AcceleratorDevice for ForeignDevice {
 
     unsafe fn release(&self, object: Released, _: &[&dyn DeviceStream]) {
         // Whatever it is, enqueued work holds what it uses.
-        drop(object);
+        self.progress.release(object);
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -77,6 +77,14 @@ impl Progress {
         self.take_failure(|_| true)
     }
 
+    /// Drops an object of the user. A panic of its destructor is a failure of the device.
+    pub(crate) fn release<T>(&self, object: T) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(object))) {
+            std::mem::forget(payload);
+            lock(&self.failures).push((0, panicked()));
+        }
+    }
+
     fn take_failure(&self, of: impl Fn(usize) -> bool) -> Result<()> {
         let mut failures = lock(&self.failures);
         let first = failures.iter().position(|(stream, _)| of(*stream));
@@ -209,7 +217,7 @@ impl Argument {
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::DeviceFault, "launch", "the kernel panicked")
+    Error::new(ErrorKind::DeviceFault, "launch", "a kernel panicked, or what it owns")
         .with_driver("FOREIGN_PANIC", 1)
 }
 

@@ -32,3 +32,17 @@ fn a_panic_of_any_payload_ends_the_kernel_and_not_the_stream() -> Result<()> {
     assert_eq!(device.memory_from_slice(&stream, &[1_u8; 4])?.to_vec(&stream)?, [1; 4]);
     Ok(())
 }
+
+#[test]
+fn a_panic_of_what_a_kernel_owns_is_reported_by_the_device() -> Result<()> {
+    let device = Device::new(ForeignDevice::new(0))?;
+    let bomb = Bomb;
+    let owns = HostModule::new().with("owns", move |_: &Grid<'_>| {
+        let _ = &bomb;
+    });
+    let module = device.module_load(&owns)?;
+    drop(owns);
+    drop(module);
+    assert_eq!(device.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
+    device.synchronize()
+}

@@ -90,6 +90,11 @@ impl AcceleratorConfig {
 /// processor if the device's memory can be accessed while it runs. A fault only ends its launch. A launch that exceeds
 /// the time of [`AcceleratorConfig::with_timeout`] is a fault, too; the processor is then reset, but memory and modules
 /// remain. The flashed program must not use the memory that this accelerator allocates.
+///
+/// [`Embedded::reset`] between launches keeps memory and modules. Once an operation of the accelerator fails with
+/// `DeviceLost`, the accelerator is lost for good, because memory and modules may be lost. This includes a launch that
+/// [`Embedded::reset`] ends. A later reset recovers the embedded device alone: drop the accelerator and all of its
+/// objects, and make another.
 #[derive(Debug)]
 pub struct EmbeddedAccelerator {
     info: DeviceInfo,
@@ -206,7 +211,8 @@ unsafe impl AcceleratorDevice for EmbeddedAccelerator {
 
     fn synchronize(&self) -> Result<()> {
         let done = self.queues.synchronize();
-        self.shared.check("synchronize").and(done)
+        // The failure that says how the device was lost comes first.
+        done.and_then(|()| self.shared.check("synchronize"))
     }
 }
 

@@ -46,8 +46,8 @@ impl Shared {
     /// Refuses calls on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
-            let lost =
-                Error::new(ErrorKind::DeviceLost, operation, "the device does not answer any more");
+            let message = "the accelerator was lost in an earlier operation; open it again";
+            let lost = Error::new(ErrorKind::DeviceLost, operation, message);
             return Err(lost.with_driver("EMBEDDED_LOST", 0).on(self.device.id()));
         }
         Ok(())

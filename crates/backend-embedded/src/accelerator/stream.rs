@@ -254,7 +254,7 @@ unsafe impl DeviceStream for EmbeddedStream {
 
     fn synchronize(&self) -> Result<()> {
         let done = self.queue.synchronize();
-        self.shared.check("synchronize").and(done)
+        done.and_then(|()| self.shared.check("synchronize"))
     }
 
     fn native(&self) -> NativeHandle {

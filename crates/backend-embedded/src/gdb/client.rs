@@ -273,19 +273,19 @@ impl Client {
         }
     }
 
-    /// Sends the server a command of its own, as `monitor` does in GDB. The output of the command is a `tracing` event.
-    pub(crate) fn command(&mut self, operation: &'static str, command: &str) -> Result<()> {
+    /// Sends the server a command of its own, as `monitor` does in GDB. Returns its output.
+    pub(crate) fn command(
+        &mut self,
+        operation: &'static str,
+        command: &str,
+    ) -> Result<Option<String>> {
         let mut packet = "qRcmd,".to_owned();
         push_hex(&mut packet, command.as_bytes());
         let answer = self.ask(operation, &packet)?;
         match from_hex(&answer).filter(|text| !text.is_empty()) {
             // The output of the command, instead of OK.
-            Some(text) => {
-                let text = String::from_utf8_lossy(&text);
-                tracing::debug!(command, answer = text.trim_end(), "the debugger's server");
-                Ok(())
-            }
-            None if answer == b"OK" => Ok(()),
+            Some(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+            None if answer == b"OK" => Ok(None),
             None => Err(refused(operation, &answer, &format!("the command {command:?}"))),
         }
     }

@@ -39,7 +39,7 @@ pub struct GdbDevice {
     address: String,
     board: Board,
     stub: Stub,
-    console: Mutex<Console>,
+    console: Console,
     program: Mutex<Program>,
     /// Locked during a call.
     connection: Mutex<Connection>,
@@ -89,7 +89,7 @@ impl GdbDevice {
         let id = info.id.clone();
         let device = Self {
             stub: Stub::new(&board)?,
-            console: Mutex::new(Console::new(id.clone())),
+            console: Console::new(id.clone()),
             program: Mutex::default(),
             connection: Mutex::default(),
             resets: AtomicUsize::default(),
@@ -97,30 +97,31 @@ impl GdbDevice {
             board,
             info,
         };
-        device
-            .prepare(&mut lock(&device.connection), "open", &Program::default())
-            .map_err(|error| error.on(&id))?;
+        let prepared = device.prepare(&mut lock(&device.connection), "open", &Program::default());
+        tell(prepared.map_err(|error| error.on(&id))?);
         Ok(device)
     }
 
-    /// Connects if necessary, halts and resets the processor, and writes the routine and `program`.
+    /// Connects if necessary, halts and resets the processor, and writes the routine and `program`. Returns the output
+    /// of the server's command, for [`tell`].
     fn prepare(
         &self,
         connection: &mut Connection,
         operation: &'static str,
         program: &Program,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         if connection.client.is_none() {
             connection.client = Some(Client::connect(&self.address, CONNECT_TIMEOUT)?);
         }
         if mem::take(&mut connection.busy) {
             self.on(connection, operation, |client| client.halt(operation))?;
         }
-        lock(&self.console).flush();
+        self.console.flush();
         self.on(connection, operation, |client| {
-            if let Some(command) = &self.board.reset {
-                client.command(operation, command)?;
-            }
+            let told = match &self.board.reset {
+                Some(command) => client.command(operation, command)?,
+                None => None,
+            };
             // Some servers refuse to set a breakpoint twice, and some set it in memory, where the routine is rewritten
             // now.
             client.clear_breakpoint(operation, self.stub.stopped)?;
@@ -131,7 +132,7 @@ impl GdbDevice {
             for segment in &program.segments {
                 client.write(operation, segment.address, &segment.bytes)?;
             }
-            Ok(())
+            Ok(told)
         })
     }
 
@@ -161,7 +162,7 @@ impl GdbDevice {
         let done = act(client);
         if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
             *connection = Connection::default();
-            lock(&self.console).flush();
+            self.console.flush();
         }
         done
     }
@@ -222,7 +223,14 @@ impl GdbDevice {
     }
 
     fn print(&self) -> impl FnMut(&[u8]) {
-        |text| text.iter().for_each(|byte| lock(&self.console).push(*byte))
+        |text| self.console.push(text)
+    }
+}
+
+/// Emits the output of a command of the server. Call it without a lock, because a subscriber may use the device.
+fn tell(answer: Option<String>) {
+    if let Some(answer) = answer {
+        tracing::debug!(answer = answer.trim_end(), "the debugger's server");
     }
 }
 
@@ -255,15 +263,18 @@ impl EmbeddedDevice for GdbDevice {
         program.must_be_fixed()?;
         let mut connection = self.interrupt();
         let mut flashed = lock(&self.program);
-        self.prepare(&mut connection, "flash", &program)?;
+        let told = self.prepare(&mut connection, "flash", &program)?;
         *flashed = program;
+        drop((flashed, connection));
+        tell(told);
         Ok(())
     }
 
     fn reset(&self) -> Result<()> {
         let mut connection = self.interrupt();
         let prepared = self.prepare(&mut connection, "reset", &lock(&self.program));
-        prepared.map_err(|error| match error.kind() {
+        drop(connection);
+        prepared.map(tell).map_err(|error| match error.kind() {
             ErrorKind::Unavailable => {
                 let message = format!("it does not come back: {}", error.message());
                 Error::new(ErrorKind::DeviceLost, "reset", message)
@@ -329,7 +340,7 @@ impl EmbeddedDevice for GdbDevice {
         })?;
         let answer = mailbox::answer(&bytes);
         if !matches!(answer, Some(Answer::Done { .. })) {
-            lock(&self.console).flush();
+            self.console.flush();
         }
         match answer {
             Some(Answer::Done { integers, float, .. }) => {
@@ -353,7 +364,7 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn console(&self) -> Result<Vec<String>> {
-        Ok(lock(&self.console).take())
+        Ok(self.console.take())
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
@@ -42,7 +42,7 @@ pub struct QemuDevice {
     map: Vec<MemoryArea>,
     whole_ram: u64,
     ram: File,
-    console: Mutex<Console>,
+    console: Console,
     program: Mutex<Program>,
     instructions: Arc<AtomicU64>,
     counters: Option<InstructionCounter>,
@@ -92,7 +92,7 @@ impl QemuDevice {
         let instructions = Arc::<AtomicU64>::default();
         let device = Self {
             map: machine.memory_map(ram_bytes),
-            console: Mutex::new(Console::new(info.id.clone())),
+            console: Console::new(info.id.clone()),
             program: Mutex::default(),
             counters: config.icount.then(|| InstructionCounter::new(&instructions)),
             instructions,
@@ -119,12 +119,24 @@ impl QemuDevice {
         operation: &'static str,
         prepare: impl FnOnce(&mut Program) -> Result<()>,
     ) -> Result<()> {
+        let elapsed = self.boot_anew(operation, prepare)?;
+        // Without the locks, because a subscriber may use the device.
+        tracing::debug!(device = %self.info.id, ?elapsed, "machine started");
+        Ok(())
+    }
+
+    /// As [`restart`](Self::restart). Returns how long the machine took to start.
+    fn boot_anew(
+        &self,
+        operation: &'static str,
+        prepare: impl FnOnce(&mut Program) -> Result<()>,
+    ) -> Result<Duration> {
         let mut process = lock(&self.process);
         drop(process.take());
         // A call in progress has ended with the process.
         let mut line = lock(&self.line);
         *line = Line::default();
-        lock(&self.console).flush();
+        self.console.flush();
         prepare(&mut lock(&self.program))?;
         let failed =
             |error: io::Error| lost(operation, "QEMU cannot be started").with_source(error);
@@ -134,10 +146,7 @@ impl QemuDevice {
         line.socket = Some(socket);
         let began = Instant::now();
         match self.wait(&mut line, self.config.patience) {
-            Ok(Some(Answer::Ready)) => {
-                tracing::debug!(device = %self.info.id, elapsed = ?began.elapsed(), "machine started");
-                Ok(())
-            }
+            Ok(Some(Answer::Ready)) => Ok(began.elapsed()),
             other => {
                 *line = Line::default();
                 let end = process.take().map(Process::end).unwrap_or_default();
@@ -229,14 +238,27 @@ impl QemuDevice {
 
     /// Passes printed bytes to the console. Returns whether the machine signalled.
     fn take_up(&self, bytes: &[u8]) -> bool {
-        let mut console = lock(&self.console);
-        bytes.iter().filter(|byte| **byte != RING).for_each(|byte| console.push(*byte));
+        bytes.split(|byte| *byte == RING).for_each(|printed| self.console.push(printed));
         bytes.contains(&RING)
+    }
+
+    /// Returns the line. If a reset is about to connect it to another process, waits for that.
+    fn connected_line(&self) -> MutexGuard<'_, Line> {
+        loop {
+            let line = lock(&self.line);
+            let restarts = matches!(self.process.try_lock(), Err(TryLockError::WouldBlock));
+            if line.socket.is_some() || !restarts {
+                return line;
+            }
+            // A thread that restarts the machine holds the process, and needs the line.
+            drop(line);
+            drop(lock(&self.process));
+        }
     }
 
     /// Returns the line if the machine can take a request.
     fn idle_line(&self, operation: &'static str) -> Result<MutexGuard<'_, Line>> {
-        let mut line = lock(&self.line);
+        let mut line = self.connected_line();
         if line.busy {
             // The call may have ended meanwhile.
             match self.wait(&mut line, Duration::ZERO) {
@@ -263,16 +285,16 @@ impl QemuDevice {
             }
             Answer::Fault { instructions, .. } => {
                 self.instructions.fetch_add(instructions, Ordering::Relaxed);
-                lock(&self.console).flush();
+                self.console.flush();
             }
-            Answer::Ready => lock(&self.console).flush(),
+            Answer::Ready => self.console.flush(),
         }
     }
 
     #[cold]
     fn ended(&self, line: &mut Line, operation: &'static str, error: io::Error) -> Error {
         *line = Line::default();
-        lock(&self.console).flush();
+        self.console.flush();
         // A thread that resets the machine holds the process, and has ended it.
         let process = self.process.try_lock().ok().and_then(|mut process| process.take());
         let lost = match process {
@@ -422,7 +444,7 @@ impl EmbeddedDevice for QemuDevice {
             self.finish(&answer);
             line.busy = false;
         }
-        Ok(lock(&self.console).take())
+        Ok(self.console.take())
     }
 }
 

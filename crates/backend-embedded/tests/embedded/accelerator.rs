@@ -45,6 +45,45 @@ fn a_launch_that_hangs_is_a_fault_and_everything_else_stays() {
 }
 
 #[test]
+fn a_reset_between_launches_keeps_memory_and_modules() {
+    let Some((device, embedded)) = open(LONG) else { return };
+    let stream = device.default_stream();
+    let add_one = device.module_load(image(KERNELS)).unwrap().kernel("add_one").unwrap();
+    let mut x = device.memory_from_slice(&stream, &[1_u32, 2, 3]).unwrap();
+    embedded.reset().unwrap();
+    // SAFETY: the kernel writes three elements.
+    unsafe { add_one.launch(&stream, &Launch::cover(3, 1), args![&mut x, 3_u32]) }.unwrap();
+    assert_eq!(x.to_vec(&stream).unwrap(), [2, 3, 4]);
+}
+
+#[test]
+fn an_accelerator_whose_launch_a_reset_ends_must_be_opened_again() {
+    let Some((device, embedded)) = open(LONG) else { return };
+    let stream = device.default_stream();
+    let spin = device.module_load(image(KERNELS)).unwrap().kernel("spin").unwrap();
+    let mut out = device.memory_allocate::<u32>(1).unwrap();
+    // SAFETY: the kernel writes one element.
+    unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, u64::MAX]) }.unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    embedded.reset().unwrap();
+    let lost = stream.synchronize().unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
+    assert!(lost.message().contains("reset ended it"), "{lost}");
+    let later = [stream.synchronize(), device.synchronize(), stream.synchronize()];
+    for lost in later.into_iter().chain([device.memory_allocate::<u32>(1).map(drop)]) {
+        let lost = lost.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
+        assert!(lost.message().contains("open it again"), "{lost}");
+    }
+    drop((spin, out, stream, device));
+    let again = EmbeddedAccelerator::new(embedded, &AcceleratorConfig::new()).unwrap();
+    let device = Device::new(again).unwrap();
+    let stream = device.default_stream();
+    assert!(device.module_load(image(KERNELS)).is_ok());
+    assert_eq!(device.memory_from_slice(&stream, &[7_u32]).unwrap().to_vec(&stream).unwrap(), [7]);
+}
+
+#[test]
 fn a_device_whose_process_ends_is_lost_for_good() {
     let Some(device) = MACHINES[0].open_with(QemuConfig::new()) else { return };
     let process = device.process_id().unwrap();

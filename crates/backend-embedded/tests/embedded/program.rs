@@ -369,3 +369,19 @@ fn a_reset_ends_a_call_of_another_thread() {
         must_work(&device);
     }
 }
+
+#[test]
+fn calls_that_wait_for_their_turn_run_after_a_reset() {
+    for (_, device) in machines() {
+        thread::scope(|scope| {
+            let hanging = scope.spawn(|| device.call("hang", &[], LONG));
+            thread::sleep(Duration::from_millis(50));
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| must_work(&device))).collect();
+            thread::sleep(Duration::from_millis(50));
+            device.reset().unwrap();
+            let error = hanging.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+            waiting.into_iter().for_each(|call| call.join().unwrap());
+        });
+    }
+}

@@ -1,16 +1,24 @@
 //! What is HIP's alone: code objects, the environment of its compiler, what some versions of the runtime do.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use std::{env, fs};
 
-use runtime_core::{ErrorKind, ImageFormat, ModuleImage};
+use runtime_core::{
+    Backend, Combine, DType, Device, ErrorKind, ImageFormat, ModuleImage, RegionCopy, RegionSide,
+};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::absence::tell;
 use crate::cache::{build_and_run, entries};
 use crate::common::{in_child, is_child, open, open_with_compiler, skip, source};
+use crate::faults::stop_on;
 use crate::memory::more_than_there_is_is_refused_and_leaves_the_device_usable;
 use crate::modules::refused;
-use crate::vendor::QUIRKS;
+use crate::vendor::{FIRST, QUIRKS, backend};
 
 /// What is found was made by the same compiler, with the options that it takes from the environment.
 #[test]
@@ -109,4 +117,87 @@ fn no_compiler_of_the_stand_in() {
     assert!(!device.info().formats.contains(&ImageFormat::HipC));
     let absent = &device.info().absent_formats;
     assert!(absent.iter().any(|(format, _)| *format == ImageFormat::HipC), "{absent:?}");
+}
+
+/// A subscriber that calls a function at each event of one target, and counts the calls.
+struct Acts<F>(&'static str, F, Arc<AtomicUsize>);
+
+impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == self.0
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        (self.1)();
+        self.2.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Runs `work` in a thread whose events make the thread call `act`. Returns the number of those calls. Fails if `work`
+/// takes more than a minute.
+fn with_events<F: Fn() + Send + Sync + 'static>(
+    target: &'static str,
+    act: F,
+    work: impl FnOnce() + Send + 'static,
+) -> usize {
+    let (done, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let calls = Arc::new(AtomicUsize::new(0));
+        tracing::subscriber::with_default(Acts(target, act, Arc::clone(&calls)), work);
+        done.send(calls.load(Ordering::Relaxed)).unwrap();
+    });
+    end.recv_timeout(Duration::from_secs(60)).expect("no call waits for ever")
+}
+
+#[test]
+fn a_subscriber_may_open_the_device_whose_release_it_is_told_of() {
+    const TEST: &str = "own::a_subscriber_may_open_the_device_whose_release_it_is_told_of";
+    if !is_child() {
+        in_child(TEST, &[(QUIRKS, "lasting-faults")]);
+        return;
+    }
+    let Some(device) = open_with_compiler("") else { return };
+    let opened = || drop(backend().open(&FIRST.parse().unwrap()));
+    let calls = with_events("backend_gpu::context", opened, move || {
+        stop_on(&device);
+        assert!(device.default_stream().synchronize().is_err());
+        drop(device);
+    });
+    assert!(calls > 0, "no event of a device that could not be reset");
+}
+
+fn plan(device: &Device) {
+    let side = |slot, strides| RegionSide { slot, offset: 0, strides };
+    let copy = RegionCopy {
+        dtype: DType::F32,
+        extents: vec![2],
+        source: side(0, vec![8]),
+        destination: side(1, vec![4]),
+        negate: false,
+        combine: Combine::Replace,
+    };
+    drop(device.plan_regions(&[copy]).unwrap());
+}
+
+#[test]
+fn a_subscriber_may_plan_what_is_being_planned() {
+    let cache = tempfile::tempdir().unwrap();
+    let options = format!("?cache-dir={}", cache.path().display());
+    let Some(device) = open_with_compiler(&options) else { return };
+    plan(&device);
+    drop(device);
+    // Its kernels are in the cache now, and loading them emits an event.
+    let Some(device) = open_with_compiler(&options) else { return };
+    let own = device.clone();
+    let calls = with_events("backend_gpu::program", move || plan(&own), move || plan(&device));
+    assert!(calls > 0, "no event of a kernel from the cache");
 }

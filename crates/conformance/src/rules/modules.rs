@@ -60,8 +60,8 @@ pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Invalid code is `InvalidModule`, and options that nothing reads are `InvalidArgument`, in every supported format.
-/// The device still works.
+/// Invalid code is `InvalidModule`, and options that nothing reads or that contain a NUL are `InvalidArgument`, in every
+/// supported format. The device still works.
 pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
     const NONSENSE: &str = "this is }{ not a program in any language";
     let rig = fixture.rig()?;
@@ -79,6 +79,11 @@ pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
         if !format.takes_options() {
             let image = ModuleImage::source(*format, NONSENSE).with_options(["-O"]);
             let what = format_args!("options of {format}");
+            refused(rig.device.module_load(image), ErrorKind::InvalidArgument, what)?;
+        }
+        if matches!(format, ImageFormat::CudaC | ImageFormat::HipC | ImageFormat::OpenClC) {
+            let image = ModuleImage::source(*format, "").with_options(["-DA\0"]);
+            let what = format_args!("an option with a NUL for {format}");
             refused(rig.device.module_load(image), ErrorKind::InvalidArgument, what)?;
         }
         // Some compilers accept an empty text as a program without kernels.
