@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::site::At;
+use crate::call_site::At;
 
 /// Which transfers a [`TransferBudget`] limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

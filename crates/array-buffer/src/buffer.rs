@@ -9,12 +9,12 @@ use std::ptr::NonNull;
 use ndarray::{Array, Dimension, IntoDimension};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
-use crate::account::TransferReport;
 use crate::coherence::{Access, Action, HOST, Reduce, Set};
 use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{PartMut, PartRef};
 use crate::poison::Verdict;
+use crate::report::TransferReport;
 use crate::scope::here;
 use crate::status::PartStatus;
 use crate::{ConversionError, Partition, Parts};
@@ -216,7 +216,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -239,7 +239,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
@@ -259,7 +259,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -341,7 +341,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         let (all, site) = (self.all(), Location::caller());
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         match here() {
             Some(stream) => {
                 WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, site, true)
@@ -365,7 +365,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             }
             taken = taken.union(set.0);
         }
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support};
 
-use crate::account::{Ledger, Mark, TransferReport};
 use crate::budget;
+use crate::call_site::{At, CallSite};
 use crate::coherence::{
     Access, Action, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan, REPLICAS, Reduce,
     Refusal, ReplicaId, Set, SmallSet, Step, Who, plan, readable,
@@ -16,7 +16,7 @@ use crate::coherence::{
 use crate::mirror::Mirror;
 use crate::partition::Partition;
 use crate::poison::{Poison, Verdict};
-use crate::site::{At, Site};
+use crate::report::{Ledger, Mark, TransferReport};
 use crate::status::PartStatus;
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
@@ -38,7 +38,7 @@ struct State<T: Element> {
     devices: Vec<Option<Device>>,
     /// Streams by lane. After the lanes come streams that a constant array no longer tracks in a lane; read guards on
     /// them may still be alive.
-    lanes: Vec<Known>,
+    lanes: Vec<TrackedStream>,
     /// Lanes that are no longer in use.
     free: SmallSet,
     constant: bool,
@@ -58,12 +58,12 @@ struct Writer {
 
 /// A stream, and the number of its failures that the array has processed.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct TrackedStream {
     stream: Stream,
     failures: u64,
 }
 
-impl Known {
+impl TrackedStream {
     fn new(stream: &Stream) -> Self {
         Self { stream: stream.clone(), failures: stream.failures() }
     }
@@ -97,7 +97,7 @@ pub(crate) struct Request<'a> {
     /// `None` for the host.
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
-    pub(crate) site: Site,
+    pub(crate) site: CallSite,
 }
 
 impl<T: Element, D> Core<T, D> {
@@ -145,7 +145,7 @@ impl<T: Element, D> Core<T, D> {
             + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
-            + state.lanes.capacity() * size_of::<Known>()
+            + state.lanes.capacity() * size_of::<TrackedStream>()
             + state.writers.capacity() * size_of::<Writer>()
     }
 
@@ -220,10 +220,11 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The streams whose failure would make the values of the parts at a replica doubtful.
-    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Vec<Known> {
+    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Vec<TrackedStream> {
         let state = self.lock();
-        let doubts = set.iter().map(|part| state.parts[usize::from(part)].bytes(at).doubts().set());
-        let lanes = doubts.fold(Set::EMPTY, Set::union);
+        let sources =
+            set.iter().map(|part| state.parts[usize::from(part)].bytes(at).sources().set());
+        let lanes = sources.fold(Set::EMPTY, Set::union);
         lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone()).collect()
     }
 
@@ -235,7 +236,7 @@ impl<T: Element, D> Core<T, D> {
         set: Set,
         at: ReplicaId,
         by: Option<&Stream>,
-        origins: &[Known],
+        origins: &[TrackedStream],
     ) -> Result<()> {
         let mut state = self.lock();
         let by = match by {
@@ -390,7 +391,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Frees a replica's memory.
-    pub(crate) fn evict(&mut self, device: Option<&Device>, site: Site) -> Result<()> {
+    pub(crate) fn evict(&mut self, device: Option<&Device>, site: CallSite) -> Result<()> {
         let at = match device {
             None => HOST,
             Some(device) => match self.replica(device) {
@@ -423,7 +424,7 @@ impl<T: Element, D> Core<T, D> {
     ///
     /// The failure of a stream that wrote values; these values are lost.
     #[inline]
-    pub(crate) fn tidy(&mut self) -> Result<()> {
+    pub(crate) fn forget_idle_if_full(&mut self) -> Result<()> {
         if self.state.get_mut().is_full() {
             return self.lock().forget_idle(&self.mirror);
         }
@@ -469,7 +470,7 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
-        state.hear();
+        state.process_failures();
         let plan = plan(&state.parts, request.set, action, &state.paths)
             .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
@@ -615,7 +616,7 @@ impl<T: Element> State<T> {
     }
 
     /// Processes failures that were reported to other callers.
-    fn hear(&mut self) {
+    fn process_failures(&mut self) {
         for lane in Set::below(self.lanes.len().min(LANES)).iter() {
             if self.lanes[usize::from(lane)].has_failed() {
                 self.lose(lane);
@@ -645,7 +646,8 @@ impl<T: Element> State<T> {
             return Ok(known);
         }
         if stream.is_capturing() {
-            let message = "arrays take no part in graphs: a launch would not ask them";
+            let message =
+                "arrays cannot be captured: a launch of a graph could not check their state";
             let refused = Error::new(ErrorKind::InvalidArgument, "array", message);
             return Err(refused.on(stream.device().id()));
         }
@@ -665,7 +667,7 @@ impl<T: Element> State<T> {
         }
         if let Some(lane) = self.free.set().first() {
             self.free.remove(lane);
-            self.lanes[usize::from(lane)] = Known::new(stream);
+            self.lanes[usize::from(lane)] = TrackedStream::new(stream);
             mirror.set_lane(lane, stream, at);
             return Ok(lane);
         }
@@ -677,7 +679,7 @@ impl<T: Element> State<T> {
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let lane = self.lanes.len().to_le_bytes()[0];
-        self.lanes.push(Known::new(stream));
+        self.lanes.push(TrackedStream::new(stream));
         mirror.set_lane(lane, stream, at);
         Ok(lane)
     }
@@ -723,7 +725,7 @@ impl<T: Element> State<T> {
     }
 
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
-        self.hear();
+        self.process_failures();
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free.set());
         let all = Set::below(self.parts.len());
@@ -734,7 +736,7 @@ impl<T: Element> State<T> {
             }
             // The stream is idle, so this does not block. It is the last chance to learn whether its writes have
             // failed.
-            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.doubts().contains(lane));
+            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.sources().contains(lane));
             if self.parts.iter().any(wrote)
                 && let Err(error) = self.lanes[usize::from(lane)].synchronize()
             {
@@ -780,7 +782,7 @@ impl<T: Element> State<T> {
     }
 
     /// Returns the error for a refusal.
-    fn refused(&self, why: Refusal, operation: &'static str, site: Option<Site>) -> Error {
+    fn refused(&self, why: Refusal, operation: &'static str, site: Option<CallSite>) -> Error {
         let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
         let access = at.map_or(String::new(), |at| format!(" (access{at})"));
         let (kind, message) = match why {

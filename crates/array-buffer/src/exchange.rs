@@ -42,7 +42,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
-        self.core.tidy()?;
+        self.core.forget_idle_if_full()?;
         let access = match exchange {
             Exchange::Broadcast => "broadcast",
             Exchange::Reduce => "reduce",
@@ -76,7 +76,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 ///
 /// Dropping it poisons the parts that it should write. If it is forgotten (`mem::forget`), these parts cannot be read
 /// until they are overwritten.
-#[must_use = "dropping an exchange poisons what it was to write; finish it"]
+#[must_use = "dropping an exchange poisons the parts it was to write; finish it"]
 pub struct InFlight<'b, T: Element, D> {
     core: &'b Core<T, D>,
     stream: &'b Stream,

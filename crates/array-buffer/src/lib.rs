@@ -128,9 +128,9 @@
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
-mod account;
 mod budget;
 mod buffer;
+mod call_site;
 mod check;
 mod coherence;
 mod core;
@@ -142,9 +142,9 @@ mod mirror;
 mod part;
 mod partition;
 mod poison;
+mod report;
 mod scope;
 mod shared;
-mod site;
 mod status;
 mod storage;
 mod transfer;
@@ -152,9 +152,9 @@ mod transfer;
 pub use ndarray;
 pub use runtime_core::{ConversionError, Error, ErrorKind, Result};
 
-pub use account::{Cause, Transfer, TransferReport, transfer_totals};
 pub use budget::{Direction, TransferBudget};
 pub use buffer::{ArrayBuffer, Constant, Here, Mutable};
+pub use call_site::hide_call_sites;
 pub use coherence::Reduce;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
@@ -162,7 +162,7 @@ pub use lease::{Lease, Leased};
 pub use lend::lend;
 pub use part::{PartMut, PartRef};
 pub use partition::{Partition, Parts};
+pub use report::{Cause, Transfer, TransferReport, transfer_totals};
 pub use scope::{Offload, here, offload, on_host};
 pub use shared::{SharedArrayBuffer, SharedRead, SharedWrite};
-pub use site::hide_sites;
 pub use status::PartStatus;

@@ -1,6 +1,6 @@
 //! An atomic mirror of the state. It serves accesses that need no action, without a lock.
 //!
-//! Only [`Core`](crate::core) writes the words, under the state's lock, from [`hits`] and [`owner`]. A write that hits
+//! Only [`Core`](crate::core) writes the words, under the state's lock, from [`fast_readers`] and [`owner`]. A write that hits
 //! leaves the state unchanged. It is recorded in `writing`, where the next thread that takes the lock finds it.
 
 use std::panic::Location;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use runtime_core::Stream;
 
 use crate::coherence::{
-    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, hits, owner,
+    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
+    owner,
 };
 
 pub(crate) struct Mirror {
@@ -213,7 +214,7 @@ impl Mirror {
     pub(crate) fn publish(&self, state: &[PartState]) {
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {
-                readers.store(hits(state, part, at), Ordering::Release);
+                readers.store(fast_readers(state, part, at), Ordering::Release);
             }
             let word = owner(state, part).map_or(0, |owner| {
                 owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }

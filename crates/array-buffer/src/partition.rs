@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_in_parts_of_its_own() {
+    fn the_remaining_cells_form_separate_parts() {
         // Faces, edges and corners: 6 parts for the faces, and 12 parts that cover the 20 other of the 26 directions.
         let cube = Partition::with_ghosts(&[5, 5, 5], &[(1, 1); 3]).unwrap();
         assert_eq!((cube.exchanged().len(), cube.ghosts().len()), (6, 18));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tile_is_refused() {
+    fn parts_that_do_not_tile_the_array_are_refused() {
         let error = |owned: &[&[Range<usize>]]| {
             Partition::new(&[4], owned, &[]).unwrap_err().message().to_owned()
         };

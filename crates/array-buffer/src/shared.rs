@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RawRwLock, RwLock};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
 use crate::ArrayBuffer;
-use crate::site::{At, Site};
+use crate::call_site::{At, CallSite};
 
 /// An array with a lock and any number of owners, for threads, and for languages without borrowing.
 ///
@@ -52,7 +52,7 @@ struct Holder {
     name: Option<String>,
     writes: bool,
     frozen: bool,
-    site: Site,
+    site: CallSite,
 }
 
 impl fmt::Display for Holder {
@@ -141,7 +141,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         &self,
         timeout: Duration,
         frozen: Option<String>,
-        site: Site,
+        site: CallSite,
     ) -> Result<SharedRead<T, D>> {
         self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
         // Recursive: a thread that already reads must not wait behind a writer that waits for it.
@@ -150,7 +150,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         Ok(SharedRead { _entry: self.enter(frozen, false, site), guard })
     }
 
-    fn enter(&self, frozen: Option<String>, writes: bool, site: Site) -> Entry {
+    fn enter(&self, frozen: Option<String>, writes: bool, site: CallSite) -> Entry {
         let current = thread::current();
         let mut holders = self.holders.lock();
         holders.next += 1;

@@ -20,7 +20,7 @@ use array_buffer::{
     ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, here, offload,
 };
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Rig, counting, set, values, values_on};
+use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array2, Ix2};
 use runtime_core::Stream;
@@ -34,13 +34,13 @@ fn hold(stream: &Stream) -> Gate {
 
 #[test]
 fn a_duplicate_on_a_second_host_device_is_waited_for() {
-    let rig = Rig::host();
-    let other = rig.b.stream_create(&Default::default()).unwrap();
+    let setup = Setup::host();
+    let other = setup.b.stream_create(&Default::default()).unwrap();
     let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
     // The first host device shares the host's replica, so the second has one of its own.
-    drop(array.read(&rig.s).unwrap());
+    drop(array.read(&setup.s).unwrap());
     array.write(&other).unwrap().view_mut().unwrap().fill(&other, 7.0).unwrap();
-    let gate = hold(&rig.t);
+    let gate = hold(&setup.t);
     gate.open_after(Duration::from_millis(100));
     let copy = array.duplicate().unwrap();
     assert_eq!(copy.read_host().unwrap().to_vec(), [7.0; 4]);
@@ -48,12 +48,12 @@ fn a_duplicate_on_a_second_host_device_is_waited_for() {
 
 #[test]
 fn memory_with_work_on_another_stream() {
-    for rig in [Rig::peers(), Rig::apart(), Rig::host()] {
-        let mut memory = rig.a.memory_from_slice(&rig.s, &[0.0_f64; 4]).unwrap();
-        let other = rig.stream();
+    for setup in [Setup::peers(), Setup::apart(), Setup::host()] {
+        let mut memory = setup.a.memory_from_slice(&setup.s, &[0.0_f64; 4]).unwrap();
+        let other = setup.stream();
         let gate = hold(&other);
         memory.fill(&other, 7.0).unwrap();
-        let array = ArrayBuffer::from_memory(memory, 4, &rig.s).unwrap();
+        let array = ArrayBuffer::from_memory(memory, 4, &setup.s).unwrap();
         assert!(!gate.is_open());
         gate.open_later();
         assert_eq!(values(&array), [7.0; 4]);
@@ -62,14 +62,14 @@ fn memory_with_work_on_another_stream() {
 
 /// Corners that an exchange over faces leaves out.
 #[test]
-fn corners_that_nobody_wrote() {
-    let rig = Rig::peers();
+fn unwritten_corners() {
+    let setup = Setup::peers();
     let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
     let sides = partition.exchanged();
     let mut array = ArrayBuffer::<f64, Ix2>::with_partition(partition).unwrap();
     let [mut own, mut ghosts] = array.split([Parts::one(0), sides]).unwrap();
-    set(&mut own.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
-    let mut arriving = ghosts.write(&rig.s).unwrap();
+    set(&mut own.write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+    let mut arriving = ghosts.write(&setup.s).unwrap();
     // SAFETY: only the elements of each side are filled, one row or column at a time.
     assert_eq!(unsafe { arriving.whole_mut() }.unwrap().len(), 20);
     for side in sides.iter() {
@@ -77,16 +77,16 @@ fn corners_that_nobody_wrote() {
         let columns = view.layout().shape()[1];
         for row in 0..view.layout().shape()[0] {
             let row = view.reborrow().region(&[row..row + 1, 0..columns]).unwrap();
-            row.reshape(&[columns]).unwrap().fill(&rig.s, 2.0).unwrap();
+            row.reshape(&[columns]).unwrap().fill(&setup.s, 2.0).unwrap();
         }
     }
     arriving.commit().unwrap();
-    for error in [array.read_host().unwrap_err(), array.read(&rig.t).unwrap_err()] {
+    for error in [array.read_host().unwrap_err(), array.read(&setup.t).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
         assert!(error.message().contains("part 5"), "{error}");
     }
     let cross = array.part(Parts::one(0) | sides).unwrap();
-    assert_eq!(cross.read(&rig.t).unwrap().parts().len(), 5);
+    assert_eq!(cross.read(&setup.t).unwrap().parts().len(), 5);
     let west = array.part(Parts::one(3)).unwrap();
     assert_eq!(*west.read_host().unwrap(), Array2::from_elem((2, 1), 2.0));
 }
@@ -95,10 +95,10 @@ fn corners_that_nobody_wrote() {
 #[test]
 fn a_failed_writer_among_many_streams() {
     for reported in [false, true] {
-        let rig = Rig::peers();
+        let setup = Setup::peers();
         let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
-        let failing = rig.stream();
-        SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+        let failing = setup.stream();
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
         let mut guard = array.write(&failing).unwrap();
         guard.view_mut().unwrap().fill(&failing, 1.0).unwrap();
         guard.commit().unwrap();
@@ -106,7 +106,7 @@ fn a_failed_writer_among_many_streams() {
             thread::yield_now();
         }
         // Together with the default stream, these fill the array's list of streams.
-        let crowd: Vec<Stream> = (0..14).map(|_| rig.stream()).collect();
+        let crowd: Vec<Stream> = (0..14).map(|_| setup.stream()).collect();
         for stream in &crowd {
             drop(array.read(stream).unwrap());
         }
@@ -114,7 +114,7 @@ fn a_failed_writer_among_many_streams() {
         if reported {
             failing.synchronize().unwrap_err();
         }
-        let fresh = rig.stream();
+        let fresh = setup.stream();
         let error = array.read_write(&fresh).unwrap_err();
         let expected = if reported { ErrorKind::Poisoned } else { ErrorKind::Driver };
         assert_eq!(error.kind(), expected, "{error}");
@@ -151,16 +151,16 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
 
 /// A failed copy to the host provides no values, even if another caller received its failure.
 #[test]
-fn a_failed_copy_that_others_were_told_of() {
-    for rig in [Rig::peers(), Rig::apart()] {
+fn a_failed_copy_whose_error_another_caller_received() {
+    for setup in [Setup::peers(), Setup::apart()] {
         let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
-        let mut guard = array.write(&rig.s).unwrap();
-        guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+        let mut guard = array.write(&setup.s).unwrap();
+        guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
         guard.commit().unwrap();
-        rig.s.synchronize().unwrap();
-        SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+        setup.s.synchronize().unwrap();
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
         let told = Arc::<AtomicUsize>::default();
-        let (stream, count) = (rig.s.clone(), told.clone());
+        let (stream, count) = (setup.s.clone(), told.clone());
         let asks = Acts(move || {
             if stream.synchronize().is_err() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -176,29 +176,29 @@ fn a_failed_copy_that_others_were_told_of() {
 
 /// A blocking copy of other memory reports the failure of the write.
 #[test]
-fn a_failed_write_that_a_copy_was_told_of() {
-    let rig = Rig::peers();
-    let other = rig.a.memory_from_slice(&rig.s, &[0_u8; 4]).unwrap();
+fn a_failed_write_whose_error_a_copy_received() {
+    let setup = Setup::peers();
+    let other = setup.a.memory_from_slice(&setup.s, &[0_u8; 4]).unwrap();
     let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
-    let mut guard = array.write(&rig.s).unwrap();
-    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+    let mut guard = array.write(&setup.s).unwrap();
+    guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
     guard.commit().unwrap();
-    assert_eq!(other.to_vec(&rig.s).unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(other.to_vec(&setup.s).unwrap_err().kind(), ErrorKind::Driver);
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 /// A stream, and the stream made of its native handle, are one queue of work.
 #[test]
-fn a_failed_write_that_another_handle_was_told_of() {
-    let rig = Rig::peers();
+fn a_failed_write_whose_error_another_handle_received() {
+    let setup = Setup::peers();
     let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
-    let interop = rig.a.interop().unwrap();
+    let interop = setup.a.interop().unwrap();
     // SAFETY: the handle is of a stream of this device, which outlives the other.
-    let same = unsafe { interop.stream_from_native(rig.s.native()) }.unwrap();
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
-    let mut guard = array.write(&rig.s).unwrap();
-    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    let same = unsafe { interop.stream_from_native(setup.s.native()) }.unwrap();
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    let mut guard = array.write(&setup.s).unwrap();
+    guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
     guard.commit().unwrap();
     same.synchronize().unwrap_err();
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
@@ -207,22 +207,22 @@ fn a_failed_write_that_another_handle_was_told_of() {
 /// A log subscriber panics after copies were enqueued.
 #[test]
 fn a_panic_in_the_middle_of_an_access() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(50);
-    let other = rig.stream();
+    let other = setup.stream();
     // Memory on the device, so the first event is that of a copy.
     array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
-    let gate = hold(&rig.s);
+    let gate = hold(&setup.s);
     let panicked = tracing::subscriber::with_default(Acts(|| panic!("as planned")), || {
-        catch_unwind(AssertUnwindSafe(|| array.prefetch(&rig.s)))
+        catch_unwind(AssertUnwindSafe(|| array.prefetch(&setup.s)))
     });
     assert!(panicked.is_err());
     array.write(&other).unwrap().view_mut().unwrap().fill(&other, 5.0).unwrap();
     // Without ordering, the write has finished by now, and the copy comes later.
     let _late = other.synchronize_for(Duration::from_millis(200));
     gate.open();
-    rig.s.synchronize().unwrap();
+    setup.s.synchronize().unwrap();
     assert_eq!(values_on(&array, &other), [5.0; 50]);
     assert_eq!(array.status(0), PartStatus::Valid);
 }
@@ -230,8 +230,8 @@ fn a_panic_in_the_middle_of_an_access() {
 /// The pattern of a check would be what is read where nothing was written.
 #[test]
 fn a_checks_pattern_never_becomes_values() {
-    let rig = Rig::peers();
-    let stream: &'static Stream = Box::leak(Box::new(rig.s.clone()));
+    let setup = Setup::peers();
+    let stream: &'static Stream = Box::leak(Box::new(setup.s.clone()));
     let other = Box::leak(Box::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap()));
     let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
     let mut theirs = Some(other.read_write(stream).unwrap());
@@ -249,26 +249,26 @@ fn a_checks_pattern_never_becomes_values() {
 /// Otherwise an access that may be tried again is refused because of one that had failed.
 #[test]
 fn a_budget_counts_what_was_moved() {
-    let rig = Rig::sim(common::quick().memory_bytes(1000));
-    let full = rig.a.memory_allocate::<u8>(900).unwrap();
+    let setup = Setup::sim(common::quick().memory_bytes(1000));
+    let full = setup.a.memory_allocate::<u8>(900).unwrap();
     let array = ArrayBuffer::from_vec(vec![1.0_f64; 20], 20).unwrap();
     let budget = TransferBudget::bytes(160, Direction::ToDevice);
-    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(array.read(&setup.s).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(budget.used(), 0);
     drop(full);
-    array.read(&rig.s).unwrap();
+    array.read(&setup.s).unwrap();
     assert_eq!(budget.used(), 160);
 }
 
 #[test]
-fn a_stream_that_finds_no_room_is_told_when_there_is() {
-    let rig = Rig::peers();
+fn too_many_streams_are_refused_until_some_are_idle() {
+    let setup = Setup::peers();
     let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
     // The device's default stream is one of the 16.
-    let streams: Vec<Stream> = (0..15).map(|_| rig.stream()).collect();
+    let streams: Vec<Stream> = (0..15).map(|_| setup.stream()).collect();
     let gates: Vec<Gate> = streams.iter().map(hold).collect();
     streams.iter().for_each(|stream| drop(array.read_write(stream).unwrap()));
-    let last = rig.stream();
+    let last = setup.stream();
     let refused = array.read_write(&last).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
     assert!(refused.message().contains("until an exclusive access finds them idle"), "{refused}");
@@ -279,14 +279,14 @@ fn a_stream_that_finds_no_room_is_told_when_there_is() {
 
 #[test]
 fn no_parts_need_no_memory() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = ArrayBuffer::<f64, ndarray::Ix1>::uninit(4).unwrap();
     assert!(array.part(Parts::NONE).unwrap().read_host().unwrap().is_empty());
-    array.write(&rig.s).unwrap().view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
-    array.evict(&rig.a).unwrap();
+    array.write(&setup.s).unwrap().view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
+    array.evict(&setup.a).unwrap();
     let [mut none] = array.split([Parts::NONE]).unwrap();
-    assert!(none.read(&rig.s).unwrap().view().unwrap().is_empty());
-    assert!(none.write(&rig.s).unwrap().view_mut().unwrap().is_empty());
+    assert!(none.read(&setup.s).unwrap().view().unwrap().is_empty());
+    assert!(none.write(&setup.s).unwrap().view_mut().unwrap().is_empty());
     assert!(none.write_host().unwrap().is_empty());
 }
 
@@ -305,10 +305,10 @@ fn threads_that_end_use_arrays() {
     thread_local! {
         static LAST: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
     }
-    for rig in [Rig::peers(), Rig::host()] {
+    for setup in [Setup::peers(), Setup::host()] {
         let (sender, ended) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
-            let stream = rig.s.clone();
+            let stream = setup.s.clone();
             // It is made first, and so dropped last.
             LAST.set(Some(AtEnd(Box::new(move || {
                 let _scope = offload(&stream);
@@ -321,9 +321,9 @@ fn threads_that_end_use_arrays() {
                 let sum = array.read_host().unwrap().sum();
                 sender.send((sum, here().is_none())).unwrap();
             }))));
-            let _scope = offload(&rig.s);
+            let _scope = offload(&setup.s);
             let _budget = TransferBudget::forbid();
-            rig.s.synchronize().unwrap();
+            setup.s.synchronize().unwrap();
         });
         thread.join().unwrap();
         assert_eq!(ended.recv().unwrap(), (8.0, true));

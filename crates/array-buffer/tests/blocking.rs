@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce, WriteGuard};
-use common::{Rig, counting, values};
+use common::{Setup, counting, values};
 use gate::{Gate, start};
 use ndarray::{Array1, Ix1};
 use runtime_core::Stream;
@@ -52,9 +52,9 @@ fn written(len: usize, stream: &Stream) -> ArrayBuffer<f64, Ix1> {
 }
 
 #[test]
-fn values_of_the_host_go_up_without_waiting_as_far_as_pinned_memory_has_room() {
-    let rig = Rig::peers();
-    let s = &rig.s;
+fn uploads_do_not_block_while_pinned_memory_has_room() {
+    let setup = Setup::peers();
+    let s = &setup.s;
     for len in [100, PINNED] {
         let array = counting(len);
         check(false, s, || array.prefetch(s).unwrap());
@@ -77,11 +77,11 @@ fn values_of_the_host_go_up_without_waiting_as_far_as_pinned_memory_has_room() {
 }
 
 #[test]
-fn what_is_on_a_device_is_used_there_without_waiting() {
-    let rig = Rig::peers();
-    let s = &rig.s;
+fn values_on_a_device_are_used_there_without_blocking() {
+    let setup = Setup::peers();
+    let s = &setup.s;
     let mut array = written(100, s);
-    let other = rig.stream();
+    let other = setup.stream();
     check(false, s, || {
         fill(array.read_write(&other).unwrap(), &other, 1.0);
         drop(array.read(s).unwrap());
@@ -101,22 +101,22 @@ fn what_is_on_a_device_is_used_there_without_waiting() {
 
 #[test]
 fn copies_between_devices_wait_where_one_does_not_reach_the_other() {
-    let rig = Rig::peers();
-    let array = written(100, &rig.s);
-    check(false, &rig.s, || drop(array.read(&rig.t).unwrap()));
-    let rig = Rig::apart();
-    let array = written(100, &rig.s);
-    check(true, &rig.s, || drop(array.read(&rig.t).unwrap()));
-    let array = written(100, &rig.s);
-    check(false, &rig.t, || drop(array.read(&rig.t).unwrap()));
-    let array = written(PINNED as usize + 1, &rig.s);
-    check(true, &rig.t, || drop(array.read(&rig.t).unwrap()));
+    let setup = Setup::peers();
+    let array = written(100, &setup.s);
+    check(false, &setup.s, || drop(array.read(&setup.t).unwrap()));
+    let setup = Setup::apart();
+    let array = written(100, &setup.s);
+    check(true, &setup.s, || drop(array.read(&setup.t).unwrap()));
+    let array = written(100, &setup.s);
+    check(false, &setup.t, || drop(array.read(&setup.t).unwrap()));
+    let array = written(PINNED as usize + 1, &setup.s);
+    check(true, &setup.t, || drop(array.read(&setup.t).unwrap()));
 }
 
 #[test]
 fn the_host_waits_for_values_that_are_elsewhere() {
-    let rig = Rig::peers();
-    let s = &rig.s;
+    let setup = Setup::peers();
+    let s = &setup.s;
     let array = written(100, s);
     check(true, s, || assert_eq!(array.read_host().unwrap()[9], 3.0));
     check(false, s, || assert_eq!(array.read_host().unwrap()[9], 3.0));
@@ -126,9 +126,9 @@ fn the_host_waits_for_values_that_are_elsewhere() {
     check(true, s, || drop(array.read_write_host().unwrap()));
     let mut array = written(100, s);
     check(false, s, || array.write_host().unwrap().fill(1.0));
-    check(false, s, || array.evict(&rig.a).unwrap());
+    check(false, s, || array.evict(&setup.a).unwrap());
     let mut array = written(100, s);
-    check(true, s, || array.evict(&rig.a).unwrap());
+    check(true, s, || array.evict(&setup.a).unwrap());
     let array = written(100, s);
     check(true, s, || array.into_inner().unwrap());
     let mut values = Array1::<f64>::zeros(100);
@@ -140,8 +140,8 @@ fn the_host_waits_for_values_that_are_elsewhere() {
 /// Values may be in host memory without being written yet.
 #[test]
 fn the_host_waits_for_devices_that_work_in_its_memory() {
-    let rig = Rig::host();
-    let s = &rig.s;
+    let setup = Setup::host();
+    let s = &setup.s;
     for call in [
         |array: &mut ArrayBuffer<f64, Ix1>| assert_eq!(array.read_host().unwrap()[9], 3.0),
         |array: &mut ArrayBuffer<f64, Ix1>| array.prefetch_host().unwrap(),
@@ -159,14 +159,14 @@ fn the_host_waits_for_devices_that_work_in_its_memory() {
 /// Accesses that need no action overtake a call that waits while it holds the array's lock.
 #[test]
 fn a_call_that_waits_holds_up_no_reader_of_valid_values() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let array = counting(PINNED + 1);
-    let before = rig.a.statistics();
-    let gate = hold(&rig.s);
+    let before = setup.a.statistics();
+    let gate = hold(&setup.s);
     gate.open_after(LONG);
     thread::scope(|scope| {
-        scope.spawn(|| array.prefetch(&rig.s).unwrap());
-        while rig.a.statistics() == before {
+        scope.spawn(|| array.prefetch(&setup.s).unwrap());
+        while setup.a.statistics() == before {
             thread::yield_now();
         }
         assert_eq!(array.read_host().unwrap()[7], 7.0);

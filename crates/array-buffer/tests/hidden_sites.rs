@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, Error, SharedArrayBuffer, TransferBudget, hide_sites};
+use array_buffer::{ArrayBuffer, Error, SharedArrayBuffer, TransferBudget, hide_call_sites};
 use backend_sim::{SimConfig, SimDevice};
 use runtime_core::Device;
 
@@ -31,7 +31,7 @@ fn lines_are_in_messages_until_they_are_hidden() {
     for failure in failures() {
         assert!(failure.message().contains("hidden_sites.rs"), "{failure}");
     }
-    hide_sites();
+    hide_call_sites();
     let hidden = failures();
     for failure in &hidden {
         assert!(

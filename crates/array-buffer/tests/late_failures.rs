@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Exchange, Partition, Parts, Result, StarForest};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Rig, add, set};
+use common::{Setup, add, set};
 use ndarray::{Array1, Ix1};
 use proptest::prelude::*;
 use runtime_core::{Device, Stream};
@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 struct Program {
-    rig: Rig,
+    setup: Setup,
     /// Three streams. The host is the fourth place.
     streams: [Stream; 3],
     array: ArrayBuffer<f64, Ix1>,
@@ -60,12 +60,12 @@ struct Program {
 
 impl Program {
     fn new(config: SimConfig) -> Self {
-        let rig = Rig::sim(config);
-        let streams = [rig.s.clone(), rig.stream(), rig.t.clone()];
+        let setup = Setup::sim(config);
+        let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let partition = Partition::with_ghosts(&[6], &[(1, 0)]).unwrap();
         let forest = StarForest::new([(vec![0..1], vec![1..2])]);
         let array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
-        Self { rig, streams, array, forest, expected: [Some(0.0); 2] }
+        Self { setup, streams, array, forest, expected: [Some(0.0); 2] }
     }
 
     fn run(&mut self, op: Op) {
@@ -95,7 +95,7 @@ impl Program {
             }
             Op::Synchronize { place } => drop(self.streams[place].synchronize()),
             Op::FailLate { device, after } => {
-                let device: &Device = [&self.rig.a, &self.rig.b][device];
+                let device: &Device = [&self.setup.a, &self.setup.b][device];
                 let handle = SimHandle::of(device).unwrap();
                 let counts = handle.counts();
                 let past =
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn programs_on_devices_apart(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
+    fn programs_on_devices_that_are_no_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
         run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), ops);
     }
 }

@@ -49,7 +49,7 @@ fn a_lease_holds_the_array_until_it_is_dropped_on_any_thread() {
 }
 
 #[test]
-fn what_was_written_is_committed_and_nothing_else_changes_anything() {
+fn only_a_commit_changes_the_array() {
     let (device, shared) = (device(), shared());
     let stream = device.default_stream();
     let version = || shared.read(PATIENCE).unwrap().version();
@@ -70,7 +70,7 @@ fn what_was_written_is_committed_and_nothing_else_changes_anything() {
 }
 
 #[test]
-fn a_lease_tells_of_its_array() {
+fn a_lease_describes_its_array() {
     let (device, shared) = (device(), shared());
     let stream = device.default_stream();
     for version in 0..3 {

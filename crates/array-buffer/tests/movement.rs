@@ -16,7 +16,7 @@ use array_buffer::{
     ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Rig, add, counting, moved, quick, set, values, values_on};
+use common::{Setup, add, counting, moved, quick, set, values, values_on};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{
     Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide, Slot, Stream, Support, args,
@@ -35,23 +35,23 @@ on_all_devices! {
     write_guards_split,
 }
 
-fn host_devices_use_the_hosts_memory(rig: &Rig) {
+fn host_devices_use_the_hosts_memory(setup: &Setup) {
     let mut array = counting(100);
     let before = array.read_host().unwrap().as_ptr();
-    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
     assert_eq!(values(&array)[99], 100.0);
     array.write_host().unwrap().fill(2.0);
-    assert_eq!(values_on(&array, &rig.s), [2.0; 100]);
+    assert_eq!(values_on(&array, &setup.s), [2.0; 100]);
     assert_eq!(array.read_host().unwrap().as_ptr(), before, "the vector that was given");
-    let expected = if rig.shares() { 0 } else { 3 };
+    let expected = if setup.shares() { 0 } else { 3 };
     assert_eq!(array.transfers().total().count, expected);
     let elements = array.into_inner().unwrap();
     assert_eq!(elements.as_ptr(), before, "and it is given back");
 }
 
-fn duplicates_stay_where_the_values_are(rig: &Rig) {
+fn duplicates_stay_where_the_values_are(setup: &Setup) {
     let mut array = counting(1000);
-    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
     let moved = array.transfers().total();
     let copy = array.duplicate().unwrap();
     assert_eq!(array.transfers().total(), moved);
@@ -60,67 +60,67 @@ fn duplicates_stay_where_the_values_are(rig: &Rig) {
 }
 
 /// The duplicate does not wait for their writer.
-fn stale_ghosts_are_not_duplicated(rig: &Rig) {
+fn stale_ghosts_are_not_duplicated(setup: &Setup) {
     let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
     let (owned, ghosts) = (partition.owned(), partition.ghosts());
     let mut array = ArrayBuffer::from_array_with(Array2::zeros((4, 5)), partition).unwrap();
     let [mut own] = array.split([owned]).unwrap();
-    set(&mut own.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
-    let before = rig.a.statistics().on_device;
+    set(&mut own.write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+    let before = setup.a.statistics().on_device;
     let copy = array.duplicate().unwrap();
-    let copied = rig.a.statistics().on_device.bytes - before.bytes;
-    let native = rig.a.capabilities().region_copy == Support::Native && !rig.shares();
+    let copied = setup.a.statistics().on_device.bytes - before.bytes;
+    let native = setup.a.capabilities().region_copy == Support::Native && !setup.shares();
     assert_eq!(copied, if native { 2 * 3 * 8 } else { 0 });
     assert!(ghosts.iter().all(|part| copy.status(part) == PartStatus::Stale));
     assert_eq!(*copy.part(owned).unwrap().read_host().unwrap(), Array2::from_elem((2, 3), 1.0));
 }
 
-fn memory_is_taken_up_and_given_back(rig: &Rig) {
-    let mut memory = rig.a.memory_allocate::<f64>(6).unwrap();
-    memory.fill(&rig.s, 3.0).unwrap();
+fn memory_is_taken_up_and_given_back(setup: &Setup) {
+    let mut memory = setup.a.memory_allocate::<f64>(6).unwrap();
+    memory.fill(&setup.s, 3.0).unwrap();
     let native = memory.native();
-    let mut array = ArrayBuffer::from_memory(memory, (2, 3), &rig.s).unwrap();
-    add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+    let mut array = ArrayBuffer::from_memory(memory, (2, 3), &setup.s).unwrap();
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
     assert_eq!(values(&array), [4.0; 6]);
-    match array.into_memory(&rig.s) {
+    match array.into_memory(&setup.s) {
         Ok(memory) => {
             assert_eq!(memory.native(), native);
-            assert_eq!(memory.to_vec(&rig.s).unwrap(), [4.0; 6]);
+            assert_eq!(memory.to_vec(&setup.s).unwrap(), [4.0; 6]);
         }
         Err(error) => {
-            assert!(rig.shares());
+            assert!(setup.shares());
             assert_eq!(error.error().kind(), ErrorKind::InvalidArgument);
         }
     }
-    let memory = rig.a.memory_allocate::<f64>(6).unwrap();
-    let error = ArrayBuffer::from_memory(memory, (2, 4), &rig.s).unwrap_err();
+    let memory = setup.a.memory_allocate::<f64>(6).unwrap();
+    let error = ArrayBuffer::from_memory(memory, (2, 4), &setup.s).unwrap_err();
     assert!(error.message().contains("6 elements") && error.message().contains("[2, 4]"));
-    let memory = rig.a.memory_allocate::<f64>(6).unwrap();
-    let error = ArrayBuffer::from_memory(memory, 6, &rig.t).unwrap_err();
+    let memory = setup.a.memory_allocate::<f64>(6).unwrap();
+    let error = ArrayBuffer::from_memory(memory, 6, &setup.t).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongDevice);
 }
 
-fn eviction_saves_what_is_nowhere_else(rig: &Rig) {
+fn eviction_saves_what_is_nowhere_else(setup: &Setup) {
     let mut array = counting(10);
-    rig.claim(&array);
-    array.evict(&rig.b).unwrap();
+    setup.claim(&array);
+    array.evict(&setup.b).unwrap();
     assert_eq!(array.evict_host().unwrap_err().kind(), ErrorKind::Conflict);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 6.0).unwrap();
-    array.evict(&rig.b).unwrap();
-    assert!(array.is_valid_on_host() && !array.is_valid_on(&rig.b));
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 6.0).unwrap();
+    array.evict(&setup.b).unwrap();
+    assert!(array.is_valid_on_host() && !array.is_valid_on(&setup.b));
     assert_eq!(array.transfers().total().bytes, 80);
-    assert_eq!(values_on(&array, &rig.t), [6.0; 10]);
-    if !rig.shares() {
+    assert_eq!(values_on(&array, &setup.t), [6.0; 10]);
+    if !setup.shares() {
         array.evict_host().unwrap();
         assert!(!array.is_valid_on_host());
         assert_eq!(values(&array), [6.0; 10]);
     }
 }
 
-fn reports_name_both_ends(rig: &Rig) {
+fn reports_name_both_ends(setup: &Setup) {
     let mut array = counting(10);
-    rig.claim(&array);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 6.0).unwrap();
+    setup.claim(&array);
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 6.0).unwrap();
     let written = line!() - 1;
     for _ in 0..2 {
         array.read_host().unwrap();
@@ -129,7 +129,10 @@ fn reports_name_both_ends(rig: &Rig) {
     let report = array.transfers();
     let [transfer] = report.transfers() else { panic!("{report}") };
     assert_eq!((transfer.traffic.count, transfer.traffic.bytes), (1, 80));
-    assert_eq!((transfer.to.as_str(), transfer.from.as_str()), ("host", &*rig.b.id().to_string()));
+    assert_eq!(
+        (transfer.to.as_str(), transfer.from.as_str()),
+        ("host", &*setup.b.id().to_string())
+    );
     assert_eq!((transfer.wanted_by.access, transfer.wanted_by.site.line()), ("read", read));
     let writer = transfer.invalidated_by.as_ref().unwrap();
     assert_eq!((writer.access, writer.site.line()), ("write", written));
@@ -141,49 +144,49 @@ fn reports_name_both_ends(rig: &Rig) {
     assert!(all[&key].bytes >= 80);
 }
 
-fn budgets_hold(rig: &Rig) {
+fn budgets_hold(setup: &Setup) {
     let mut array = counting(10);
-    rig.claim(&array);
+    setup.claim(&array);
     {
         let _none = TransferBudget::forbid();
-        let error = array.read(&rig.t).unwrap_err();
+        let error = array.read(&setup.t).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LimitExceeded);
         assert!(error.message().contains("movement.rs"), "{error}");
-        array.prefetch(&rig.t).unwrap();
-        array.read(&rig.t).unwrap();
+        array.prefetch(&setup.t).unwrap();
+        array.read(&setup.t).unwrap();
     }
     let down = TransferBudget::bytes(80, Direction::ToHost);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
     array.read_host().unwrap();
     array.read_host().unwrap();
     assert_eq!(down.used(), 80);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 2.0).unwrap();
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::LimitExceeded);
     drop(down);
     assert_eq!(values(&array), [2.0; 10]);
 }
 
-fn large_arrays_go_in_pieces(rig: &Rig) {
+fn large_arrays_go_in_pieces(setup: &Setup) {
     let len = 700_001;
     let mut array = counting(len);
-    rig.claim(&array);
-    add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    setup.claim(&array);
+    add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
     let values = values(&array);
     assert!(values.iter().zip(1..).all(|(value, index)| *value == f64::from(index)));
     assert_eq!(array.transfers().total().bytes, 2 * 8 * u64::from(len));
 }
 
-fn lent_memory_has_the_values_afterwards(rig: &Rig) {
+fn lent_memory_has_the_values_afterwards(setup: &Setup) {
     let mut values = ndarray::array![[1.0, 2.0], [3.0, 4.0]];
     array_buffer::lend(values.view_mut(), |mut array| {
-        add(&mut array.read_write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
-        add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
     })
     .unwrap();
     assert_eq!(values, ndarray::array![[3.0, 4.0], [5.0, 6.0]]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         array_buffer::lend(values.view_mut(), |mut array| {
-            set(&mut array.write(&rig.s).unwrap(), &rig.s, 1.0).unwrap();
+            set(&mut array.write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
             panic!("in the middle");
         })
     }));
@@ -193,12 +196,12 @@ fn lent_memory_has_the_values_afterwards(rig: &Rig) {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-fn write_guards_split(rig: &Rig) {
+fn write_guards_split(setup: &Setup) {
     let partition = Partition::new(&[6], &[&[0..2], &[2..6]], &[]).unwrap();
     let mut array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
-    let guard = array.read_write(&rig.s).unwrap();
+    let guard = array.read_write(&setup.s).unwrap();
     let (mut one, other) = guard.split_off(Parts::one(0));
-    set(&mut one, &rig.s, 1.0).unwrap();
+    set(&mut one, &setup.s, 1.0).unwrap();
     one.commit().unwrap();
     other.abort();
     assert_eq!(array.part(Parts::one(0)).unwrap().read_host().unwrap().to_vec(), [1.0, 1.0]);
@@ -248,24 +251,24 @@ fn a_rust_function_writes_a_part_through_its_span() {
             (0..3).for_each(|column| to[5 * row + column] += from[5 * row + column]);
         }
     }
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let add =
-        rig.a.module_load(&HostModule::new().with("add", add)).unwrap().kernel("add").unwrap();
+        setup.a.module_load(&HostModule::new().with("add", add)).unwrap().kernel("add").unwrap();
     let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
     let start = Array2::from_shape_fn((4, 5), |(i, j)| (10 * i + j) as f64);
     let make = || ArrayBuffer::from_array_with(start.clone(), partition.clone()).unwrap();
     let (mut to, from) = (make(), make());
     {
         let [mut own] = to.split([Parts::one(0)]).unwrap();
-        let mut guard = own.read_write(&rig.s).unwrap();
-        let source = from.part(Parts::one(0)).unwrap().read(&rig.s).unwrap();
+        let mut guard = own.read_write(&setup.s).unwrap();
+        let source = from.part(Parts::one(0)).unwrap().read(&setup.s).unwrap();
         // SAFETY: the function accesses only elements of the part.
         let row = unsafe { guard.span_mut() }.unwrap();
         // SAFETY: as above.
         let other = unsafe { source.span() }.unwrap();
         assert_eq!((row.len(), other.len()), (8, 8));
         // SAFETY: the function is safe Rust.
-        unsafe { add.launch(&rig.s, &Launch::cover(1, 1), args![row, other]) }.unwrap();
+        unsafe { add.launch(&setup.s, &Launch::cover(1, 1), args![row, other]) }.unwrap();
         guard.commit().unwrap();
     }
     let own = to.part(Parts::one(0)).unwrap();
@@ -276,7 +279,7 @@ fn a_rust_function_writes_a_part_through_its_span() {
 /// device and the edge that messages need to the host, and nothing else.
 #[test]
 fn a_stencil_with_a_halo_moves_the_optimum() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let (rows, columns, steps) = (12_usize, 10_usize, 7_u32);
     let shape = [rows, columns];
     // The owned interior, divided into an edge of width one and the inner cells; part 0 is the interior without the
@@ -299,7 +302,7 @@ fn a_stencil_with_a_halo_moves_the_optimum() {
                 oracle[(i, j)] = *value;
             }
         }
-        step(&mut next, &field, &rig.s).unwrap();
+        step(&mut next, &field, &setup.s).unwrap();
         std::mem::swap(&mut field, &mut next);
         let old = oracle.clone();
         for i in 1..rows - 1 {
@@ -319,33 +322,33 @@ fn a_stencil_with_a_halo_moves_the_optimum() {
     let (mine, other) = (field.transfers(), next.transfers());
     let sum = |from, to| mine.between(from, to).bytes + other.between(from, to).bytes;
     assert_eq!((sum("host", "sim:0"), sum("sim:0", "host")), (up, interior));
-    assert_eq!(moved(&rig.a), (up, interior), "and the device saw no more");
+    assert_eq!(moved(&setup.a), (up, interior), "and the device saw no more");
 }
 
 #[test]
 fn peers_copy_without_the_host() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(50);
-    set(&mut array.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
-    assert_eq!(array.read(&rig.t).unwrap().view().unwrap().len(), 50);
-    let counts = SimHandle::of(&rig.b).unwrap().counts();
+    set(&mut array.write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
+    assert_eq!(array.read(&setup.t).unwrap().view().unwrap().len(), 50);
+    let counts = SimHandle::of(&setup.b).unwrap().counts();
     assert_eq!((counts.from_peers.bytes, counts.to_device.bytes), (400, 0));
-    assert_eq!(SimHandle::of(&rig.a).unwrap().counts().from_device.bytes, 0);
+    assert_eq!(SimHandle::of(&setup.a).unwrap().counts().from_device.bytes, 0);
     assert!(!array.is_valid_on_host());
 }
 
 #[test]
 fn a_valid_replica_costs_the_driver_nothing() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(50);
-    set(&mut array.read_write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
-    array.read(&rig.s).unwrap();
-    rig.s.synchronize().unwrap();
-    let handle = SimHandle::of(&rig.a).unwrap();
+    set(&mut array.read_write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
+    array.read(&setup.s).unwrap();
+    setup.s.synchronize().unwrap();
+    let handle = SimHandle::of(&setup.a).unwrap();
     let before = handle.counts();
     for _ in 0..10 {
-        array.read(&rig.s).unwrap();
-        drop(array.read_write(&rig.s).unwrap());
+        array.read(&setup.s).unwrap();
+        drop(array.read_write(&setup.s).unwrap());
     }
     assert_eq!(handle.counts(), before);
 }
@@ -353,13 +356,13 @@ fn a_valid_replica_costs_the_driver_nothing() {
 #[test]
 fn a_failed_copy_leaves_the_array_as_it_was() {
     for late in [false, true] {
-        let rig = Rig::peers();
+        let setup = Setup::peers();
         let array = counting(50);
-        array.read(&rig.t).unwrap();
-        let handle = SimHandle::of(&rig.a).unwrap();
+        array.read(&setup.t).unwrap();
+        let handle = SimHandle::of(&setup.a).unwrap();
         let fault = if late { Fault::fail_late } else { Fault::fail };
         handle.inject(fault(Operation::Copy, 1));
-        let read = array.read(&rig.s).map(|guard| guard.view().unwrap().to_vec(&rig.s));
+        let read = array.read(&setup.s).map(|guard| guard.view().unwrap().to_vec(&setup.s));
         let failed = match read {
             Err(error) => error,
             Ok(values) => values.unwrap_err(),
@@ -367,60 +370,60 @@ fn a_failed_copy_leaves_the_array_as_it_was() {
         assert_eq!(failed.kind(), ErrorKind::Driver);
         assert_eq!(values(&array)[49], 49.0);
         if !late {
-            assert!(!array.is_valid_on(&rig.a));
-            assert_eq!(values_on(&array, &rig.s)[49], 49.0);
+            assert!(!array.is_valid_on(&setup.a));
+            assert_eq!(values_on(&array, &setup.s)[49], 49.0);
         }
     }
 }
 
 #[test]
-fn a_failed_writer_poisons_what_it_wrote_and_nothing_else() {
-    let rig = Rig::apart();
+fn a_failed_writer_poisons_only_the_parts_it_wrote() {
+    let setup = Setup::apart();
     let mut array = counting(50);
-    array.prefetch(&rig.t).unwrap();
-    let handle = SimHandle::of(&rig.a).unwrap();
-    array.prefetch(&rig.s).unwrap();
-    rig.s.synchronize().unwrap();
-    let mut guard = array.read_write(&rig.s).unwrap();
+    array.prefetch(&setup.t).unwrap();
+    let handle = SimHandle::of(&setup.a).unwrap();
+    array.prefetch(&setup.s).unwrap();
+    setup.s.synchronize().unwrap();
+    let mut guard = array.read_write(&setup.s).unwrap();
     handle.inject(Fault::fail_late(Operation::Copy, 2));
-    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+    guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
     guard.commit().unwrap();
     let error = array.read_host().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
     array.write_host().unwrap().fill(4.0);
-    assert_eq!(values_on(&array, &rig.s), [4.0; 50]);
+    assert_eq!(values_on(&array, &setup.s), [4.0; 50]);
 }
 
 /// Fills the array on a stream, with work that fails when it runs.
-fn fill_that_fails_late(rig: &Rig, array: &mut ArrayBuffer<f64, Ix1>) {
-    let mut guard = array.write(&rig.s).unwrap();
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
-    guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+fn fill_that_fails_late(setup: &Setup, array: &mut ArrayBuffer<f64, Ix1>) {
+    let mut guard = array.write(&setup.s).unwrap();
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
     guard.commit().unwrap();
 }
 
 #[test]
 fn a_failure_reaches_the_replicas_of_peers() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(50);
-    fill_that_fails_late(&rig, &mut array);
-    array.prefetch(&rig.t).unwrap();
-    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    fill_that_fails_late(&setup, &mut array);
+    array.prefetch(&setup.t).unwrap();
+    assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
-    assert_eq!(array.prefetch(&rig.t).unwrap_err().kind(), ErrorKind::Poisoned);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+    assert_eq!(array.prefetch(&setup.t).unwrap_err().kind(), ErrorKind::Poisoned);
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 2.0).unwrap();
     assert_eq!(values(&array), [2.0; 50]);
 }
 
 #[test]
-fn the_host_asks_every_stream_that_values_came_through() {
+fn the_host_checks_every_stream_the_values_came_through() {
     // With a copy to a peer, and with a second stream that changes the values.
     for copied in [true, false] {
-        let rig = Rig::peers();
+        let setup = Setup::peers();
         let mut array = counting(50);
-        fill_that_fails_late(&rig, &mut array);
-        let last = if copied { rig.t.clone() } else { rig.stream() };
+        fill_that_fails_late(&setup, &mut array);
+        let last = if copied { setup.t.clone() } else { setup.stream() };
         add(&mut array.read_write(&last).unwrap(), &last, 1.0).unwrap();
         last.synchronize().unwrap();
         let error = array.read_host().unwrap_err();
@@ -430,49 +433,49 @@ fn the_host_asks_every_stream_that_values_came_through() {
 }
 
 #[test]
-fn a_duplicate_depends_on_what_it_was_made_of() {
-    let rig = Rig::peers();
+fn a_duplicate_depends_on_its_source() {
+    let setup = Setup::peers();
     let mut array = counting(50);
-    fill_that_fails_late(&rig, &mut array);
-    array.prefetch(&rig.t).unwrap();
-    array.evict(&rig.a).unwrap();
+    fill_that_fails_late(&setup, &mut array);
+    array.prefetch(&setup.t).unwrap();
+    array.evict(&setup.a).unwrap();
     let copy = array.duplicate().unwrap();
-    assert!(copy.is_valid_on(&rig.b));
-    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert!(copy.is_valid_on(&setup.b));
+    assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
     assert_eq!(copy.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 #[test]
-fn an_overwrite_does_not_depend_on_what_was_there() {
-    let rig = Rig::peers();
+fn an_overwrite_does_not_depend_on_earlier_writers() {
+    let setup = Setup::peers();
     let mut array = counting(50);
-    fill_that_fails_late(&rig, &mut array);
-    add(&mut array.read_write(&rig.t).unwrap(), &rig.t, 1.0).unwrap();
+    fill_that_fails_late(&setup, &mut array);
+    add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
     for _ in 0..2 {
-        set(&mut array.write(&rig.t).unwrap(), &rig.t, 2.0).unwrap();
+        set(&mut array.write(&setup.t).unwrap(), &setup.t, 2.0).unwrap();
     }
-    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
     assert_eq!(values(&array), [2.0; 50]);
 }
 
 #[test]
 fn ghosts_are_lost_with_the_values_they_were_filled_from() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let partition = Partition::with_ghosts(&[3], &[(1, 0)]).unwrap();
     let ghost = partition.ghosts();
     let mut array = ArrayBuffer::from_array_with(Array1::<f64>::zeros(3), partition).unwrap();
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
     let [mut owned] = array.split([Parts::one(0)]).unwrap();
-    let mut guard = owned.write(&rig.s).unwrap();
-    guard.part_mut(0).unwrap().fill(&rig.s, 1.0).unwrap();
+    let mut guard = owned.write(&setup.s).unwrap();
+    guard.part_mut(0).unwrap().fill(&setup.s, 1.0).unwrap();
     guard.commit().unwrap();
-    let second = rig.stream();
+    let second = setup.stream();
     let mut flight = array.begin_exchange(&second, Exchange::Broadcast).unwrap();
     for part in ghost.iter() {
         flight.target(part).unwrap().fill(&second, 1.0).unwrap();
     }
     flight.finish().unwrap();
-    assert_eq!(rig.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
     array.prefetch_host().unwrap_err();
     for part in [0, 1] {
         assert_eq!(array.status(part), PartStatus::Poisoned, "part {part}");
@@ -480,33 +483,33 @@ fn ghosts_are_lost_with_the_values_they_were_filled_from() {
 }
 
 #[test]
-fn a_failure_that_others_were_told_of_poisons_too() {
+fn a_failure_that_another_caller_received_poisons_too() {
     for who in ["the stream", "the device"] {
-        let rig = Rig::apart();
+        let setup = Setup::apart();
         let (mut array, mut after) = (counting(50), counting(50));
-        array.prefetch(&rig.s).unwrap();
-        rig.s.synchronize().unwrap();
-        let mut guard = array.read_write(&rig.s).unwrap();
-        SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
-        guard.view_mut().unwrap().fill(&rig.s, 1.0).unwrap();
+        array.prefetch(&setup.s).unwrap();
+        setup.s.synchronize().unwrap();
+        let mut guard = array.read_write(&setup.s).unwrap();
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
+        guard.view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
         guard.commit().unwrap();
-        let told = if who == "the stream" { rig.s.synchronize() } else { rig.a.synchronize() };
+        let told = if who == "the stream" { setup.s.synchronize() } else { setup.a.synchronize() };
         assert_eq!(told.unwrap_err().kind(), ErrorKind::Driver);
         let error = array.read_host().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned, "{who}: {error}");
         // Values that are written after the failure do not depend on it.
-        set(&mut after.write(&rig.s).unwrap(), &rig.s, 2.0).unwrap();
+        set(&mut after.write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
         assert_eq!(values(&after), [2.0; 50], "{who}");
-        set(&mut array.write(&rig.s).unwrap(), &rig.s, 3.0).unwrap();
+        set(&mut array.write(&setup.s).unwrap(), &setup.s, 3.0).unwrap();
         assert_eq!(values(&array), [3.0; 50], "{who}");
     }
 }
 
 #[test]
 fn a_stream_that_captures_is_refused() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(4);
-    let graph = rig.a.graphs().unwrap().capture(|capture| {
+    let graph = setup.a.graphs().unwrap().capture(|capture| {
         for refused in [array.read(capture).map(drop), array.prefetch(capture)] {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
@@ -514,74 +517,74 @@ fn a_stream_that_captures_is_refused() {
         Ok(())
     });
     graph.unwrap();
-    assert_eq!(values_on(&array, &rig.s)[3], 3.0);
+    assert_eq!(values_on(&array, &setup.s)[3], 3.0);
     assert_eq!(values(&array)[3], 3.0);
 }
 
 #[test]
 fn a_lost_device_takes_its_replica_alone() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = counting(50);
-    array.prefetch(&rig.s).unwrap();
-    array.prefetch(&rig.t).unwrap();
-    rig.s.synchronize().unwrap();
-    rig.t.synchronize().unwrap();
-    SimHandle::of(&rig.a).unwrap().lose();
+    array.prefetch(&setup.s).unwrap();
+    array.prefetch(&setup.t).unwrap();
+    setup.s.synchronize().unwrap();
+    setup.t.synchronize().unwrap();
+    SimHandle::of(&setup.a).unwrap().lose();
     assert_eq!(values(&array)[49], 49.0);
-    assert_eq!(values_on(&array, &rig.t)[49], 49.0);
+    assert_eq!(values_on(&array, &setup.t)[49], 49.0);
     let mut small = counting(8);
-    assert_eq!(small.read(&rig.s).unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert_eq!(small.read(&setup.s).unwrap_err().kind(), ErrorKind::DeviceLost);
     assert_eq!(values(&small)[7], 7.0);
-    assert_eq!(small.read_write(&rig.s).unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert_eq!(small.read_write(&setup.s).unwrap_err().kind(), ErrorKind::DeviceLost);
     small.write_host().unwrap().fill(1.0);
-    assert_eq!(values_on(&small, &rig.t), [1.0; 8]);
-    set(&mut array.write(&rig.t).unwrap(), &rig.t, 5.0).unwrap();
+    assert_eq!(values_on(&small, &setup.t), [1.0; 8]);
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 5.0).unwrap();
     assert_eq!(values(&array), [5.0; 50]);
 }
 
 #[test]
-fn no_room_changes_nothing_and_says_what_helps() {
-    let rig = Rig::sim(quick().memory_bytes(1000));
+fn running_out_of_memory_changes_nothing_and_suggests_a_remedy() {
+    let setup = Setup::sim(quick().memory_bytes(1000));
     let mut large = counting(100);
-    large.prefetch(&rig.s).unwrap();
+    large.prefetch(&setup.s).unwrap();
     let mut array = counting(50);
-    for error in [array.read(&rig.s).unwrap_err(), array.write(&rig.s).unwrap_err()] {
+    for error in [array.read(&setup.s).unwrap_err(), array.write(&setup.s).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.message().contains("evict"), "{error}");
     }
     assert_eq!((array.version(), values(&array)[49]), (0, 49.0));
-    large.evict(&rig.a).unwrap();
-    rig.a.synchronize().unwrap();
-    assert_eq!(values_on(&array, &rig.s)[49], 49.0);
+    large.evict(&setup.a).unwrap();
+    setup.a.synchronize().unwrap();
+    assert_eq!(values_on(&array, &setup.s)[49], 49.0);
 }
 
 #[test]
 fn an_incomplete_write_is_found_byte_for_byte() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let mut array = ArrayBuffer::<u8, Ix2>::uninit((3, 5)).unwrap();
-    array.check_write(&rig.s, |guard| guard.view_mut()?.fill(&rig.s, 0x55_u8)).unwrap();
-    array.check_write(&rig.s, |guard| guard.view_mut()?.fill(&rig.s, 0xAA_u8)).unwrap();
+    array.check_write(&setup.s, |guard| guard.view_mut()?.fill(&setup.s, 0x55_u8)).unwrap();
+    array.check_write(&setup.s, |guard| guard.view_mut()?.fill(&setup.s, 0xAA_u8)).unwrap();
     let error = array
-        .check_write(&rig.s, |guard| {
+        .check_write(&setup.s, |guard| {
             let row = guard.view_mut()?.reshape(&[15])?;
             let (mut first, last) = row.split_at(7)?;
-            first.fill(&rig.s, 1_u8)?;
-            last.slice(1..8)?.fill(&rig.s, 1_u8)
+            first.fill(&setup.s, 1_u8)?;
+            last.slice(1..8)?.fill(&setup.s, 1_u8)
         })
         .unwrap_err();
     assert!(error.message().contains("[1, 2]"), "{error}");
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
 
     let array = counting(4);
-    array.check_read(&rig.s, |_| Ok(())).unwrap();
+    array.check_read(&setup.s, |_| Ok(())).unwrap();
 }
 
 #[test]
 fn bookkeeping_is_small() {
-    let rig = Rig::sim(quick().jitter(Duration::ZERO));
-    let other = Rig::peers();
+    let setup = Setup::sim(quick().jitter(Duration::ZERO));
+    let other = Setup::peers();
     let mut array = counting(4);
-    for stream in [&rig.s, &rig.t, &other.s] {
+    for stream in [&setup.s, &setup.t, &other.s] {
         set(&mut array.write(stream).unwrap(), stream, 1.0).unwrap();
         array.read_host().unwrap();
     }
@@ -593,22 +596,22 @@ fn bookkeeping_is_small() {
 #[test]
 fn a_reader_that_writes_is_found() {
     use runtime_core::{Grid, HostModule, Launch, args};
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let array = counting(4);
     // A reader that writes through another address of the same memory.
     fn sneak(_: &Grid<'_>, x: &mut [f64]) {
         x[3] = -1.0;
     }
-    let module = rig.a.module_load(&HostModule::new().with("sneak", sneak)).unwrap();
+    let module = setup.a.module_load(&HostModule::new().with("sneak", sneak)).unwrap();
     let sneak = module.kernel("sneak").unwrap();
     let error = array
-        .check_read(&rig.s, |guard| {
+        .check_read(&setup.s, |guard| {
             let view = guard.view()?;
             let handle = view.native().expect("memory");
             // SAFETY: the array outlives this, and no other code uses it meanwhile.
-            let mut alias = unsafe { rig.a.memory_adopt::<f64>(handle, view.len(), ()) }?;
+            let mut alias = unsafe { setup.a.memory_adopt::<f64>(handle, view.len(), ()) }?;
             // SAFETY: the kernel is safe Rust.
-            unsafe { sneak.launch(&rig.s, &Launch::cover(4, 4), args![&mut alias]) }
+            unsafe { sneak.launch(&setup.s, &Launch::cover(4, 4), args![&mut alias]) }
         })
         .unwrap_err();
     assert!(error.message().contains("element [3]"), "{error}");
@@ -616,11 +619,11 @@ fn a_reader_that_writes_is_found() {
 
 #[test]
 fn threads_share_a_valid_array() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let array = counting(64);
     std::thread::scope(|scope| {
         for index in 0..4_u32 {
-            let (array, device) = (&array, if index % 2 == 0 { &rig.a } else { &rig.b });
+            let (array, device) = (&array, if index % 2 == 0 { &setup.a } else { &setup.b });
             scope.spawn(move || {
                 let stream = device.stream_create(&Default::default()).unwrap();
                 for _ in 0..50 {
@@ -634,7 +637,7 @@ fn threads_share_a_valid_array() {
     let mut parts = framed_rows();
     std::thread::scope(|scope| {
         let [mut top, mut bottom] = parts.split([Parts::one(0), Parts::one(1)]).unwrap();
-        let (s, t) = (&rig.s, &rig.t);
+        let (s, t) = (&setup.s, &setup.t);
         scope.spawn(move || {
             (0..40).for_each(|_| add(&mut top.read_write(s).unwrap(), s, 1.0).unwrap())
         });

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, SharedArrayBuffer};
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Rig, add, counting};
+use common::{Setup, add, counting};
 use ndarray::{Array1, Dimension, Ix2};
 
 /// Checks the error that a reader gets.
 #[track_caller]
-fn told<D: Dimension>(array: &ArrayBuffer<f64, D>, line: u32, words: &str) {
+fn assert_poisoned<D: Dimension>(array: &ArrayBuffer<f64, D>, line: u32, words: &str) {
     let error = array.read_host().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
     let message = error.message();
@@ -24,29 +24,29 @@ fn told<D: Dimension>(array: &ArrayBuffer<f64, D>, line: u32, words: &str) {
 
 #[test]
 fn the_error_names_the_cause_and_the_writer() {
-    let rig = Rig::peers();
-    let s = &rig.s;
+    let setup = Setup::peers();
+    let s = &setup.s;
     let mut array = counting(4);
 
     let (guard, line) = (array.read_write(s).unwrap(), line!());
     forget(guard);
-    told(&array, line, "by the read_write on sim:0");
-    told(&array, line, "its guard was forgotten");
+    assert_poisoned(&array, line, "by the read_write on sim:0");
+    assert_poisoned(&array, line, "its guard was forgotten");
 
     let (guard, line) = (array.write_host().unwrap(), line!());
     drop(guard);
-    told(&array, line, "by the write on host");
-    told(&array, line, "nothing was written");
+    assert_poisoned(&array, line, "by the write on host");
+    assert_poisoned(&array, line, "nothing was written");
 
     let (guard, line) = (array.write(s).unwrap(), line!());
     guard.abort();
-    told(&array, line, "it was aborted");
+    assert_poisoned(&array, line, "it was aborted");
 
     let (mut guard, line) = (array.write(s).unwrap(), line!());
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail(Operation::Copy, 2));
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail(Operation::Copy, 2));
     guard.view_mut().unwrap().fill(s, 1.0).unwrap_err();
     drop(guard);
-    told(&array, line, "an operation failed");
+    assert_poisoned(&array, line, "an operation failed");
 
     let mut line = 0;
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -56,87 +56,88 @@ fn the_error_names_the_cause_and_the_writer() {
         panic!("as planned");
     }));
     assert!(panicked.is_err());
-    told(&array, line, "a panic began under its guard");
+    assert_poisoned(&array, line, "a panic began under its guard");
 }
 
 /// Guards that need nothing are noted in a short way. Asking for the state must not lose the note.
 #[test]
-fn a_forgotten_guard_stays_forgotten_when_the_state_is_asked_for() {
-    let rig = Rig::peers();
+fn querying_the_state_does_not_revive_a_forgotten_guard() {
+    let setup = Setup::peers();
     let mut array = counting(4);
     for last in [false, true] {
-        let mut guard = array.read_write(&rig.s).unwrap();
-        add(&mut guard, &rig.s, 1.0).unwrap();
+        let mut guard = array.read_write(&setup.s).unwrap();
+        add(&mut guard, &setup.s, 1.0).unwrap();
         if last {
             forget(guard);
         }
     }
     assert_eq!(array.status(0), PartStatus::InUse);
-    assert_eq!(array.read(&rig.s).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(array.read(&setup.s).unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(array.duplicate().unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 #[test]
 fn work_that_failed_later_is_named_too() {
-    let rig = Rig::peers();
-    let s = &rig.s;
+    let setup = Setup::peers();
+    let s = &setup.s;
     let mut array = ArrayBuffer::<f64, _>::uninit(4).unwrap();
-    SimHandle::of(&rig.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+    SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
     let (mut guard, line) = (array.write(s).unwrap(), line!());
     guard.view_mut().unwrap().fill(s, 1.0).unwrap();
     guard.commit().unwrap();
     assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Driver);
-    told(&array, line, "work on a stream failed");
+    assert_poisoned(&array, line, "work on a stream failed");
 }
 
 #[test]
 fn an_exchange_that_is_not_finished_is_named() {
-    let rig = Rig::peers();
+    let setup = Setup::peers();
     let partition = Partition::with_ghosts(&[3], &[(1, 0)]).unwrap();
     let mut array = ArrayBuffer::from_array_with(Array1::zeros(3), partition).unwrap();
-    let (flight, line) = (array.begin_exchange(&rig.s, Exchange::Broadcast).unwrap(), line!());
+    let (flight, line) = (array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap(), line!());
     drop(flight);
-    told(&array, line, "by the broadcast on sim:0");
-    told(&array, line, "it was not finished");
+    assert_poisoned(&array, line, "by the broadcast on sim:0");
+    assert_poisoned(&array, line, "it was not finished");
 }
 
 #[test]
-fn leases_say_the_same() {
+fn leases_report_the_same_causes() {
     let shared = SharedArrayBuffer::new(counting(2));
     let (lease, line) = (shared.lease_write(None, Duration::ZERO).unwrap(), line!());
     drop(lease);
-    told(&shared.read(Duration::ZERO).unwrap(), line, "nothing was written");
+    assert_poisoned(&shared.read(Duration::ZERO).unwrap(), line, "nothing was written");
 }
 
 #[test]
 fn half_of_a_staged_copy_is_no_value() {
-    let rig = Rig::apart();
-    let (s, t) = (&rig.s, &rig.t);
+    let setup = Setup::apart();
+    let (s, t) = (&setup.s, &setup.t);
     // The host copies in pieces of 4 MiB.
-    let source = rig.b.memory_from_slice(t, &vec![1.0_f64; 1 << 20]).unwrap();
+    let source = setup.b.memory_from_slice(t, &vec![1.0_f64; 1 << 20]).unwrap();
     let mut array = ArrayBuffer::<f64, _>::uninit(1 << 20).unwrap();
     let (mut guard, line) = (array.write(s).unwrap(), line!());
-    SimHandle::of(&rig.b).unwrap().inject(Fault::fail(Operation::Copy, 3));
+    SimHandle::of(&setup.b).unwrap().inject(Fault::fail(Operation::Copy, 3));
     guard.view_mut().unwrap().copy_from_device(s, &source.view(), t).unwrap_err();
     drop(guard);
-    told(&array, line, "an operation failed");
+    assert_poisoned(&array, line, "an operation failed");
 }
 
 #[test]
 fn an_operation_that_finds_no_memory_has_failed() {
-    for (rig, fills) in [(Rig::peers(), true), (Rig::peers(), false), (Rig::apart(), true)] {
-        let s = &rig.s;
+    for (setup, fills) in [(Setup::peers(), true), (Setup::peers(), false), (Setup::apart(), true)]
+    {
+        let s = &setup.s;
         let partition = Partition::with_ghosts(&[4, 5], &[(1, 1), (1, 1)]).unwrap();
         let mut array = ArrayBuffer::<f64, Ix2>::with_partition(partition).unwrap();
         let (mut guard, line) = (array.write(s).unwrap(), line!());
         guard.view_mut().unwrap().fill(s, 0.0).unwrap();
-        let handle = SimHandle::of(&rig.a).unwrap();
+        let handle = SimHandle::of(&setup.a).unwrap();
         let next = handle.counts().allocations + handle.counts().pinned_allocations + 1;
         handle.inject(Fault::fail(Operation::Allocation, next));
         let mut part = guard.part_mut(0).unwrap();
         let done = if fills { part.fill(s, 1.0) } else { part.copy_from_slice(s, &[1.0; 6]) };
         assert_eq!(done.unwrap_err().kind(), ErrorKind::OutOfMemory);
         drop(guard);
-        told(&array, line, "an operation failed");
+        assert_poisoned(&array, line, "an operation failed");
     }
 }

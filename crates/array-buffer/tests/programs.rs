@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Error, ErrorKind, Exchange, Partition, Parts, Reduce, StarForest};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Rig, add, set};
+use common::{Setup, add, set};
 use ndarray::{Array2, Ix2};
 use proptest::prelude::*;
 use runtime_core::{Device, Stream};
@@ -72,27 +72,27 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// The expected content of a part.
 #[derive(Clone, Debug, PartialEq)]
-enum Known {
+enum TrackedStream {
     Values(Vec<f64>),
     Contributions(Vec<f64>),
     Unreadable,
 }
 
 struct Program {
-    rig: Rig,
+    setup: Setup,
     /// Three streams; the host is the fourth place.
     streams: [Stream; 3],
     failed: [u64; 2],
     array: ArrayBuffer<f64, Ix2>,
     forest: StarForest,
-    oracle: [Known; PARTS],
+    oracle: [TrackedStream; PARTS],
     version: u64,
 }
 
 impl Program {
     fn new(config: SimConfig) -> Self {
-        let rig = Rig::sim(config);
-        let streams = [rig.s.clone(), rig.stream(), rig.t.clone()];
+        let setup = Setup::sim(config);
+        let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let owned: [&[_]; 2] = [&[0..4, 0..3], &[0..4, 3..6]];
         let partition = Partition::new(&SHAPE, &owned, &[&[4..5, 0..6]]).unwrap();
         let start = Array2::from_shape_fn(SHAPE, |(i, j)| (i * 6 + j) as f64);
@@ -100,10 +100,10 @@ impl Program {
         let oracle = std::array::from_fn(|part| {
             let ranges = partition.ranges(part);
             let (rows, columns) = (ranges[0].clone(), ranges[1].clone());
-            Known::Values(start.slice(ndarray::s![rows, columns]).iter().copied().collect())
+            TrackedStream::Values(start.slice(ndarray::s![rows, columns]).iter().copied().collect())
         });
         let array = ArrayBuffer::from_array_with(start, partition).unwrap();
-        Self { rig, streams, failed: [0; 2], array, forest, oracle, version: 0 }
+        Self { setup, streams, failed: [0; 2], array, forest, oracle, version: 0 }
     }
 
     fn stream(&self, place: usize) -> Option<Stream> {
@@ -128,13 +128,13 @@ impl Program {
     }
 
     fn compare(&mut self, part: usize, seen: Result<Vec<f64>, Error>) {
-        let pending = matches!(self.oracle[GHOST], Known::Contributions(_));
+        let pending = matches!(self.oracle[GHOST], TrackedStream::Contributions(_));
         match (seen, &self.oracle[part]) {
-            (Ok(seen), Known::Values(values)) if !pending => assert_eq!(seen, *values),
+            (Ok(seen), TrackedStream::Values(values)) if !pending => assert_eq!(seen, *values),
             (Ok(seen), known) => panic!("read {seen:?} of {known:?}"),
             (Err(error), known) => match error.kind() {
                 ErrorKind::Poisoned | ErrorKind::Stale => {
-                    assert!(pending || *known == Known::Unreadable, "{error}: {known:?}");
+                    assert!(pending || *known == TrackedStream::Unreadable, "{error}: {known:?}");
                 }
                 _ => self.planned(&error),
             },
@@ -143,8 +143,8 @@ impl Program {
 
     fn write(&mut self, place: usize, part: usize, value: u8, end: End, keeps: bool) {
         let stream = self.stream(place);
-        let pending = matches!(self.oracle[GHOST], Known::Contributions(_));
-        let readable = matches!(self.oracle[part], Known::Values(_)) && !pending;
+        let pending = matches!(self.oracle[GHOST], TrackedStream::Contributions(_));
+        let readable = matches!(self.oracle[part], TrackedStream::Values(_)) && !pending;
         let value = f64::from(value);
         let [mut parts] = self.array.split([Parts::one(part)]).unwrap();
         let run = |parts: &mut array_buffer::PartMut<'_, f64, Ix2>| -> Outcome {
@@ -222,23 +222,23 @@ impl Program {
                 _ => self.planned(&error),
             },
             Outcome::Written => {
-                let old = std::mem::replace(&mut self.oracle[part], Known::Unreadable);
+                let old = std::mem::replace(&mut self.oracle[part], TrackedStream::Unreadable);
                 let len = self.array.partition().ranges(part).iter().map(|r| r.len()).product();
                 self.oracle[part] = match old {
-                    Known::Values(values) if keeps => {
-                        Known::Values(values.iter().map(|old| old + value).collect())
+                    TrackedStream::Values(values) if keeps => {
+                        TrackedStream::Values(values.iter().map(|old| old + value).collect())
                     }
-                    _ => Known::Values(vec![value; len]),
+                    _ => TrackedStream::Values(vec![value; len]),
                 };
                 if part != GHOST {
-                    self.oracle[GHOST] = Known::Unreadable;
+                    self.oracle[GHOST] = TrackedStream::Unreadable;
                     self.version += 1;
                 }
             }
-            Outcome::Poisoned => self.oracle[part] = Known::Unreadable,
+            Outcome::Poisoned => self.oracle[part] = TrackedStream::Unreadable,
             Outcome::Failed(error) => {
                 self.planned(&error);
-                self.oracle[part] = Known::Unreadable;
+                self.oracle[part] = TrackedStream::Unreadable;
             }
             Outcome::Same(error) => {
                 assert!(keeps, "a write that wrote nothing was committed");
@@ -266,22 +266,22 @@ impl Program {
             }
             Outcome::Written => {
                 for part in 0..PARTS {
-                    let old = std::mem::replace(&mut self.oracle[part], Known::Unreadable);
+                    let old = std::mem::replace(&mut self.oracle[part], TrackedStream::Unreadable);
                     self.oracle[part] = match old {
-                        Known::Values(old) if part != GHOST => {
-                            Known::Values(old.iter().map(|old| old + value).collect())
+                        TrackedStream::Values(old) if part != GHOST => {
+                            TrackedStream::Values(old.iter().map(|old| old + value).collect())
                         }
-                        Known::Contributions(old) => {
-                            Known::Contributions(old.iter().map(|old| old + value).collect())
-                        }
-                        _ => Known::Contributions(vec![value; SHAPE[1]]),
+                        TrackedStream::Contributions(old) => TrackedStream::Contributions(
+                            old.iter().map(|old| old + value).collect(),
+                        ),
+                        _ => TrackedStream::Contributions(vec![value; SHAPE[1]]),
                     };
                 }
                 self.version += 1;
             }
             Outcome::Failed(error) => {
                 self.planned(&error);
-                self.oracle = std::array::from_fn(|_| Known::Unreadable);
+                self.oracle = std::array::from_fn(|_| TrackedStream::Unreadable);
                 self.heal();
             }
             Outcome::Same(error) => {
@@ -294,10 +294,10 @@ impl Program {
 
     /// A ghost part was filled for contributions that then failed: it is stale, or still pending.
     fn refresh_ghost(&mut self) {
-        if matches!(self.oracle[GHOST], Known::Values(_))
+        if matches!(self.oracle[GHOST], TrackedStream::Values(_))
             && self.array.status(GHOST) != array_buffer::PartStatus::Valid
         {
-            self.oracle[GHOST] = Known::Unreadable;
+            self.oracle[GHOST] = TrackedStream::Unreadable;
         }
     }
 
@@ -305,8 +305,11 @@ impl Program {
     fn heal(&mut self) {
         self.array.write_host().unwrap().fill(0.5);
         self.version += 1;
-        self.oracle =
-            [Known::Values(vec![0.5; 12]), Known::Values(vec![0.5; 12]), Known::Unreadable];
+        self.oracle = [
+            TrackedStream::Values(vec![0.5; 12]),
+            TrackedStream::Values(vec![0.5; 12]),
+            TrackedStream::Unreadable,
+        ];
     }
 
     fn exchange(&mut self, place: usize, reduce: bool) {
@@ -329,7 +332,7 @@ impl Program {
             Ok((Err(error), Err(_))) => {
                 self.planned(&error);
                 match reduce {
-                    false => self.oracle[GHOST] = Known::Unreadable,
+                    false => self.oracle[GHOST] = TrackedStream::Unreadable,
                     true => self.heal(),
                 }
                 return;
@@ -337,17 +340,18 @@ impl Program {
             other => panic!("{other:?}"),
         }
         let ghost = self.oracle[GHOST].clone();
-        let [Known::Values(left), Known::Values(right), _] = &mut self.oracle else {
+        let [TrackedStream::Values(left), TrackedStream::Values(right), _] = &mut self.oracle
+        else {
             panic!("exchanged {:?}", self.oracle)
         };
         if reduce {
-            let Known::Contributions(sums) = ghost else { panic!("reduced {ghost:?}") };
+            let TrackedStream::Contributions(sums) = ghost else { panic!("reduced {ghost:?}") };
             let row = left[..3].iter_mut().chain(&mut right[..3]);
             row.zip(sums).for_each(|(value, sum)| *value += sum);
-            self.oracle[GHOST] = Known::Unreadable;
+            self.oracle[GHOST] = TrackedStream::Unreadable;
             self.version += 1;
         } else {
-            self.oracle[GHOST] = Known::Values([&left[..3], &right[..3]].concat());
+            self.oracle[GHOST] = TrackedStream::Values([&left[..3], &right[..3]].concat());
         }
     }
 
@@ -385,7 +389,7 @@ impl Program {
                 }
             }
             Op::FailCopy { device, after } => {
-                let device: &Device = [&self.rig.a, &self.rig.b][device];
+                let device: &Device = [&self.setup.a, &self.setup.b][device];
                 let handle = SimHandle::of(device).unwrap();
                 let counts = handle.counts();
                 let past =
@@ -478,7 +482,7 @@ proptest! {
     }
 
     #[test]
-    fn programs_on_devices_apart(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..30)) {
+    fn programs_on_devices_that_are_no_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..30)) {
         run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), ops);
     }
 }

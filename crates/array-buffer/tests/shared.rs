@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ErrorKind, SharedArrayBuffer};
 
-use common::{Rig, counting, quick, set, values_on};
+use common::{Setup, counting, quick, set, values_on};
 
 const THREADS: u32 = 8;
 const ROUNDS: u32 = 300;
@@ -28,10 +28,15 @@ fn next(state: &mut u64) -> u64 {
 
 /// The work of one thread: accesses the array somewhere, to read or write it. It checks that all values are equal, and
 /// not older than those that it has seen before.
-fn work(shared: &SharedArrayBuffer<f64, ndarray::Ix1>, rig: &Rig, writes: &AtomicU32, seed: u64) {
+fn work(
+    shared: &SharedArrayBuffer<f64, ndarray::Ix1>,
+    setup: &Setup,
+    writes: &AtomicU32,
+    seed: u64,
+) {
     let stream = match seed % 2 {
-        0 => rig.a.stream_create(&Default::default()).unwrap(),
-        _ => rig.b.stream_create(&Default::default()).unwrap(),
+        0 => setup.a.stream_create(&Default::default()).unwrap(),
+        _ => setup.b.stream_create(&Default::default()).unwrap(),
     };
     let (mut state, mut newest) = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, 0.0);
     let mut check = |values: &[f64]| {
@@ -84,29 +89,29 @@ fn work(shared: &SharedArrayBuffer<f64, ndarray::Ix1>, rig: &Rig, writes: &Atomi
 #[test]
 fn many_threads_see_whole_writes_in_order() {
     for seed in 0..4 {
-        for rig in [Rig::sim(quick().seed(seed)), Rig::apart()] {
+        for setup in [Setup::sim(quick().seed(seed)), Setup::apart()] {
             let array = counting(LEN);
             let shared = SharedArrayBuffer::new(array);
             shared.write(PATIENCE).unwrap().write_host().unwrap().fill(0.0);
             let (writes, start) = (AtomicU32::new(0), Barrier::new(THREADS as usize));
             thread::scope(|scope| {
                 for thread in 0..THREADS {
-                    let (shared, rig, writes, start) = (shared.clone(), &rig, &writes, &start);
+                    let (shared, setup, writes, start) = (shared.clone(), &setup, &writes, &start);
                     scope.spawn(move || {
                         start.wait();
-                        work(&shared, rig, writes, u64::from(thread) + 100 * (seed + 1));
+                        work(&shared, setup, writes, u64::from(thread) + 100 * (seed + 1));
                     });
                 }
             });
             let array = shared.read(PATIENCE).unwrap();
             let expected = vec![f64::from(writes.load(Ordering::Relaxed)); LEN as usize];
-            assert_eq!(values_on(&array, &rig.s), expected);
+            assert_eq!(values_on(&array, &setup.s), expected);
         }
     }
 }
 
 #[test]
-fn a_writer_gives_up_after_its_time_and_says_who_holds_the_array() {
+fn a_writer_times_out_and_names_the_holder_of_the_array() {
     let shared = SharedArrayBuffer::new(counting(4));
     let reader = shared.read(Duration::ZERO).unwrap();
     let begun = Instant::now();

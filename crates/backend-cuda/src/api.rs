@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::{mem, ptr};
 
 use backend_gpu::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream, pointer};
-use backend_gpu::{Api, made, ok, told};
+use backend_gpu::{Api, created, ok, output};
 use cudarc::driver::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CUcontext, CUevent_flags,
     CUfunction_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
@@ -45,7 +45,7 @@ impl Library {
     ) -> Result<c_int, u32> {
         let ask = self.functions.cuFuncGetAttribute;
         // SAFETY: the caller guarantees the function, and the number is written to a valid place.
-        told(|value| unsafe { ask(value, attribute, function.pointer()) })
+        output(|value| unsafe { ask(value, attribute, function.pointer()) })
     }
 
     /// # Safety
@@ -54,7 +54,7 @@ impl Library {
     unsafe fn pool_number(&self, pool: Pool, attribute: CUmemPool_attribute) -> Result<u64, u32> {
         let ask = self.functions.cuMemPoolGetAttribute;
         // SAFETY: the caller guarantees the pool, and the number is written to a valid place.
-        told(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
+        output(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
     }
 
     /// # Safety
@@ -142,7 +142,7 @@ unsafe impl Api for Library {
     fn memory_info(&self) -> Result<(usize, usize), u32> {
         let mut total = 0;
         // SAFETY: as above.
-        let free = told(|free| unsafe { (self.functions.cuMemGetInfo_v2)(free, &mut total) })?;
+        let free = output(|free| unsafe { (self.functions.cuMemGetInfo_v2)(free, &mut total) })?;
         Ok((free, total))
     }
 
@@ -150,19 +150,19 @@ unsafe impl Api for Library {
         let mut greatest = 0;
         let ask = self.functions.cuCtxGetStreamPriorityRange;
         // SAFETY: as above.
-        let least = told(|least| unsafe { ask(least, &mut greatest) })?;
+        let least = output(|least| unsafe { ask(least, &mut greatest) })?;
         Ok((least, greatest))
     }
 
     fn stream_create(&self, priority: c_int) -> Result<Stream, u32> {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: as above.
-        made(|raw| unsafe { (self.functions.cuStreamCreateWithPriority)(raw, flags, priority) })
+        created(|raw| unsafe { (self.functions.cuStreamCreateWithPriority)(raw, flags, priority) })
     }
 
     unsafe fn capture_end(&self, stream: Stream) -> Result<Graph, u32> {
         // SAFETY: as above.
-        made(|raw| unsafe { (self.functions.cuStreamEndCapture)(stream.pointer(), raw) })
+        created(|raw| unsafe { (self.functions.cuStreamEndCapture)(stream.pointer(), raw) })
     }
 
     fn event_create(&self, timing: bool) -> Result<Event, u32> {
@@ -172,24 +172,24 @@ unsafe impl Api for Library {
             CUevent_flags::CU_EVENT_DISABLE_TIMING
         };
         // SAFETY: as above.
-        made(|raw| unsafe { (self.functions.cuEventCreate)(raw, flags as u32) })
+        created(|raw| unsafe { (self.functions.cuEventCreate)(raw, flags as u32) })
     }
 
     unsafe fn event_elapsed(&self, start: Event, end: Event) -> Result<f32, u32> {
         let elapsed = self.functions.cuEventElapsedTime;
         // SAFETY: as above.
-        told(|milliseconds| unsafe { elapsed(milliseconds, start.pointer(), end.pointer()) })
+        output(|milliseconds| unsafe { elapsed(milliseconds, start.pointer(), end.pointer()) })
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
         // SAFETY: as above.
-        told(|address| unsafe { (self.functions.cuMemAlloc_v2)(address, bytes) })
+        output(|address| unsafe { (self.functions.cuMemAlloc_v2)(address, bytes) })
     }
 
     fn allocate_managed(&self, bytes: usize) -> Result<u64, u32> {
         let flags = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
         // SAFETY: as above.
-        told(|address| unsafe { (self.functions.cuMemAllocManaged)(address, bytes, flags) })
+        output(|address| unsafe { (self.functions.cuMemAllocManaged)(address, bytes, flags) })
     }
 
     fn allocate_host(&self, bytes: usize, write_combined: bool) -> Result<u64, u32> {
@@ -207,7 +207,7 @@ unsafe impl Api for Library {
         properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = location(device);
         // SAFETY: the call reads the properties.
-        made(|raw| unsafe { (self.functions.cuMemPoolCreate)(raw, &properties) })
+        created(|raw| unsafe { (self.functions.cuMemPoolCreate)(raw, &properties) })
     }
 
     unsafe fn pool_set_threshold(&self, pool: Pool, bytes: u64) -> Result<(), u32> {
@@ -246,12 +246,12 @@ unsafe impl Api for Library {
     unsafe fn pool_allocate(&self, pool: Pool, bytes: usize, stream: Stream) -> Result<u64, u32> {
         let (allocate, pool) = (self.functions.cuMemAllocFromPoolAsync, pool.pointer());
         // SAFETY: as above.
-        told(|address| unsafe { allocate(address, bytes, pool, stream.pointer()) })
+        output(|address| unsafe { allocate(address, bytes, pool, stream.pointer()) })
     }
 
     fn peer_possible(&self, device: c_int, peer: c_int) -> Result<c_int, u32> {
         // SAFETY: as above.
-        told(|can| unsafe { (self.functions.cuDeviceCanAccessPeer)(can, device, peer) })
+        output(|can| unsafe { (self.functions.cuDeviceCanAccessPeer)(can, device, peer) })
     }
 
     #[inline]
@@ -271,13 +271,13 @@ unsafe impl Api for Library {
     unsafe fn graph_instantiate(&self, graph: Graph) -> Result<GraphExec, u32> {
         let instantiate = self.functions.cuGraphInstantiateWithFlags;
         // SAFETY: as above.
-        made(|raw| unsafe { instantiate(raw, graph.pointer(), 0) })
+        created(|raw| unsafe { instantiate(raw, graph.pointer(), 0) })
     }
 
     unsafe fn module_function(&self, module: Module, name: &CStr) -> Result<Function, u32> {
         let (find, name) = (self.functions.cuModuleGetFunction, name.as_ptr());
         // SAFETY: as above.
-        made(|raw| unsafe { find(raw, module.pointer(), name) })
+        created(|raw| unsafe { find(raw, module.pointer(), name) })
     }
 
     unsafe fn function_threads(&self, function: Function) -> Result<c_int, u32> {
@@ -298,7 +298,7 @@ unsafe impl Api for Library {
         let (mut grid, ask) = (0, self.functions.cuOccupancyMaxPotentialBlockSize);
         let function = function.pointer();
         // SAFETY: as above.
-        told(|block| unsafe { ask(&mut grid, block, function, None, shared, 0) })
+        output(|block| unsafe { ask(&mut grid, block, function, None, shared, 0) })
     }
 
     unsafe fn resident_blocks(
@@ -309,7 +309,7 @@ unsafe impl Api for Library {
     ) -> Result<c_int, u32> {
         let ask = self.functions.cuOccupancyMaxActiveBlocksPerMultiprocessor;
         // SAFETY: as above.
-        told(|blocks| unsafe { ask(blocks, function.pointer(), block, shared) })
+        output(|blocks| unsafe { ask(blocks, function.pointer(), block, shared) })
     }
 
     #[inline]

@@ -19,8 +19,11 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     };
     match end {
         Some(end) if end <= bytes.len() as u64 => Ok(()),
-        Some(end) => Err(format!("the binary has {} bytes of {end}", bytes.len())),
-        None => Err(format!("the binary ends in its headers, after {} bytes", bytes.len())),
+        Some(end) => Err(format!(
+            "the binary is truncated: {} bytes, its headers declare {end}",
+            bytes.len()
+        )),
+        None => Err(format!("the binary ends within its headers, after {} bytes", bytes.len())),
     }
 }
 
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_refers_beyond_its_end_is_refused() {
+    fn truncated_binaries_and_offsets_beyond_the_end_are_refused() {
         let whole = elf();
         for len in 0..whole.len() {
             assert!(check(&whole[..len]).is_err(), "{len} bytes");

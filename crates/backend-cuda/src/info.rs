@@ -1,5 +1,5 @@
 //! The description of a device.
-#![expect(unsafe_code, reason = "asks the driver")]
+#![expect(unsafe_code, reason = "queries the driver")]
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -19,17 +19,17 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<
         let what = "the device does not describe itself";
         error::<Cuda>(library, "devices", code, what).on(&id)
     };
-    let asked = Asked::new(library, ordinal).map_err(failed)?;
+    let asked = AttributeQuery::new(library, ordinal).map_err(failed)?;
     asked.describe(&id).map_err(failed)
 }
 
 /// A device whose properties are queried.
-struct Asked<'a> {
+struct AttributeQuery<'a> {
     library: &'a Library,
     device: CUdevice,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AttributeQuery<'a> {
     fn new(library: &'a Library, ordinal: usize) -> Result<Self, u32> {
         let mut device = 0;
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);

@@ -61,7 +61,6 @@ mod api;
 mod binary;
 mod codes;
 mod info;
-mod left;
 mod library;
 mod module;
 mod nvml;
@@ -69,6 +68,7 @@ mod nvrtc;
 mod program;
 mod shipped;
 mod signature;
+mod surviving_memory;
 mod vendor;
 
 pub use backend_gpu::PoolKind;
@@ -121,7 +121,7 @@ mod tests {
     use super::CudaConfig;
 
     #[test]
-    fn wrong_options_name_what_is_wrong() {
+    fn errors_of_options_name_the_option_and_the_value() {
         for (option, value, kind) in [
             ("pool", "paper", ErrorKind::InvalidArgument),
             ("cache", "yes", ErrorKind::InvalidArgument),

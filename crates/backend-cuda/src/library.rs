@@ -211,7 +211,7 @@ fn probe(names: &[&str]) -> Result<Library, Refusal> {
     let mut devices = 0;
     // SAFETY: the number is written to a valid place.
     let code = unsafe { (functions.cuDeviceGetCount)(&mut devices) };
-    refuse(code, || functions.name(code), &driver, "the driver does not tell its devices")?;
+    refuse(code, || functions.name(code), &driver, "the driver does not list its devices")?;
     match usize::try_from(devices) {
         Ok(devices) if devices > 0 => Ok(Library { functions, version, devices }),
         _ => Err(unavailable(no_device(&driver))),
@@ -232,7 +232,7 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     let mut version = 0;
     // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
-    let what = "the driver does not tell its version";
+    let what = "the driver does not report its version";
     refuse(code, || "unknown CUDA error", "a CUDA driver", what)?;
     Ok(Version(version))
 }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_told_from_what_is_broken() {
+    fn missing_and_broken_libraries_differ() {
         let refused = |code| refuse(code, || "CUDA_ERROR_UNKNOWN", "a driver", "broken");
         let refusal = |code| refused(code).unwrap_err().error();
         for (code, kind, name) in [
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_as_people_say_them() {
+    fn version_numbers_are_decoded() {
         assert_eq!(Version(12_040).to_string(), "12.4");
         assert_eq!(Version(13_000).to_string(), "13.0");
         assert!(Version(11_080) < LEAST_VERSION);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use backend_gpu::handle::{Function, Module};
 use backend_gpu::{
-    Api, Code, Context, Device, Kernels, NotLoaded, Own, Stream, address, aligned, made, ok,
+    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, address, aligned,
+    created, ok,
 };
 use backend_support::headline;
 use cudarc::driver::sys::{CUfunction_attribute, CUjit_option};
@@ -28,17 +29,17 @@ const BLOCK: u32 = 256;
 const BLOCKS_PER_UNIT: u32 = 8;
 
 impl Kernels<Self> for Cuda {
-    type Own = ShippedKernels;
-    const MOST_REGION_BLOCKS: u32 = u32::MAX;
+    type Builtin = ShippedKernels;
+    const MAX_REGION_BLOCKS: u32 = u32::MAX;
 
-    fn own(context: &Arc<Context<Self>>) -> ShippedKernels {
+    fn builtin_kernels(context: &Arc<Context<Self>>) -> ShippedKernels {
         ShippedKernels::new(context)
     }
 
-    fn region_function(device: &Device<Self>, kernel: Own) -> Result<Function> {
+    fn region_function(device: &Device<Self>, kernel: BuiltinKernel) -> Result<Function> {
         let kernel = match kernel {
-            Own::Regions(binding) => Shipped::regions(binding),
-            Own::RegionTable => Shipped::RegionTable,
+            BuiltinKernel::Regions(binding) => Shipped::regions(binding),
+            BuiltinKernel::RegionTable => Shipped::RegionTable,
         };
         // SAFETY: the state gets only the code of the load.
         let shared = unsafe { device.shared() };
@@ -83,11 +84,11 @@ impl Kernels<Self> for Cuda {
         ];
         let mut values =
             [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
-        let loaded = context.apart(|api| {
+        let loaded = context.outside_captures(|api| {
             let (load, image) = (api.functions.cuModuleLoadDataEx, image.as_ptr().cast());
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             // SAFETY: text ends with a NUL, and binaries are complete; the log has as many bytes as the options say.
-            made(|module| unsafe { load(module, image, 2, options, values) })
+            created(|module| unsafe { load(module, image, 2, options, values) })
         });
         loaded.map_err(|code| {
             let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -118,15 +119,15 @@ impl Kernels<Self> for Cuda {
     fn raise_shared(context: &Context<Self>, function: Function, bytes: u32) -> Result<(), u32> {
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-        context.apart(|api| {
+        context.outside_captures(|api| {
             let set = api.functions.cuFuncSetAttribute;
             // SAFETY: the function belongs to a loaded module.
             ok(unsafe { set(function.pointer(), attribute, bytes) })
         })
     }
 
-    fn most_shared(bytes: u32) -> String {
-        format!("it has at most {bytes} beside what it declares")
+    fn max_shared(bytes: u32) -> String {
+        format!("it has at most {bytes} in addition to its static shared memory")
     }
 }
 

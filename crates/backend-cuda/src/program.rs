@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_cache_are_taken_apart_again() {
+    fn cache_entries_are_decoded() {
         let compiled =
             Compiled { ptx: ".version 8.0".to_owned(), cubin: vec![1, 2], log: String::new() };
         let entry = pack(&compiled);

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use backend_gpu::handle::Function;
-use backend_gpu::{Api, Context, OwnKernels, made};
+use backend_gpu::{Api, BuiltinKernels, Context, created};
 use backend_support::{Binding, RegionKernel};
 
 use crate::vendor::Cuda;
@@ -70,20 +70,20 @@ impl Shipped {
 }
 
 /// The kernels on one device. Each is loaded when it is first needed.
-pub(crate) type ShippedKernels = OwnKernels<Cuda, { ALL.len() }>;
+pub(crate) type ShippedKernels = BuiltinKernels<Cuda, { ALL.len() }>;
 
 /// Returns a kernel on the device of `kernels`, and loads it if needed.
 pub(crate) fn function(kernels: &ShippedKernels, kernel: Shipped) -> Result<Function, u32> {
     let load = |context: &Context<Cuda>| {
         let (image, none) = (kernel.ptx().as_ptr().cast(), ptr::null_mut());
-        let module = context.apart(|api| {
+        let module = context.outside_captures(|api| {
             let load = api.functions.cuModuleLoadDataEx;
             // SAFETY: the text ends with a NUL; there are no options.
-            made(|module| unsafe { load(module, image, 0, none, ptr::null_mut()) })
+            created(|module| unsafe { load(module, image, 0, none, ptr::null_mut()) })
         })?;
         // SAFETY: the module was just loaded.
-        let function =
-            context.apart(|api| unsafe { api.module_function(module, kernel.name()) })?;
+        let function = context
+            .outside_captures(|api| unsafe { api.module_function(module, kernel.name()) })?;
         Ok((module, function))
     };
     // SAFETY: the module is not used otherwise, and its function is launched only on streams of the device.

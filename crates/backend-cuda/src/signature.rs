@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_instead_is_told() {
+    fn the_error_lists_the_available_kernels() {
         let of = |names: &[&str]| {
             let ptx: String =
                 names.iter().map(|name| format!(".entry {name}() {{ ret; }}\n")).collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_unknown() {
+    fn unsupported_declarations_are_unknown() {
         assert_eq!(Signatures::of(PTX).get("odd"), None);
         assert_eq!(Signatures::of(".entry k(.param .u32").get("k"), None);
         assert_eq!(Signatures::of(".entry").get(""), None);

@@ -1,7 +1,7 @@
 //! The parts specific to CUDA: contexts, streams and addresses.
 #![expect(
     unsafe_code,
-    reason = "retains contexts, and asks for what others own, through the driver"
+    reason = "retains contexts, and queries handles of other libraries, through the driver"
 )]
 
 use std::ffi::{c_int, c_void};
@@ -9,15 +9,15 @@ use std::{ptr, sync::Mutex};
 
 use backend_gpu::handle::Stream;
 use backend_gpu::{
-    Api, Busy, Context, Contexts, Description, InUse, Known, Lends, Pooled, Unfit, Vendor, Words,
-    ok, told,
+    AddressInfo, Api, Busy, Context, Contexts, Description, InUse, Lends, Pooled, Unfit, Vendor,
+    Words, ok, output,
 };
 use cudarc::driver::sys::{CUcontext, CUmemorytype, CUpointer_attribute as Attribute};
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
 
 use crate::codes::INVALID_VALUE;
 use crate::library::{Library, library};
-use crate::{info, left, nvml};
+use crate::{info, nvml, surviving_memory};
 
 /// The driver's handle of the default stream of each thread.
 const PER_THREAD: usize = 2;
@@ -60,7 +60,7 @@ impl Contexts<Self> for Cuda {
     fn retain(api: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
         let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
         // SAFETY: the number is written to a valid place.
-        let device = told(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
+        let device = output(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: the handle is written to a valid place.
         ok(unsafe { (api.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
@@ -68,12 +68,12 @@ impl Contexts<Self> for Cuda {
     }
 
     fn opened(context: &Context<Self>) {
-        left::free(context);
+        surviving_memory::free(context);
     }
 
     fn stays_lost(code: u32) -> Option<&'static str> {
         <Self as backend_gpu::Codes>::is_sticky(code).then_some(
-            "a program was stopped in the context, which others in this process keep, or the driver wants a new process",
+            "a kernel was stopped in the context, which other code in this process keeps open, or the driver requires a new process",
         )
     }
 
@@ -83,7 +83,7 @@ impl Contexts<Self> for Cuda {
     }
 
     fn leave(context: &Context<Self>, memory: Pooled) {
-        left::leave(context, memory);
+        surviving_memory::keep(context, memory);
     }
 
     fn is_per_thread(stream: Stream) -> bool {
@@ -108,7 +108,7 @@ impl Contexts<Self> for Cuda {
         Ok(())
     }
 
-    fn known(context: &Context<Self>, address: u64) -> Option<Known> {
+    fn address_info(context: &Context<Self>, address: u64) -> Option<AddressInfo> {
         const HOST: u64 = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
         context.bind().ok()?;
         let ask = |attribute| -> Option<u64> {
@@ -117,7 +117,7 @@ impl Contexts<Self> for Cuda {
                 // SAFETY: the queried attributes have at most 64 bits, and are written to a valid place.
                 unsafe { function(value.cast::<c_void>(), attribute, address) }
             };
-            told(asked).ok()
+            output(asked).ok()
         };
         // A 32-bit number, which is negative if the address belongs to no device.
         let device = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?.cast_signed();
@@ -130,7 +130,7 @@ impl Contexts<Self> for Cuda {
         };
         let start = ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
         let range = start.zip(ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE));
-        Some(Known { device, kind, range })
+        Some(AddressInfo { device, kind, range })
     }
 
     fn busy(info: &DeviceInfo) -> Busy {
@@ -143,11 +143,11 @@ impl Lends for Cuda {
         // SAFETY: the caller guarantees that the place is a context.
         unsafe { api.make_current(place) }?;
         // SAFETY: the number is written to a valid place.
-        let device = told(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
+        let device = output(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
         let is_here = |ordinal: &usize| {
             let number = i32::try_from(*ordinal).unwrap_or(i32::MAX);
             // SAFETY: as above.
-            told(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
+            output(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
         };
         let ordinal = (0..api.devices).find(is_here).ok_or(INVALID_VALUE)?;
         Ok((ordinal, device))

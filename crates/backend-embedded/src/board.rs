@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_descriptions_say_what_is_wrong() {
+    fn errors_of_descriptions_name_the_cause() {
         for (from, to, told) in [
             ("cortex-m7", "z80", "z80"),
             ("stack", "stork", "stork"),

@@ -101,7 +101,7 @@ mod tests {
     use crate::processor::STACK_BYTES;
 
     #[test]
-    fn both_sides_have_the_same_numbers() {
+    fn host_and_firmware_use_the_same_numbers() {
         let header = include_str!("../firmware/monitor/mailbox.h");
         let number = |name: &str| -> usize {
             let line = format!("#define {name} ");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_no_answer() {
+    fn a_request_is_not_taken_for_a_reply() {
         let mut bytes = call(0x10, 0x20, &Arguments::default());
         assert_eq!(answer(bytes[..].try_into().unwrap()), None);
         bytes[0] = 4;

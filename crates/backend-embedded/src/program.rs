@@ -16,7 +16,7 @@ use crate::signature;
 /// The section in which `KERNEL` of `kernel.h` declares kernels.
 const KERNELS: &str = ".kernels";
 /// The largest alignment: no supported processor has larger pages.
-const MOST_ALIGNMENT: u64 = 1 << 16;
+const MAX_ALIGNMENT: u64 = 1 << 16;
 
 /// An ELF executable, read and checked.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Program {
             if !relocatable && !fits(areas, address, bytes) || bytes > left {
                 return Err(invalid(format!(
                     "{place} is outside of the memory that can be written: {}",
-                    told(areas)
+                    list(areas)
                 )));
             }
             left -= bytes;
@@ -105,9 +105,9 @@ impl Program {
             segments.push(Segment { address, bytes: whole });
         }
         let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);
-        if !(1..=MOST_ALIGNMENT).contains(&alignment) || !alignment.is_power_of_two() {
+        if !(1..=MAX_ALIGNMENT).contains(&alignment) || !alignment.is_power_of_two() {
             return Err(invalid(format!(
-                "segments aligned to {alignment} bytes; {MOST_ALIGNMENT} is the most"
+                "segments aligned to {alignment} bytes; {MAX_ALIGNMENT} is the most"
             )));
         }
         let mut program = Self { segments, relocatable, alignment, ..Self::default() };
@@ -129,7 +129,7 @@ impl Program {
             let why = if self.symbols.is_empty() {
                 "there is no program, or it has no symbols"
             } else {
-                "the program has none of that name"
+                "the program has no symbol of that name"
             };
             Error::new(ErrorKind::KernelNotFound, "symbol", format!("{name:?}: {why}"))
         })
@@ -153,7 +153,7 @@ impl Program {
             return Ok(());
         }
         Err(invalid(
-            "a position-independent program; what is flashed is linked to an address".to_owned(),
+            "a position-independent program; a program to be flashed must be linked to a fixed address".to_owned(),
         ))
     }
 
@@ -220,7 +220,7 @@ fn fits(areas: &[MemoryArea], address: u64, bytes: u64) -> bool {
     })
 }
 
-fn told(areas: &[MemoryArea]) -> String {
+fn list(areas: &[MemoryArea]) -> String {
     let writable = areas.iter().filter(|area| area.writable);
     let told: Vec<_> = writable
         .map(|area| format!("{} of {} bytes at {:#x}", area.name, area.bytes, area.address))

@@ -11,7 +11,7 @@ use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
 /// A description of what is wrong with the text.
 pub(crate) fn parse(text: &str) -> Result<(String, Vec<ParamInfo>), String> {
     let (name, rest) = text.split_once('(').ok_or("it has no parameters")?;
-    let list = rest.trim_end().strip_suffix(')').ok_or("it does not end with a parenthesis")?;
+    let list = rest.trim_end().strip_suffix(')').ok_or("the closing parenthesis is missing")?;
     let texts = list.split(',').map(str::trim);
     let parameters = match list.trim() {
         "" | "void" => Vec::new(),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_register_takes_is_refused() {
+    fn parameters_that_fit_no_register_are_refused() {
         for text in [
             "k",
             "k(float a",

@@ -20,7 +20,7 @@ macro_rules! list {
 const RULES: &[(&str, &str, Rule)] = conformance::for_each_rule! { list };
 
 #[test]
-fn rules_about_code_and_memory_are_kept() {
+fn cortex_m7_keeps_the_rules_of_code_and_memory() {
     let open = |index| match index {
         0 => EmbeddedBackend::new().open(&"embedded:qemu-cortex-m7".parse()?),
         _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the processor")),

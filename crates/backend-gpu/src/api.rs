@@ -25,7 +25,7 @@ use crate::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream};
 #[expect(
     clippy::missing_errors_doc,
     clippy::missing_safety_doc,
-    reason = "the trait says it once for all methods"
+    reason = "the trait states it once for all methods"
 )]
 pub unsafe trait Api: Debug + Send + Sync + 'static {
     /// The capture mode of a thread whose calls captures do not affect.
@@ -221,7 +221,7 @@ pub fn ok(code: u32) -> Result<(), u32> {
 ///
 /// The code of the call.
 #[inline]
-pub fn made<T, H: From<*mut T>>(call: impl FnOnce(*mut *mut T) -> u32) -> Result<H, u32> {
+pub fn created<T, H: From<*mut T>>(call: impl FnOnce(*mut *mut T) -> u32) -> Result<H, u32> {
     let mut raw = ptr::null_mut();
     ok(call(&mut raw))?;
     Ok(raw.into())
@@ -233,7 +233,7 @@ pub fn made<T, H: From<*mut T>>(call: impl FnOnce(*mut *mut T) -> u32) -> Result
 ///
 /// The code of the call.
 #[inline]
-pub fn told<T: Default>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
+pub fn output<T: Default>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
     let mut value = T::default();
     ok(call(&mut value))?;
     Ok(value)

@@ -16,7 +16,7 @@ use crate::raw_stream::RawStream;
 use crate::vendor::{Vendor, error};
 
 /// The maximum number of events kept for reuse.
-const MOST_SPARE: usize = 64;
+const MAX_SPARE: usize = 64;
 
 /// The context of a device, or a context that another library owns.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Context<V: Vendor> {
     /// The place that calls make current.
     pub place: usize,
     /// Whether another library owns the context. It then keeps the context for as long as this object exists.
-    lent: bool,
+    borrowed: bool,
     /// The code of the fault that made the context unusable; 0 while it works.
     broken: AtomicU32,
     /// A number that no other context has, not even a later one of the device.
@@ -96,7 +96,7 @@ impl<V: Vendor> Context<V> {
     /// # Safety
     ///
     /// The place is a context of that device, and stays one for as long as the result exists.
-    pub(crate) unsafe fn lent(
+    pub(crate) unsafe fn borrowed(
         api: &'static V::Api,
         ordinal: usize,
         device: c_int,
@@ -108,11 +108,17 @@ impl<V: Vendor> Context<V> {
         Ok(Arc::new(context))
     }
 
-    fn of(api: &'static V::Api, ordinal: usize, device: c_int, place: usize, lent: bool) -> Self {
+    fn of(
+        api: &'static V::Api,
+        ordinal: usize,
+        device: c_int,
+        place: usize,
+        borrowed: bool,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (broken, peers, spare) = Default::default();
-        Self { api, ordinal, device, place, lent, broken, number, peers, spare }
+        Self { api, ordinal, device, place, borrowed, broken, number, peers, spare }
     }
 
     /// Checks whether the context works.
@@ -122,7 +128,7 @@ impl<V: Vendor> Context<V> {
 
     /// The number of free bytes of memory, and the total number of bytes.
     pub(crate) fn memory(&self) -> Result<(usize, usize), u32> {
-        self.apart(V::Api::memory_info)
+        self.outside_captures(V::Api::memory_info)
     }
 
     /// The range of priorities in the contract's terms, where larger numbers are more urgent. A single priority if the
@@ -158,7 +164,10 @@ impl<V: Vendor> Context<V> {
     /// # Errors
     ///
     /// The library's code.
-    pub fn apart<T>(&self, call: impl FnOnce(&V::Api) -> Result<T, u32>) -> Result<T, u32> {
+    pub fn outside_captures<T>(
+        &self,
+        call: impl FnOnce(&V::Api) -> Result<T, u32>,
+    ) -> Result<T, u32> {
         self.bind()?;
         let mut mode = V::Api::RELAXED;
         let relaxed = self.api.exchange_capture_mode(&mut mode).is_ok();
@@ -181,7 +190,7 @@ impl<V: Vendor> Context<V> {
 
     /// Whether the work of a query is finished, if its outcome says so. Work is finished when it is done, or when the
     /// context is broken.
-    pub(crate) fn told(&self, outcome: Result<(), u32>) -> Option<bool> {
+    pub(crate) fn finished(&self, outcome: Result<(), u32>) -> Option<bool> {
         match outcome {
             Ok(()) => Some(true),
             Err(code) if code == V::NOT_READY => Some(false),
@@ -224,8 +233,8 @@ impl<V: Vendor> Context<V> {
 
     /// Creates a stream that is not ordered with any other stream; a smaller number is more urgent.
     pub(crate) fn new_stream(self: &Arc<Self>, priority: i32) -> Result<RawStream<V>, u32> {
-        let raw = self.apart(|api| api.stream_create(priority))?;
-        Ok(RawStream::own(raw, self))
+        let raw = self.outside_captures(|api| api.stream_create(priority))?;
+        Ok(RawStream::owned(raw, self))
     }
 
     /// Creates an event.
@@ -243,7 +252,7 @@ impl<V: Vendor> Context<V> {
     /// Keeps an event without timing for reuse.
     pub(crate) fn keep_event(&self, raw: handle::Event) {
         let mut spare = lock(&self.spare);
-        if spare.len() < MOST_SPARE {
+        if spare.len() < MAX_SPARE {
             spare.push(raw);
             return;
         }
@@ -273,7 +282,7 @@ impl<V: Vendor> Context<V> {
         let possible = self.api.peer_possible(self.device, peer.device);
         if possible.is_ok_and(|can| can != 0) {
             // SAFETY: both contexts are retained, or their owners keep them.
-            let enabled = self.apart(|api| unsafe { api.peer_enable(peer.place) });
+            let enabled = self.outside_captures(|api| unsafe { api.peer_enable(peer.place) });
             if let Err(code) = enabled
                 && code != V::PEER_ACCESS_ALREADY_ENABLED
             {
@@ -297,7 +306,7 @@ impl<V: Vendor> Drop for Context<V> {
             // The context is being released, so a failure has no consequence.
             let _ = self.destroy_event(raw);
         }
-        if self.lent {
+        if self.borrowed {
             return;
         }
         // SAFETY: no context gets a code.

@@ -20,10 +20,10 @@ use crate::context::Context;
 use crate::event::Event;
 use crate::kernel::Module;
 use crate::memory::Memory;
+use crate::open_device::OpenDevice;
 use crate::pinned::Pinned;
 use crate::program::Builder;
 use crate::region::Regions;
-use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::vendor::{Code, Description, Vendor, error};
 
@@ -37,7 +37,7 @@ pub struct Device<V: Vendor> {
     graphs: bool,
     peers: bool,
     builder: Builder<V>,
-    pub(crate) shared: Arc<Shared<V>>,
+    pub(crate) shared: Arc<OpenDevice<V>>,
 }
 
 /// A vendor whose devices work in contexts that other libraries may own.
@@ -101,8 +101,9 @@ impl<V: Vendor> Device<V> {
         // SAFETY: the caller vouches for the context.
         let (ordinal, device) = unsafe { V::device_of(api, context.raw) }.map_err(failed)?;
         // SAFETY: as above.
-        let lent = unsafe { Context::lent(api, ordinal, device, context.raw) }.map_err(failed)?;
-        Self::within(lent, config)
+        let borrowed =
+            unsafe { Context::borrowed(api, ordinal, device, context.raw) }.map_err(failed)?;
+        Self::within(borrowed, config)
     }
 
     fn within(context: Arc<Context<V>>, config: &Config<V>) -> Result<Self> {
@@ -122,7 +123,7 @@ impl<V: Vendor> Device<V> {
         info.limits.priorities = context.priorities().map_err(|code| {
             error::<V>(context.api, "open", code, "the priorities of streams").on(&info.id)
         })?;
-        let shared = Arc::new(Shared::new(&info, context, pool)?);
+        let shared = Arc::new(OpenDevice::new(&info, context, pool)?);
         Ok(Self { info, cooperative, managed, regions, graphs, peers, builder, shared })
     }
 
@@ -132,7 +133,7 @@ impl<V: Vendor> Device<V> {
     ///
     /// The caller passes only codes to this state and its context that the library returned for the device. They
     /// believe what codes say about work.
-    pub unsafe fn shared(&self) -> &Shared<V> {
+    pub unsafe fn shared(&self) -> &OpenDevice<V> {
         &self.shared
     }
 
@@ -148,7 +149,7 @@ impl<V: Vendor> Device<V> {
     /// # Errors
     ///
     /// `InvalidModule` for an image that the device does not take, and errors of `load`.
-    pub fn build_own<T>(
+    pub fn build_builtin<T>(
         &self,
         operation: &'static str,
         image: &ModuleImage<'_>,

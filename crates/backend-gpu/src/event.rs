@@ -12,7 +12,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::api::Api;
 use crate::handle;
-use crate::shared::Shared;
+use crate::open_device::OpenDevice;
 use crate::vendor::Vendor;
 
 /// An event of the library.
@@ -20,31 +20,31 @@ use crate::vendor::Vendor;
 pub(crate) struct Event<V: Vendor> {
     raw: handle::Event,
     /// Whether another library owns it.
-    lent: bool,
-    shared: Arc<Shared<V>>,
+    borrowed: bool,
+    shared: Arc<OpenDevice<V>>,
 }
 
 impl<V: Vendor> Event<V> {
-    pub(crate) fn new(shared: &Arc<Shared<V>>, timing: bool) -> Result<Self> {
+    pub(crate) fn new(shared: &Arc<OpenDevice<V>>, timing: bool) -> Result<Self> {
         const OPERATION: &str = "event_create";
         shared.check(OPERATION)?;
         let raw = shared
             .context
             .new_event(timing)
             .map_err(|code| shared.error(OPERATION, code, "no event"))?;
-        Ok(Self { raw, lent: false, shared: Arc::clone(shared) })
+        Ok(Self { raw, borrowed: false, shared: Arc::clone(shared) })
     }
 
     /// An event that another library owns.
-    pub(crate) fn lent(shared: &Arc<Shared<V>>, raw: handle::Event) -> Self {
-        Self { raw, lent: true, shared: Arc::clone(shared) }
+    pub(crate) fn borrowed(shared: &Arc<OpenDevice<V>>, raw: handle::Event) -> Self {
+        Self { raw, borrowed: true, shared: Arc::clone(shared) }
     }
 
     pub(crate) fn raw(&self) -> handle::Event {
         self.raw
     }
 
-    pub(crate) fn shared(&self) -> &Shared<V> {
+    pub(crate) fn shared(&self) -> &OpenDevice<V> {
         &self.shared
     }
 
@@ -55,7 +55,7 @@ impl<V: Vendor> Event<V> {
         call: impl FnOnce(&V::Api) -> Result<(), u32>,
     ) -> Result<bool> {
         self.shared.check(operation)?;
-        match self.shared.context.apart(call) {
+        match self.shared.context.outside_captures(call) {
             Ok(()) => Ok(true),
             Err(code) if code == V::NOT_READY => Ok(false),
             Err(code) => Err(self.shared.error(operation, code, "the state of an event")),
@@ -97,7 +97,7 @@ unsafe impl<V: Vendor> DeviceEvent for Event<V> {
 
 impl<V: Vendor> Drop for Event<V> {
     fn drop(&mut self) {
-        if !self.lent {
+        if !self.borrowed {
             self.shared.keep("event_drop", self.shared.context.destroy_event(self.raw));
         }
     }

@@ -47,7 +47,8 @@ struct Captured<V: Vendor> {
 impl<V: Vendor> Captured<V> {
     fn instantiate(&self) -> Result<Graph<V>, u32> {
         // SAFETY: the graph is alive.
-        let exec = self.context.apart(|api| unsafe { api.graph_instantiate(self.raw) })?;
+        let exec =
+            self.context.outside_captures(|api| unsafe { api.graph_instantiate(self.raw) })?;
         Ok(Graph { exec, context: Arc::clone(&self.context) })
     }
 }
@@ -65,7 +66,7 @@ unsafe impl<V: Vendor> GraphCapture for Device<V> {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         let shared = &self.shared;
         shared.check(OPERATION)?;
-        let failed = |code| shared.error(OPERATION, code, "a capture cannot begin");
+        let failed = |code| shared.error(OPERATION, code, "a capture cannot start");
         // The device does not keep the stream, because work that does not run cannot be waited for.
         let stream = Arc::new(shared.context.new_stream(0).map_err(failed)?);
         // Any thread may enqueue, and the capture does not affect the other calls of a thread.

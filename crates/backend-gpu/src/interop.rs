@@ -1,5 +1,5 @@
 //! Streams, events and addresses that belong to other libraries.
-#![expect(unsafe_code, reason = "takes up handles, and implements an unsafe ability")]
+#![expect(unsafe_code, reason = "adopts handles, and implements an unsafe ability")]
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::event::Event;
 use crate::handle;
 use crate::raw_stream::RawStream;
 use crate::stream::Stream;
-use crate::vendor::{Known, Unfit, Vendor};
+use crate::vendor::{AddressInfo, Unfit, Vendor};
 
-impl Known {
+impl AddressInfo {
     fn origin(&self, address: u64) -> Option<Origin> {
         let (start, bytes) = self.range?;
         let (base, bytes) = (usize::try_from(start).ok()?, usize::try_from(bytes).ok()?);
@@ -43,7 +43,7 @@ unsafe impl<V: Vendor> NativeInterop for Device<V> {
             Err(Unfit::Code(code)) => return Err(failed(code)),
         }
         let raw = handle::Stream(handle.raw);
-        let stream = Arc::new(RawStream::lent(raw, &shared.context).map_err(failed)?);
+        let stream = Arc::new(RawStream::borrowed(raw, &shared.context).map_err(failed)?);
         shared.add_stream(&stream);
         Ok(Box::new(Stream::new(shared, stream)))
     }
@@ -57,12 +57,12 @@ unsafe impl<V: Vendor> NativeInterop for Device<V> {
 
     unsafe fn event(&self, handle: NativeHandle) -> Result<Box<dyn DeviceEvent>> {
         self.shared.check("event_from_native")?;
-        Ok(Box::new(Event::lent(&self.shared, handle::Event(handle.raw))))
+        Ok(Box::new(Event::borrowed(&self.shared, handle::Event(handle.raw))))
     }
 
     unsafe fn origin(&self, handle: NativeHandle) -> Result<Option<Origin>> {
         self.shared.check("origin")?;
         let address = handle.raw as u64;
-        Ok(V::known(&self.shared.context, address).and_then(|known| known.origin(address)))
+        Ok(V::address_info(&self.shared.context, address).and_then(|known| known.origin(address)))
     }
 }

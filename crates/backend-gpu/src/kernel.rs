@@ -1,5 +1,5 @@
 //! Modules and kernels for the contract.
-#![expect(unsafe_code, reason = "asks for kernels through the library")]
+#![expect(unsafe_code, reason = "queries kernels through the library")]
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use runtime_core::{Error, ErrorKind, Limits, Result};
 
 use crate::api::Api;
 use crate::handle::{self, Function};
+use crate::open_device::OpenDevice;
 use crate::program::Built;
 use crate::reaper::Object;
-use crate::shared::Shared;
 use crate::vendor::{NotLoaded, Vendor};
 
 /// The number of work-items in a block if the library suggests none. It is a multiple of the subgroup size of any
@@ -25,14 +25,18 @@ const DEFAULT_BLOCK: u32 = 256;
 pub(crate) struct Module<V: Vendor> {
     raw: handle::Module,
     signatures: V::Signatures,
-    shared: Arc<Shared<V>>,
+    shared: Arc<OpenDevice<V>>,
     /// The device's maximum number of work-items in a block, and of bytes of shared memory in a block.
     most: (u32, u32),
     folder: Option<Intermediates>,
 }
 
 impl<V: Vendor> Module<V> {
-    pub(crate) fn load(shared: &Arc<Shared<V>>, built: Built<V>, limits: &Limits) -> Result<Self> {
+    pub(crate) fn load(
+        shared: &Arc<OpenDevice<V>>,
+        built: Built<V>,
+        limits: &Limits,
+    ) -> Result<Self> {
         let raw = V::load(&shared.context, &built.code).map_err(|why| {
             let NotLoaded { code, about, log } = why;
             let error = not_taken(shared.error("module_load", code, &about), &about, &shared.id);
@@ -59,7 +63,8 @@ impl<V: Vendor> Module<V> {
         let text = CString::new(name)
             .map_err(|_| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
         // SAFETY: the module is loaded.
-        let found = shared.context.apart(|api| unsafe { api.module_function(self.raw, &text) });
+        let found =
+            shared.context.outside_captures(|api| unsafe { api.module_function(self.raw, &text) });
         found.map_err(|code| match code {
             _ if code == V::NOT_FOUND => shared.error(OPERATION, code, missing()),
             // Libraries load code on the first request for it.
@@ -105,20 +110,22 @@ impl<V: Vendor> DeviceModule for Module<V> {
                 .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))
         };
         // SAFETY: the function belongs to a loaded module.
-        let threads = shared.context.apart(|api| unsafe { api.function_threads(function) });
+        let threads =
+            shared.context.outside_captures(|api| unsafe { api.function_threads(function) });
         // SAFETY: as above.
-        let declared = shared.context.apart(|api| unsafe { api.function_shared(function) });
-        let (most_threads, most_shared) = self.most;
-        let most_threads = number(threads)?.unwrap_or(most_threads);
+        let declared =
+            shared.context.outside_captures(|api| unsafe { api.function_shared(function) });
+        let (max_threads, max_shared) = self.most;
+        let max_threads = number(threads)?.unwrap_or(max_threads);
         let declared = number(declared)?.unwrap_or(0);
-        let most_shared = most_shared.saturating_sub(declared);
+        let max_shared = max_shared.saturating_sub(declared);
         Ok(Box::new(Kernel {
             function,
             name: name.to_owned(),
             parameters: V::parameters(&shared.context, function, &self.signatures, name),
-            most_threads,
-            most_shared,
-            granted: AtomicU32::new(V::granted(most_shared, declared)),
+            max_threads,
+            max_shared,
+            granted: AtomicU32::new(V::granted(max_shared, declared)),
             shared: Arc::clone(shared),
         }))
     }
@@ -131,12 +138,12 @@ pub(crate) struct Kernel<V: Vendor> {
     pub(crate) name: String,
     parameters: Option<Vec<ParamInfo>>,
     /// The maximum number of work-items in a block of this kernel.
-    pub(crate) most_threads: u32,
+    pub(crate) max_threads: u32,
     /// The maximum number of bytes of dynamic shared memory in a block.
-    most_shared: u32,
+    max_shared: u32,
     /// The number of bytes of dynamic shared memory that launches may use now; more must be granted first.
     granted: AtomicU32,
-    shared: Arc<Shared<V>>,
+    shared: Arc<OpenDevice<V>>,
 }
 
 impl<V: Vendor> Kernel<V> {
@@ -151,9 +158,9 @@ impl<V: Vendor> Kernel<V> {
 
     #[cold]
     fn raise(&self, operation: &'static str, bytes: u32) -> Result<()> {
-        let most = self.most_shared;
+        let most = self.max_shared;
         if bytes > most {
-            let most = V::most_shared(most);
+            let most = V::max_shared(most);
             let message = format!("kernel {:?}: {bytes} bytes of shared memory; {most}", self.name);
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
@@ -171,7 +178,7 @@ impl<V: Vendor> Kernel<V> {
     fn ask(&self, call: impl FnOnce(&V::Api) -> Result<c_int, u32>) -> Result<Option<u32>> {
         const OPERATION: &str = "occupancy";
         self.shared.check(OPERATION)?;
-        answered::<V>(self.shared.context.apart(call)).map_err(|code| {
+        answered::<V>(self.shared.context.outside_captures(call)).map_err(|code| {
             self.shared.error(OPERATION, code, format_args!("blocks of kernel {:?}", self.name))
         })
     }
@@ -193,7 +200,7 @@ impl<V: Vendor> Occupancy for Kernel<V> {
         let (function, bytes) = (self.function, shared_bytes as usize);
         // SAFETY: the function belongs to a loaded module.
         match self.ask(|api| unsafe { api.suggested_block(function, bytes) })? {
-            None => Ok(DEFAULT_BLOCK.min(self.most_threads)),
+            None => Ok(DEFAULT_BLOCK.min(self.max_threads)),
             Some(block) if block > 0 => Ok(block),
             Some(_) => {
                 let message = format!(
@@ -206,7 +213,7 @@ impl<V: Vendor> Occupancy for Kernel<V> {
     }
 
     fn resident_blocks(&self, block: u32, shared_bytes: u32) -> Result<Option<u32>> {
-        if block > self.most_threads || shared_bytes > self.most_shared {
+        if block > self.max_threads || shared_bytes > self.max_shared {
             return Ok(Some(0));
         }
         self.grant("occupancy", shared_bytes)?;

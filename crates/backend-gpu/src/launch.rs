@@ -34,7 +34,7 @@ impl<V: Vendor> Kernel<V> {
     ) -> Result<()> {
         let [x, y, z] = launch.block;
         // The product does not overflow: the front has checked it against the device's limit.
-        if x * y * z > self.most_threads {
+        if x * y * z > self.max_threads {
             return Err(self.too_large(x * y * z));
         }
         self.grant(OPERATION, launch.shared_bytes)?;
@@ -87,7 +87,7 @@ impl<V: Vendor> Kernel<V> {
     fn too_large(&self, block: u32) -> Error {
         let message = format!(
             "kernel {:?}: block size of {block}; this kernel has at most {}",
-            self.name, self.most_threads
+            self.name, self.max_threads
         );
         Error::new(ErrorKind::InvalidArgument, OPERATION, message)
     }

@@ -20,6 +20,7 @@
 //! | `shared.rs`, `reaper.rs` | state shared by the objects of a device; the release of objects once their streams finish |
 #![deny(unsafe_code)]
 
+mod allocation;
 mod api;
 mod backend;
 mod config;
@@ -34,6 +35,7 @@ mod kernel;
 mod launch;
 mod memory;
 mod monitor;
+mod open_device;
 mod own;
 mod peer;
 mod pinned;
@@ -42,29 +44,27 @@ mod program;
 mod raw_stream;
 mod reaper;
 mod region;
-mod room;
 mod rtc;
-mod shared;
 mod stream;
 mod vendor;
 
-pub use api::{Api, made, ok, told};
+pub use allocation::ALIGNMENT;
+pub use api::{Api, created, ok, output};
 pub use backend::Backend;
 pub use config::{Config, PoolKind};
 pub use context::Context;
 pub use device::{Device, Lends};
 pub use kernel::aligned;
 pub use launch::address;
-pub use own::OwnKernels;
+pub use open_device::OpenDevice;
+pub use own::BuiltinKernels;
 pub use pool::Pooled;
 pub use program::{refused, text};
 pub use raw_stream::Mark;
 pub use reaper::Object;
-pub use room::ALIGNMENT;
 pub use rtc::{Content, Program, Rtc, Size, text_of};
-pub use shared::Shared;
 pub use stream::Stream;
 pub use vendor::{
-    Busy, Code, Codes, Contexts, Description, InUse, Kernels, Known, NotLoaded, Own, Programs,
-    Recipe, Unfit, Vendor, Words, error,
+    AddressInfo, BuiltinKernel, Busy, Code, Codes, Contexts, Description, InUse, Kernels,
+    NotLoaded, Programs, Recipe, Unfit, Vendor, Words, error,
 };

@@ -13,13 +13,13 @@ use runtime_core::contract::{DeviceMemory, DeviceStream, UnifiedMemory};
 use runtime_core::contract::{MemoryAdoption, MemoryPool};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, OriginKind, Result};
 
+use crate::allocation::{AlignedAllocation, allocated};
 use crate::api::Api;
 use crate::device::Device;
 use crate::handle::pointer;
+use crate::open_device::{OpenDevice, streams};
 use crate::raw_stream::RawStream;
 use crate::reaper::Object;
-use crate::room::{Room, allocated};
-use crate::shared::{Shared, streams};
 use crate::vendor::Vendor;
 
 /// Device memory.
@@ -32,41 +32,42 @@ pub(crate) struct Memory<V: Vendor> {
 
 /// The origin of memory, which determines how it is freed.
 enum Origin {
-    Pool(Room),
-    Managed(Room),
+    Pool(AlignedAllocation),
+    Managed(AlignedAllocation),
     Adopted(Box<dyn Any + Send + Sync>),
 }
 
 impl<V: Vendor> Memory<V> {
     /// Allocates memory from the device's pool.
-    pub(crate) fn allocate(shared: &Shared<V>, bytes: usize) -> Result<Self> {
+    pub(crate) fn allocate(shared: &OpenDevice<V>, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "memory_allocate";
         shared.check(OPERATION)?;
-        let allocate = |bytes| shared.with_room(|| shared.pool.allocate(bytes));
-        let give_back = |room: Room| {
+        let allocate = |bytes| shared.with_allocation(|| shared.pool.allocate(bytes));
+        let give_back = |allocation: AlignedAllocation| {
             // Nothing has used it.
-            if !shared.pool.free(room.address, room.bytes, &[]) {
-                shared.retire(shared.pool.object(room.address), &[]);
+            if !shared.pool.free(allocation.address, allocation.bytes, &[]) {
+                shared.retire(shared.pool.object(allocation.address), &[]);
             }
         };
-        let room = Room::new::<V>(bytes, allocate, give_back)
+        let allocation = AlignedAllocation::new::<V>(bytes, allocate, give_back)
             .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
-        Ok(Self::of(room.first(), bytes, Origin::Pool(room)))
+        Ok(Self::of(allocation.first(), bytes, Origin::Pool(allocation)))
     }
 
     /// Allocates memory that the host can address too.
-    fn managed(shared: &Shared<V>, bytes: usize) -> Result<Self> {
+    fn managed(shared: &OpenDevice<V>, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "unified_allocate";
         shared.check(OPERATION)?;
         let attempt = |bytes| {
-            let managed = shared.context.apart(|api| api.allocate_managed(bytes));
+            let managed = shared.context.outside_captures(|api| api.allocate_managed(bytes));
             allocated::<V>(managed, bytes)
         };
-        let allocate = |bytes| shared.with_room(|| attempt(bytes));
-        let give_back = |room: Room| shared.retire(Object::Memory(room.address), &[]);
-        let room = Room::new::<V>(bytes, allocate, give_back)
+        let allocate = |bytes| shared.with_allocation(|| attempt(bytes));
+        let give_back =
+            |allocation: AlignedAllocation| shared.retire(Object::Memory(allocation.address), &[]);
+        let allocation = AlignedAllocation::new::<V>(bytes, allocate, give_back)
             .map_err(|code| shared.error(OPERATION, code, format_args!("{bytes} bytes")))?;
-        Ok(Self::of(room.first(), bytes, Origin::Managed(room)))
+        Ok(Self::of(allocation.first(), bytes, Origin::Managed(allocation)))
     }
 
     fn of(address: u64, bytes: usize, origin: Origin) -> Self {
@@ -74,18 +75,18 @@ impl<V: Vendor> Memory<V> {
     }
 
     /// Frees the memory once everything enqueued on the streams is done.
-    pub(crate) fn free(self, shared: &Shared<V>, after: &[&dyn DeviceStream]) {
+    pub(crate) fn free(self, shared: &OpenDevice<V>, after: &[&dyn DeviceStream]) {
         match self.origin {
-            Origin::Pool(room) if shared.context.fault().is_some() => {
-                shared.context.abandon(&shared.pool.object(room.address));
+            Origin::Pool(allocation) if shared.context.fault().is_some() => {
+                shared.context.abandon(&shared.pool.object(allocation.address));
             }
-            Origin::Pool(room) => {
+            Origin::Pool(allocation) => {
                 let used: Streams<'_, V> = streams(after).collect();
-                if !shared.pool.free(room.address, room.bytes, &used) {
-                    shared.retire(shared.pool.object(room.address), after);
+                if !shared.pool.free(allocation.address, allocation.bytes, &used) {
+                    shared.retire(shared.pool.object(allocation.address), after);
                 }
             }
-            Origin::Managed(room) => shared.retire(Object::Memory(room.address), after),
+            Origin::Managed(allocation) => shared.retire(Object::Memory(allocation.address), after),
             Origin::Adopted(owner) => shared.retire_owner(owner, after),
         }
     }
@@ -153,7 +154,7 @@ impl<V: Vendor> MemoryAdoption for Device<V> {
             return refuse(format!("{handle:?} is no address of {}", V::WORDS.interface));
         }
         let address = handle.raw as u64;
-        let Some(known) = V::known(&shared.context, address) else {
+        let Some(known) = V::address_info(&shared.context, address) else {
             let library = V::WORDS.library;
             return refuse(format!("{handle:?} is no memory that the {library} knows"));
         };
@@ -162,9 +163,9 @@ impl<V: Vendor> MemoryAdoption for Device<V> {
             return refuse(format!("{handle:?} is memory of device {}", known.device));
         }
         if let Some((start, size)) = known.range {
-            let room = start.saturating_add(size).saturating_sub(address);
-            if room < bytes as u64 {
-                return refuse(format!("{bytes} bytes at {handle:?}, which has {room}"));
+            let allocation = start.saturating_add(size).saturating_sub(address);
+            if allocation < bytes as u64 {
+                return refuse(format!("{bytes} bytes at {handle:?}, which has {allocation}"));
             }
         }
         Ok(Box::new(Memory::<V>::of(address, bytes, Origin::Adopted(owner))))

@@ -11,12 +11,12 @@ use crate::vendor::Vendor;
 
 /// `N` kernels, each of which is loaded when it is first needed.
 #[derive(Debug)]
-pub struct OwnKernels<V: Vendor, const N: usize> {
+pub struct BuiltinKernels<V: Vendor, const N: usize> {
     context: Arc<Context<V>>,
     loaded: [OnceLock<(Module, Function)>; N],
 }
 
-impl<V: Vendor, const N: usize> OwnKernels<V, N> {
+impl<V: Vendor, const N: usize> BuiltinKernels<V, N> {
     /// Creates the set, with no kernel loaded.
     pub fn new(context: &Arc<Context<V>>) -> Self {
         let loaded = array::from_fn(|_| OnceLock::new());
@@ -54,12 +54,12 @@ impl<V: Vendor, const N: usize> OwnKernels<V, N> {
 
     fn unload(&self, module: Module) {
         // SAFETY: no work that launches its kernels is left or comes.
-        let unloaded = self.context.apart(|api| unsafe { api.module_unload(module) });
+        let unloaded = self.context.outside_captures(|api| unsafe { api.module_unload(module) });
         self.context.note(unloaded);
     }
 }
 
-impl<V: Vendor, const N: usize> Drop for OwnKernels<V, N> {
+impl<V: Vendor, const N: usize> Drop for BuiltinKernels<V, N> {
     fn drop(&mut self) {
         if self.context.fault().is_some() {
             return;

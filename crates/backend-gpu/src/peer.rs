@@ -9,13 +9,13 @@ use runtime_core::contract::{AcceleratorDevice, DeviceMemory, DeviceStream, Peer
 use crate::api::Api;
 use crate::device::Device;
 use crate::memory::Memory;
+use crate::open_device::OpenDevice;
 use crate::pool::Pool;
-use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::vendor::Vendor;
 
 /// Gives `reader` access to `memory`, if it belongs to a memory pool of `owner`.
-fn let_reach<V: Vendor>(owner: &Shared<V>, memory: &Memory<V>, reader: &Shared<V>) {
+fn let_reach<V: Vendor>(owner: &OpenDevice<V>, memory: &Memory<V>, reader: &OpenDevice<V>) {
     if let Pool::Driver(pool) = &owner.pool
         && memory.is_pooled()
     {

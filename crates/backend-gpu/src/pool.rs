@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use backend_support::{BlockCache, Heap, lock};
 
+use crate::allocation::allocated;
 use crate::api::Api;
 use crate::context::Context;
 use crate::handle;
 use crate::raw_stream::{Mark, RawStream};
 use crate::reaper::Object;
-use crate::room::allocated;
 use crate::vendor::Vendor;
 
 /// The source of device memory.
@@ -49,7 +49,7 @@ impl<V: Vendor> DriverPool<V> {
     ) -> Result<Self, u32> {
         let context = service.context();
         let api = context.api;
-        let raw = context.apart(|api| api.pool_create(context.device))?;
+        let raw = context.outside_captures(|api| api.pool_create(context.device))?;
         let pool =
             Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
         // SAFETY: the pool is alive.
@@ -100,7 +100,9 @@ impl<V: Vendor> DriverPool<V> {
     fn free(&self, address: u64, after: &[&Arc<RawStream<V>>]) -> Result<(), u32> {
         let stream = match after {
             [] => &*self.allocating,
-            [stream] if stream.is_own() && Arc::ptr_eq(stream.context(), self.context()) => stream,
+            [stream] if stream.is_owned() && Arc::ptr_eq(stream.context(), self.context()) => {
+                stream
+            }
             _ => {
                 for stream in after {
                     match self.freeing.follow(stream) {
@@ -121,7 +123,7 @@ impl<V: Vendor> DriverPool<V> {
         let used = if V::TRIM_COUNTS_USED { self.used() } else { 0 };
         let least = used.saturating_add(keep);
         // SAFETY: the pool is alive.
-        self.context().apart(|api| unsafe { api.pool_trim(self.raw, least) })
+        self.context().outside_captures(|api| unsafe { api.pool_trim(self.raw, least) })
     }
 
     /// The object to release memory without a stream.
@@ -137,7 +139,7 @@ impl<V: Vendor> DriverPool<V> {
         }
         // SAFETY: the pool is alive.
         let set = |api: &V::Api| unsafe { api.pool_let_reach(self.raw, peer.device) };
-        let allowed = self.context().apart(set);
+        let allowed = self.context().outside_captures(set);
         reached.push(peer.ordinal);
         // A subscriber may copy between these devices.
         drop(reached);
@@ -155,7 +157,8 @@ impl<V: Vendor> Drop for DriverPool<V> {
             return;
         }
         // SAFETY: the pool makes no more allocations, and the library keeps its memory until that is freed.
-        let destroyed = self.context().apart(|api| unsafe { api.pool_destroy(self.raw) });
+        let destroyed =
+            self.context().outside_captures(|api| unsafe { api.pool_destroy(self.raw) });
         self.context().note(destroyed);
     }
 }
@@ -164,7 +167,7 @@ impl<V: Vendor> Heap for Context<V> {
     type Mark = Mark<V>;
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        allocated::<V>(self.apart(|api| api.allocate(bytes)), bytes)
+        allocated::<V>(self.outside_captures(|api| api.allocate(bytes)), bytes)
     }
 
     fn free(&self, address: u64) -> Result<(), u32> {
@@ -173,7 +176,7 @@ impl<V: Vendor> Heap for Context<V> {
             return Ok(());
         }
         // SAFETY: the cache frees only its own memory, after the work that used it is finished.
-        let freed = self.apart(|api| unsafe { api.free(address) });
+        let freed = self.outside_captures(|api| unsafe { api.free(address) });
         self.note(freed);
         freed
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use backend_support::{PATIENCE, lock, outlast};
+use backend_support::{POLL_TIMEOUT, lock, poll_until_finished};
 
 use crate::api::Api;
 use crate::context::Context;
@@ -16,13 +16,13 @@ pub(crate) struct RawStream<V: Vendor> {
     raw: handle::Stream,
     context: Arc<Context<V>>,
     /// The state of a stream that another library owns. `None` for a stream of this backend.
-    lent: Option<Mutex<Lent<V>>>,
+    borrowed: Option<Mutex<Borrowed<V>>>,
 }
 
 /// The state of a stream that another library owns. The lock is held while the handle is used, so that the handle is
 /// not used after the end.
 #[derive(Debug)]
-struct Lent<V: Vendor> {
+struct Borrowed<V: Vendor> {
     /// Whether the use of the stream has ended.
     ended: bool,
     /// After the end: an event at the end. Before the end, if the handle means a different stream in each thread: the
@@ -32,18 +32,18 @@ struct Lent<V: Vendor> {
 
 impl<V: Vendor> RawStream<V> {
     /// A stream that this backend owns.
-    pub(crate) fn own(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
-        Self { raw, context: Arc::clone(context), lent: None }
+    pub(crate) fn owned(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
+        Self { raw, context: Arc::clone(context), borrowed: None }
     }
 
     /// A stream that another library owns, to be used until [`end`](Self::end).
-    pub(crate) fn lent(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
-        let lent = Mutex::new(Lent { ended: false, last: None });
-        let stream = Self { raw, context: Arc::clone(context), lent: Some(lent) };
-        if let Some(lent) = &stream.lent
+    pub(crate) fn borrowed(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
+        let borrowed = Mutex::new(Borrowed { ended: false, last: None });
+        let stream = Self { raw, context: Arc::clone(context), borrowed: Some(borrowed) };
+        if let Some(borrowed) = &stream.borrowed
             && stream.is_per_thread()
         {
-            lock(lent).last = Some(stream.record()?);
+            lock(borrowed).last = Some(stream.record()?);
         }
         Ok(stream)
     }
@@ -65,8 +65,8 @@ impl<V: Vendor> RawStream<V> {
 
     /// Whether memory can be freed in the stream's order. This is not so if another library owns the stream, because it
     /// may have destroyed it.
-    pub(crate) fn is_own(&self) -> bool {
-        self.lent.is_none()
+    pub(crate) fn is_owned(&self) -> bool {
+        self.borrowed.is_none()
     }
 
     /// Enqueues work by a function of the library. The context must be current.
@@ -75,8 +75,8 @@ impl<V: Vendor> RawStream<V> {
         &self,
         call: impl FnOnce(handle::Stream) -> Result<(), u32>,
     ) -> Result<(), u32> {
-        match &self.lent {
-            Some(lent) if self.is_per_thread() => self.enqueue_per_thread(lent, call),
+        match &self.borrowed {
+            Some(borrowed) if self.is_per_thread() => self.enqueue_per_thread(borrowed, call),
             _ => call(self.raw),
         }
     }
@@ -85,14 +85,14 @@ impl<V: Vendor> RawStream<V> {
     #[cold]
     fn enqueue_per_thread(
         &self,
-        lent: &Mutex<Lent<V>>,
+        borrowed: &Mutex<Borrowed<V>>,
         call: impl FnOnce(handle::Stream) -> Result<(), u32>,
     ) -> Result<(), u32> {
-        let mut lent = lock(lent);
-        let follows = lent.last.as_ref().map_or(Ok(()), |last| self.wait(last));
+        let mut borrowed = lock(borrowed);
+        let follows = borrowed.last.as_ref().map_or(Ok(()), |last| self.wait(last));
         let outcome = follows.and_then(|()| call(self.raw));
         match self.record() {
-            Ok(event) => lent.last = Some(event),
+            Ok(event) => borrowed.last = Some(event),
             Err(_) => {
                 // Without an event, only a wait shows when the work is finished.
                 let _ = self.wait_for_all();
@@ -102,36 +102,36 @@ impl<V: Vendor> RawStream<V> {
     }
 
     /// Records an event after everything on a stream that another library owns, before the end of its use.
-    fn record_lent(&self, lent: &mut Lent<V>) -> Result<Arc<Event<V>>, u32> {
+    fn record_borrowed(&self, borrowed: &mut Borrowed<V>) -> Result<Arc<Event<V>>, u32> {
         if !self.is_per_thread() {
             return self.record();
         }
-        lent.last.as_ref().map_or(Ok(()), |last| self.wait(last))?;
+        borrowed.last.as_ref().map_or(Ok(()), |last| self.wait(last))?;
         let event = self.record()?;
-        lent.last = Some(Arc::clone(&event));
+        borrowed.last = Some(Arc::clone(&event));
         Ok(event)
     }
 
     /// Ends the use of a stream that another library owns. The handle is not used afterwards.
     pub(crate) fn end(&self) {
-        let Some(lent) = &self.lent else { return };
-        let mut lent = lock(lent);
-        if lent.ended {
+        let Some(borrowed) = &self.borrowed else { return };
+        let mut borrowed = lock(borrowed);
+        if borrowed.ended {
             return;
         }
-        match self.record_lent(&mut lent) {
-            Ok(event) => lent.last = Some(event),
+        match self.record_borrowed(&mut borrowed) {
+            Ok(event) => borrowed.last = Some(event),
             Err(_) => {
                 // Without an event, a later wait would be impossible.
                 let _ = self.wait_for_all();
             }
         }
-        lent.ended = true;
+        borrowed.ended = true;
     }
 
     /// Blocks until everything enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<(), u32> {
-        if self.is_own() {
+        if self.is_owned() {
             return self.wait_for_all();
         }
         // Not by the handle, which its owner may destroy in the meantime.
@@ -140,27 +140,28 @@ impl<V: Vendor> RawStream<V> {
 
     fn wait_for_all(&self) -> Result<(), u32> {
         // SAFETY: the stream is alive.
-        let outcome = self.context.apart(|api| unsafe { api.stream_synchronize(self.raw) });
+        let outcome =
+            self.context.outside_captures(|api| unsafe { api.stream_synchronize(self.raw) });
         self.context.note(outcome);
         outcome
     }
 
     /// As [`synchronize`](Self::synchronize), for memory that must not be touched while work is in flight. If the
     /// library's wait fails, polls until the library reports that the work is finished. If a stream reports only errors
-    /// for as long as [`PATIENCE`], gives it up and marks its context as broken.
-    pub(crate) fn settle(&self) -> Result<(), u32> {
+    /// for as long as [`POLL_TIMEOUT`], gives it up and marks its context as broken.
+    pub(crate) fn wait_or_give_up(&self) -> Result<(), u32> {
         let outcome = self.synchronize();
         // A stream that another library captures runs no work, and cannot be queried.
         if let Err(code) = outcome
             && !V::is_of_capture(code)
-            && !outlast(PATIENCE, || self.told())
+            && !poll_until_finished(POLL_TIMEOUT, || self.finished())
         {
             let Context { api, ordinal, .. } = &*self.context;
             let error = api.name(code);
             tracing::error!(
                 device = ordinal,
                 error,
-                "a stream does not come to its end; its device is given up"
+                "a stream does not finish; its device is treated as broken"
             );
             self.context.give_up(code);
         }
@@ -180,22 +181,22 @@ impl<V: Vendor> RawStream<V> {
     }
 
     /// Whether everything enqueued so far is finished. `None` if the library does not report it.
-    pub(crate) fn told(&self) -> Option<bool> {
-        self.context.told(self.query())
+    pub(crate) fn finished(&self) -> Option<bool> {
+        self.context.finished(self.query())
     }
 
     fn query(&self) -> Result<(), u32> {
         let ask = || {
             // SAFETY: the stream is alive.
-            self.context.apart(|api| unsafe { api.stream_query(self.raw) })
+            self.context.outside_captures(|api| unsafe { api.stream_query(self.raw) })
         };
-        let Some(lent) = &self.lent else { return ask() };
-        let mut lent = lock(lent);
-        if lent.ended {
-            return lent.last.as_ref().map_or(Ok(()), |last| last.query());
+        let Some(borrowed) = &self.borrowed else { return ask() };
+        let mut borrowed = lock(borrowed);
+        if borrowed.ended {
+            return borrowed.last.as_ref().map_or(Ok(()), |last| last.query());
         }
         if self.is_per_thread() {
-            return self.record_lent(&mut lent).and_then(|event| event.query());
+            return self.record_borrowed(&mut borrowed).and_then(|event| event.query());
         }
         ask()
     }
@@ -215,9 +216,13 @@ impl<V: Vendor> RawStream<V> {
 
     /// Returns an event at the end of everything enqueued so far. `None` if that is known to be finished.
     fn event(&self) -> Result<Option<Arc<Event<V>>>, u32> {
-        let Some(lent) = &self.lent else { return self.record().map(Some) };
-        let mut lent = lock(lent);
-        if lent.ended { Ok(lent.last.clone()) } else { self.record_lent(&mut lent).map(Some) }
+        let Some(borrowed) = &self.borrowed else { return self.record().map(Some) };
+        let mut borrowed = lock(borrowed);
+        if borrowed.ended {
+            Ok(borrowed.last.clone())
+        } else {
+            self.record_borrowed(&mut borrowed).map(Some)
+        }
     }
 
     /// Marks the end of everything enqueued so far. If there is no event, marks the end of the stream.
@@ -243,7 +248,7 @@ impl<V: Vendor> RawStream<V> {
 
 impl<V: Vendor> Drop for RawStream<V> {
     fn drop(&mut self) {
-        if !self.is_own() || self.context.fault().is_some() || self.context.bind().is_err() {
+        if !self.is_owned() || self.context.fault().is_some() || self.context.bind().is_err() {
             return;
         }
         // SAFETY: the stream has no other user, and the library lets its work run to completion.
@@ -261,12 +266,13 @@ pub(crate) struct Event<V: Vendor> {
 impl<V: Vendor> Event<V> {
     fn query(&self) -> Result<(), u32> {
         // SAFETY: the event is alive.
-        self.context.apart(|api| unsafe { api.event_query(self.raw) })
+        self.context.outside_captures(|api| unsafe { api.event_query(self.raw) })
     }
 
     fn synchronize(&self) -> Result<(), u32> {
         // SAFETY: the event is alive.
-        let outcome = self.context.apart(|api| unsafe { api.event_synchronize(self.raw) });
+        let outcome =
+            self.context.outside_captures(|api| unsafe { api.event_synchronize(self.raw) });
         self.context.note(outcome);
         outcome
     }
@@ -291,10 +297,10 @@ enum At<V: Vendor> {
 
 impl<V: Vendor> Mark<V> {
     /// Whether the work before the mark is finished. `None` if the library does not report it.
-    fn told(&self) -> Option<bool> {
+    fn finished(&self) -> Option<bool> {
         match &self.0 {
-            At::Event(event) => event.context.told(event.query()),
-            At::Stream(stream) => stream.told(),
+            At::Event(event) => event.context.finished(event.query()),
+            At::Stream(stream) => stream.finished(),
         }
     }
 }
@@ -305,10 +311,10 @@ impl<V: Vendor> backend_support::Mark for Mark<V> {
             At::Event(event) => event.synchronize(),
             At::Stream(stream) => stream.synchronize(),
         };
-        waited.is_ok() || outlast(PATIENCE, || self.told())
+        waited.is_ok() || poll_until_finished(POLL_TIMEOUT, || self.finished())
     }
 
     fn is_over(&self) -> bool {
-        self.told() == Some(true)
+        self.finished() == Some(true)
     }
 }

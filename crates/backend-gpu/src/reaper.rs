@@ -65,7 +65,7 @@ impl<V: Vendor> Context<V> {
     }
 
     fn give_back(&self, object: &Object) -> Result<(), u32> {
-        self.apart(|api| match *object {
+        self.outside_captures(|api| match *object {
             // SAFETY: the memory belongs to this context, and the work that used it is finished.
             Object::Memory(address) | Object::Pooled(Pooled { address, .. }) => unsafe {
                 api.free(address)

@@ -18,10 +18,10 @@ use crate::device::Device;
 use crate::handle::Function;
 use crate::launch::address;
 use crate::memory::Memory;
+use crate::open_device::OpenDevice;
 use crate::raw_stream::RawStream;
-use crate::shared::Shared;
 use crate::stream::Stream;
-use crate::vendor::{Own, Vendor};
+use crate::vendor::{BuiltinKernel, Vendor};
 
 const OPERATION: &str = "execute";
 
@@ -54,7 +54,7 @@ impl<V: Vendor> DeviceRegions for Regions<V> {
 
 impl<V: Vendor> Regions<V> {
     /// Frees the memory of the program once everything enqueued on the streams is done.
-    pub(crate) fn free(self, shared: &Shared<V>, after: &[&dyn DeviceStream]) {
+    pub(crate) fn free(self, shared: &OpenDevice<V>, after: &[&dyn DeviceStream]) {
         let tables = match self.memories {
             Memories::Any { tables, .. } => Some(tables.into_memories()),
             Memories::Few | Memories::Many | Memories::Most => None,
@@ -178,7 +178,7 @@ unsafe fn enqueue<V: Vendor>(
 }
 
 /// Copies words to the device. Blocks until they are there.
-fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<V>>> {
+fn upload<V: Vendor>(shared: &OpenDevice<V>, words: &[u64]) -> Result<Option<Memory<V>>> {
     let bytes = size_of_val(words);
     if bytes == 0 {
         return Ok(None);
@@ -187,10 +187,10 @@ fn upload<V: Vendor>(shared: &Shared<V>, words: &[u64]) -> Result<Option<Memory<
     let copied = shared.context.bind().and_then(|()| {
         let (api, from) = (shared.context.api, words.as_ptr().cast());
         // SAFETY: the memory has room for that many bytes. The words are valid until the copy is finished, because
-        // `settle` waits below.
+        // `wait_or_give_up` waits below.
         unsafe { api.copy_to(memory.at(0), from, bytes, shared.service.raw()) }
     });
-    match copied.and(shared.service.settle()) {
+    match copied.and(shared.service.wait_or_give_up()) {
         Ok(()) => Ok(Some(memory)),
         Err(code) => {
             memory.free(shared, &[]);
@@ -211,18 +211,21 @@ unsafe impl<V: Vendor> RegionCopyAbility for Device<V> {
         let limits = RegionLimits {
             compute_units: shared.compute_units as usize,
             group_size: BLOCK as usize,
-            most_groups: shared.most_blocks.min(V::MOST_REGION_BLOCKS).into(),
+            max_groups: shared.max_blocks.min(V::MAX_REGION_BLOCKS).into(),
             slab: RegionLimits::MAX_SLAB,
         };
         let lowered = kernel.lower(program, limits)?;
-        let function = V::region_function(self, Own::Regions(kernel.binding()))?;
+        let function = V::region_function(self, BuiltinKernel::Regions(kernel.binding()))?;
         let memories = match kernel.binding() {
             Binding::Parameters(_) => Memories::Few,
             Binding::List(..=RegionKernel::MANY) => Memories::Many,
             Binding::List(_) => Memories::Most,
             Binding::Table => {
                 let tables = AddressTables::new(program.slots().len());
-                Memories::Any { setter: V::region_function(self, Own::RegionTable)?, tables }
+                Memories::Any {
+                    setter: V::region_function(self, BuiltinKernel::RegionTable)?,
+                    tables,
+                }
             }
         };
         let words = upload(shared, lowered.words())?;

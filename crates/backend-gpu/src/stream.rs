@@ -19,31 +19,31 @@ use crate::event::Event;
 use crate::handle;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
+use crate::open_device::OpenDevice;
 use crate::pinned::Pinned;
 use crate::raw_stream::RawStream;
-use crate::shared::Shared;
 use crate::vendor::Vendor;
 
 /// A stream.
 #[derive(Debug)]
 pub struct Stream<V: Vendor> {
-    pub(crate) shared: Arc<Shared<V>>,
+    pub(crate) shared: Arc<OpenDevice<V>>,
     raw: Arc<RawStream<V>>,
     /// Whether enqueued work becomes part of a graph instead of running.
     captures: AtomicBool,
 }
 
 impl<V: Vendor> Stream<V> {
-    pub(crate) fn new(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
+    pub(crate) fn new(shared: &Arc<OpenDevice<V>>, raw: Arc<RawStream<V>>) -> Self {
         Self::with(shared, raw, false)
     }
 
     /// Creates a stream that captures the work enqueued on it.
-    pub(crate) fn capturing(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>) -> Self {
+    pub(crate) fn capturing(shared: &Arc<OpenDevice<V>>, raw: Arc<RawStream<V>>) -> Self {
         Self::with(shared, raw, true)
     }
 
-    fn with(shared: &Arc<Shared<V>>, raw: Arc<RawStream<V>>, captures: bool) -> Self {
+    fn with(shared: &Arc<OpenDevice<V>>, raw: Arc<RawStream<V>>, captures: bool) -> Self {
         let (shared, captures) = (Arc::clone(shared), AtomicBool::new(captures));
         Self { shared, raw, captures }
     }
@@ -58,7 +58,7 @@ impl<V: Vendor> Stream<V> {
     /// # Safety
     ///
     /// As [`Device::shared`](crate::Device::shared).
-    pub unsafe fn shared(&self) -> &Shared<V> {
+    pub unsafe fn shared(&self) -> &OpenDevice<V> {
         &self.shared
     }
 
@@ -101,7 +101,7 @@ impl<V: Vendor> Stream<V> {
     /// As [`enqueue`](Self::enqueue), for work that involves another device.
     pub(crate) fn enqueue_with(
         &self,
-        other: &Shared<V>,
+        other: &OpenDevice<V>,
         operation: &'static str,
         what: impl Display,
         call: impl FnOnce(&V::Api, handle::Stream) -> Result<(), u32>,
@@ -181,12 +181,12 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         const OPERATION: &str = "memory_copy_to";
         let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
         let (from, count) = (src.as_ptr(), src.len());
-        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `wait_or_give_up`
         // waits below.
         let copied = self.attempt(|api, stream| unsafe { api.copy_to(to, from, count, stream) });
         // Also after a failure, because the library may still read the slice if it is page-locked or the system shares
         // its memory.
-        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
+        self.shared.waited(OPERATION, copied.and(self.raw.wait_or_give_up()))
     }
 
     unsafe fn memory_copy_from(
@@ -198,11 +198,11 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         const OPERATION: &str = "memory_copy_from";
         let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
         let (to, count) = (dst.as_mut_ptr(), dst.len());
-        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `settle`
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `wait_or_give_up`
         // waits below.
         let copied = self.attempt(|api, stream| unsafe { api.copy_from(to, from, count, stream) });
         // Also after a failure, because the library may have begun to copy.
-        self.shared.waited(OPERATION, copied.and(self.raw.settle()))
+        self.shared.waited(OPERATION, copied.and(self.raw.wait_or_give_up()))
     }
 
     unsafe fn pinned_copy_to(
@@ -285,7 +285,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
             Ok(idle) if self.shared.context.fault().is_none() => Ok(idle),
             outcome => {
                 // The work has failed. The next wait for it reports the failure.
-                if self.shared.has_untold_fault() {
+                if self.shared.has_unreported_fault() {
                     return Ok(true);
                 }
                 self.shared.check("query")?;

@@ -1,6 +1,6 @@
 //! The parts in which vendors differ: the meaning of codes, the opening and description of devices, and the building of
 //! programs.
-#![expect(unsafe_code, reason = "declares what is unsafe to a caller")]
+#![expect(unsafe_code, reason = "declares unsafe functions")]
 
 use std::ffi::{CStr, CString, c_int};
 use std::fmt::{Debug, Display};
@@ -152,7 +152,7 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     unsafe fn check_stream(context: &Context<V>, handle: NativeHandle) -> Result<(), Unfit>;
 
     /// Looks up an address, which may be any number. Returns `None` if the library does not know it.
-    fn known(context: &Context<V>, address: u64) -> Option<Known>;
+    fn address_info(context: &Context<V>, address: u64) -> Option<AddressInfo>;
 
     /// The current load of a device.
     fn busy(info: &DeviceInfo) -> Busy;
@@ -190,7 +190,7 @@ pub enum Unfit {
 
 /// Facts about an address.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct AddressInfo {
     /// The number of the device; negative if the memory belongs to no device.
     pub device: c_int,
     /// The kind of memory.
@@ -210,7 +210,7 @@ pub struct Busy {
 
 /// One of the backend's own kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Own {
+pub enum BuiltinKernel {
     /// The kernel for region copies that gets its memories with this binding.
     Regions(Binding),
     /// The kernel that sets addresses in a table of memories.
@@ -220,19 +220,19 @@ pub enum Own {
 /// Modules and kernels.
 pub trait Kernels<V: Vendor> {
     /// The backend's own kernels on a device.
-    type Own: Debug + Send + Sync;
+    type Builtin: Debug + Send + Sync;
     /// The maximum number of blocks of a launch for region copies.
-    const MOST_REGION_BLOCKS: u32;
+    const MAX_REGION_BLOCKS: u32;
 
     /// Returns the backend's own kernels, before any is loaded.
-    fn own(context: &Arc<Context<V>>) -> Self::Own;
+    fn builtin_kernels(context: &Arc<Context<V>>) -> Self::Builtin;
 
     /// Returns a kernel for region copies.
     ///
     /// # Errors
     ///
     /// The reason why it could not be loaded.
-    fn region_function(device: &Device<V>, kernel: Own) -> Result<Function>;
+    fn region_function(device: &Device<V>, kernel: BuiltinKernel) -> Result<Function>;
 
     /// Enqueues a fill of memory with a pattern of four words.
     ///
@@ -281,7 +281,7 @@ pub trait Kernels<V: Vendor> {
     fn raise_shared(context: &Context<V>, function: Function, bytes: u32) -> Result<(), u32>;
 
     /// Says in words that a kernel has at most that many bytes of shared memory.
-    fn most_shared(bytes: u32) -> String;
+    fn max_shared(bytes: u32) -> String;
 }
 
 /// The reason why code could not be loaded.

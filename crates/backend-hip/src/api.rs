@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::{mem, ptr};
 
 use backend_gpu::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream, pointer};
-use backend_gpu::{Api, made, ok, told};
+use backend_gpu::{Api, created, ok, output};
 use hip_sys::hiprt::{
     hipEventDefault, hipEventDisableTiming, hipFunction_attribute, hipHostMallocPortable,
     hipHostMallocWriteCombined, hipMemAccessDesc, hipMemAccessFlags, hipMemAllocationType,
@@ -70,7 +70,7 @@ impl Library {
     ) -> Result<c_int, u32> {
         let ask = self.functions.hipFuncGetAttribute.ok_or(NOT_SUPPORTED)?;
         // SAFETY: the caller guarantees the function, and the number is written to a valid place.
-        told(|value| unsafe { ask(value, attribute, function.pointer()) })
+        output(|value| unsafe { ask(value, attribute, function.pointer()) })
     }
 
     /// # Safety
@@ -79,7 +79,7 @@ impl Library {
     unsafe fn pool_number(&self, pool: Pool, attribute: hipMemPoolAttr) -> Result<u64, u32> {
         let ask = self.pools()?.hipMemPoolGetAttribute;
         // SAFETY: the caller guarantees the pool, and the number is written to a valid place.
-        told(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
+        output(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
     }
 
     /// # Safety
@@ -151,7 +151,7 @@ unsafe impl Api for Library {
     #[inline]
     fn current(&self) -> Result<usize, u32> {
         // SAFETY: as above.
-        let device = told(|device| unsafe { (self.functions.hipGetDevice)(device) })?;
+        let device = output(|device| unsafe { (self.functions.hipGetDevice)(device) })?;
         Ok(usize::try_from(device).unwrap_or(usize::MAX))
     }
 
@@ -164,7 +164,7 @@ unsafe impl Api for Library {
     fn memory_info(&self) -> Result<(usize, usize), u32> {
         let mut total = 0;
         // SAFETY: as above.
-        let free = told(|free| unsafe { (self.functions.hipMemGetInfo)(free, &mut total) })?;
+        let free = output(|free| unsafe { (self.functions.hipMemGetInfo)(free, &mut total) })?;
         Ok((free, total))
     }
 
@@ -172,32 +172,32 @@ unsafe impl Api for Library {
         let mut greatest = 0;
         let ask = self.functions.hipDeviceGetStreamPriorityRange.ok_or(NOT_SUPPORTED)?;
         // SAFETY: as above.
-        let least = told(|least| unsafe { ask(least, &mut greatest) })?;
+        let least = output(|least| unsafe { ask(least, &mut greatest) })?;
         Ok((least, greatest))
     }
 
     fn stream_create(&self, priority: c_int) -> Result<Stream, u32> {
         let create = self.functions.hipStreamCreateWithPriority;
         // SAFETY: as above.
-        made(|raw| unsafe { create(raw, hipStreamNonBlocking, priority) })
+        created(|raw| unsafe { create(raw, hipStreamNonBlocking, priority) })
     }
 
     unsafe fn capture_end(&self, stream: Stream) -> Result<Graph, u32> {
         let end = self.graphs()?.hipStreamEndCapture;
         // SAFETY: as above.
-        made(|raw| unsafe { end(stream.pointer(), raw) })
+        created(|raw| unsafe { end(stream.pointer(), raw) })
     }
 
     fn event_create(&self, timing: bool) -> Result<Event, u32> {
         let flags = if timing { hipEventDefault } else { hipEventDisableTiming };
         // SAFETY: as above.
-        made(|raw| unsafe { (self.functions.hipEventCreateWithFlags)(raw, flags) })
+        created(|raw| unsafe { (self.functions.hipEventCreateWithFlags)(raw, flags) })
     }
 
     unsafe fn event_elapsed(&self, start: Event, end: Event) -> Result<f32, u32> {
         let elapsed = self.functions.hipEventElapsedTime;
         // SAFETY: as above.
-        told(|milliseconds| unsafe { elapsed(milliseconds, start.pointer(), end.pointer()) })
+        output(|milliseconds| unsafe { elapsed(milliseconds, start.pointer(), end.pointer()) })
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
@@ -225,7 +225,7 @@ unsafe impl Api for Library {
         properties.allocType = hipMemAllocationType::hipMemAllocationTypePinned;
         properties.location = location(device);
         // SAFETY: the call reads the properties.
-        made(|raw| unsafe { create(raw, &properties) })
+        created(|raw| unsafe { create(raw, &properties) })
     }
 
     unsafe fn pool_set_threshold(&self, pool: Pool, bytes: u64) -> Result<(), u32> {
@@ -280,7 +280,7 @@ unsafe impl Api for Library {
     fn peer_possible(&self, device: c_int, peer: c_int) -> Result<c_int, u32> {
         let ask = self.peers()?.hipDeviceCanAccessPeer;
         // SAFETY: as above.
-        told(|can| unsafe { ask(can, device, peer) })
+        output(|can| unsafe { ask(can, device, peer) })
     }
 
     #[inline]
@@ -300,13 +300,13 @@ unsafe impl Api for Library {
     unsafe fn graph_instantiate(&self, graph: Graph) -> Result<GraphExec, u32> {
         let instantiate = self.graphs()?.hipGraphInstantiateWithFlags;
         // SAFETY: as above.
-        made(|raw| unsafe { instantiate(raw, graph.pointer(), 0) })
+        created(|raw| unsafe { instantiate(raw, graph.pointer(), 0) })
     }
 
     unsafe fn module_function(&self, module: Module, name: &CStr) -> Result<Function, u32> {
         let (find, name) = (self.functions.hipModuleGetFunction, name.as_ptr());
         // SAFETY: as above.
-        made(|raw| unsafe { find(raw, module.pointer(), name) })
+        created(|raw| unsafe { find(raw, module.pointer(), name) })
     }
 
     unsafe fn function_threads(&self, function: Function) -> Result<c_int, u32> {
@@ -330,7 +330,7 @@ unsafe impl Api for Library {
         let ask = self.functions.hipModuleOccupancyMaxPotentialBlockSize.ok_or(NOT_SUPPORTED)?;
         let (mut grid, function) = (0, function.pointer());
         // SAFETY: as above.
-        told(|block| unsafe { ask(&mut grid, block, function, shared, 0) })
+        output(|block| unsafe { ask(&mut grid, block, function, shared, 0) })
     }
 
     unsafe fn resident_blocks(
@@ -342,7 +342,7 @@ unsafe impl Api for Library {
         let ask = self.functions.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor;
         let ask = ask.ok_or(NOT_SUPPORTED)?;
         // SAFETY: as above.
-        told(|blocks| unsafe { ask(blocks, function.pointer(), block, shared) })
+        output(|blocks| unsafe { ask(blocks, function.pointer(), block, shared) })
     }
 
     #[inline]

@@ -23,7 +23,7 @@ const SPIRV_TARGET: &str = "amdgcnspirv";
 const OWNER: &[u8] = b"AMDGPU";
 const METADATA: u32 = 32;
 /// The maximum nesting depth of values that are read, to limit the use of the stack. Metadata has 6 levels.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 
 /// The metadata of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,8 +55,9 @@ pub(crate) fn read(binary: &[u8], architecture: &str) -> Result<Metadata, String
     if !binary.starts_with(BUNDLE) {
         return Err("the binary is neither a code object nor an uncompressed bundle".to_owned());
     }
-    let entries = entries(binary)
-        .ok_or_else(|| format!("the binary refers beyond its end, after {} bytes", binary.len()))?;
+    let entries = entries(binary).ok_or_else(|| {
+        format!("the binary refers to data beyond its end at byte {}", binary.len())
+    })?;
     let objects = entries.iter().filter(|entry| entry.starts_with(&elf::ELFMAG));
     let mut all = objects.map(|object| read_elf(object)).collect::<Result<Vec<_>, _>>()?;
     let is_for = |metadata: &Metadata| processor(&metadata.target) == processor(architecture);
@@ -98,7 +99,7 @@ fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 /// Checks an ELF file, and reads its metadata.
 fn read_elf(file: &[u8]) -> Result<Metadata, String> {
-    let cut = || format!("the code object refers beyond its end, after {} bytes", file.len());
+    let cut = || format!("the code object refers to data beyond its end at byte {}", file.len());
     let header = Header::parse(file).map_err(|_| cut())?;
     if header.e_machine(ENDIAN) != elf::EM_AMDGPU {
         return Err(format!("an ELF file for machine {}, not AMDGPU", header.e_machine(ENDIAN)));
@@ -125,7 +126,7 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
 fn metadata(mut notes: NoteIterator<'_, Header>) -> Option<Metadata> {
     while let Some(note) = notes.next().ok()? {
         if note.name() == OWNER && note.n_type(ENDIAN) == METADATA {
-            let root = read_value_ref_with_max_depth(&mut note.desc(), MOST_LEVELS).ok()?;
+            let root = read_value_ref_with_max_depth(&mut note.desc(), MAX_LEVELS).ok()?;
             let target = get(&root, "amdhsa.target").and_then(text).unwrap_or_default();
             // The target follows a prefix such as `amdgcn-amd-amdhsa--`.
             let target = target.rsplit_once("--").map_or(target, |(_, target)| target);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_lie_deep_in_each_other_are_no_metadata() {
+    fn deeply_nested_metadata_is_refused() {
         let deep = |levels| elf_with(&[vec![0x91; levels], vec![0xc0]].concat());
         let read = move || [100, 1 << 20].map(|levels| read(&deep(levels), "").unwrap());
         let small = std::thread::Builder::new().stack_size(256 << 10).spawn(read).unwrap();
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_bundle_the_devices_own_code_object_is_read() {
+    fn the_code_object_of_the_device_is_read_from_a_bundle() {
         let bundle = bundle(&[Vec::new(), elf("gfx1030"), elf("gfx90a:sramecc+")]);
         let target = |architecture| read(&bundle, architecture).unwrap().target;
         assert_eq!(target("gfx90a:sramecc+:xnack-"), "gfx90a:sramecc+");
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_bundle_with_spirv_nothing_is_known_unless_a_code_object_is_for_the_device() {
+    fn a_bundle_with_spirv_has_no_metadata_unless_a_code_object_matches_the_device() {
         let spirv = [&SPIRV[..], &[0; 16]].concat();
         let host = Vec::new();
         let read = |objects: &[Vec<u8>]| read(&bundle(objects), "gfx90a:xnack-").unwrap();
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_refused() {
+    fn truncated_code_objects_are_refused() {
         for whole in [elf("gfx90a"), bundle(&[elf("gfx90a")])] {
             read(&whole, "").unwrap();
             for len in 0..whole.len() {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Write, stderr};
 use std::process::Command;
 
-use backend_gpu::Own;
+use backend_gpu::BuiltinKernel;
 use backend_support::{Binding, RegionKernel};
 use runtime_core::contract::{ParamInfo, ParamKind};
 use runtime_core::{DType, ErrorKind, ImageCode};
@@ -95,10 +95,14 @@ fn hiprtc_compiles_every_kernel() {
             let list = |addresses: usize| value(DType::U64).with_size(8 * addresses);
             let pair = [MEMORY, value(DType::U64)];
             let (name, of_slots) = match kernel {
-                Own::Regions(Binding::Parameters(slots)) => ("region_copy", pair.repeat(slots)),
-                Own::Regions(Binding::List(slots)) => ("region_copy", vec![list(slots)]),
-                Own::Regions(Binding::Table) => ("region_copy", vec![MEMORY]),
-                Own::RegionTable => ("region_table", vec![list(RegionKernel::MAX_LISTED)]),
+                BuiltinKernel::Regions(Binding::Parameters(slots)) => {
+                    ("region_copy", pair.repeat(slots))
+                }
+                BuiltinKernel::Regions(Binding::List(slots)) => ("region_copy", vec![list(slots)]),
+                BuiltinKernel::Regions(Binding::Table) => ("region_copy", vec![MEMORY]),
+                BuiltinKernel::RegionTable => {
+                    ("region_table", vec![list(RegionKernel::MAX_LISTED)])
+                }
             };
             assert_eq!(metadata.kernel(name), Some(&[&pair[..], &of_slots].concat()[..]));
         }
@@ -107,7 +111,7 @@ fn hiprtc_compiles_every_kernel() {
 }
 
 #[test]
-fn hiprtc_says_what_is_wrong() {
+fn errors_of_hiprtc_have_its_log() {
     let Some(compiler) = found() else { return };
     let source = c"extern \"C\" __global__ void k() {\n  int x = nothing;\n}";
     let error = compiler.compile(source, &[c"--offload-arch=gfx90a".to_owned()]).unwrap_err();

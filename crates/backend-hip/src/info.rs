@@ -1,5 +1,5 @@
 //! The description of a device.
-#![expect(unsafe_code, reason = "asks the runtime")]
+#![expect(unsafe_code, reason = "queries the runtime")]
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -24,18 +24,18 @@ pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<
         let what = "the device does not describe itself";
         error::<Hip>(library, "devices", code, what).on(&id)
     };
-    let asked = Asked::new(library, ordinal).map_err(failed)?;
+    let asked = AttributeQuery::new(library, ordinal).map_err(failed)?;
     asked.describe(&id, library).map_err(failed)
 }
 
 /// A device whose properties are queried.
-struct Asked<'a> {
+struct AttributeQuery<'a> {
     hip: &'a Functions,
     version: Version,
     device: hipDevice_t,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AttributeQuery<'a> {
     fn new(library: &'a Library, ordinal: usize) -> Result<Self, u32> {
         let hip = &library.functions;
         let mut device = 0;
@@ -100,10 +100,10 @@ impl<'a> Asked<'a> {
 
     /// The architecture. HIP 6 and later report it; for earlier versions it is read from compiled code.
     fn architecture(&self) -> Option<String> {
-        self.told_architecture().or_else(|| self.compiled_architecture())
+        self.reported_architecture().or_else(|| self.compiled_architecture())
     }
 
-    fn told_architecture(&self) -> Option<String> {
+    fn reported_architecture(&self) -> Option<String> {
         /// The size of the structure in the layout of HIP 6.0, which the function's name stands for, and the range of
         /// its member `gcnArchName`.
         const BYTES: usize = 1472;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_devices_of_amds_are_said_to_be() {
+    fn only_amd_devices_have_amd_as_vendor() {
         assert_eq!(vendor(Some("gfx90a:sramecc+:xnack-")), "AMD");
         assert_eq!(vendor(Some("x86-64")), "unknown");
         assert_eq!(vendor(None), "unknown");

@@ -1,42 +1,48 @@
 //! The kernels that the backend itself needs. Each is compiled when it is first needed.
-#![expect(unsafe_code, reason = "asks for functions through the runtime")]
+#![expect(unsafe_code, reason = "queries functions through the runtime")]
 
 use std::ffi::CStr;
 
 use backend_gpu::handle::Function;
-use backend_gpu::{Api, Context, Device, Own, error};
+use backend_gpu::{Api, BuiltinKernel, Context, Device, error};
 use backend_support::{Dialect, Mapping, RegionKernel};
 use runtime_core::{Error, ErrorKind, ImageFormat, ModuleImage, Result};
 
 use crate::module;
 use crate::vendor::Hip;
 
-pub(crate) const ALL: [Own; 5] = {
+pub(crate) const ALL: [BuiltinKernel; 5] = {
     let [few, many, most, any] = RegionKernel::BY_ADDRESS;
-    [Own::Regions(few), Own::Regions(many), Own::Regions(most), Own::Regions(any), Own::RegionTable]
+    [
+        BuiltinKernel::Regions(few),
+        BuiltinKernel::Regions(many),
+        BuiltinKernel::Regions(most),
+        BuiltinKernel::Regions(any),
+        BuiltinKernel::RegionTable,
+    ]
 };
 
 /// The kernels on one device.
-pub(crate) type OwnKernels = backend_gpu::OwnKernels<Hip, { ALL.len() }>;
+pub(crate) type BuiltinKernels = backend_gpu::BuiltinKernels<Hip, { ALL.len() }>;
 
-pub(crate) fn source(kernel: Own) -> Result<String> {
+pub(crate) fn source(kernel: BuiltinKernel) -> Result<String> {
     match kernel {
-        Own::Regions(binding) => {
+        BuiltinKernel::Regions(binding) => {
             Ok(RegionKernel::new(Mapping::Lanes, binding, true)?.source(Dialect::HipC))
         }
-        Own::RegionTable => Ok(RegionKernel::setter_source()),
+        BuiltinKernel::RegionTable => Ok(RegionKernel::setter_source()),
     }
 }
 
-fn name(kernel: Own) -> &'static CStr {
+fn name(kernel: BuiltinKernel) -> &'static CStr {
     match kernel {
-        Own::Regions(_) => c"region_copy",
-        Own::RegionTable => c"region_table",
+        BuiltinKernel::Regions(_) => c"region_copy",
+        BuiltinKernel::RegionTable => c"region_table",
     }
 }
 
 /// Returns a kernel on a device, and loads it if needed.
-pub(crate) fn function(device: &Device<Hip>, kernel: Own) -> Result<Function> {
+pub(crate) fn function(device: &Device<Hip>, kernel: BuiltinKernel) -> Result<Function> {
     const OPERATION: &str = "plan_regions";
     let Some(number) = ALL.iter().position(|known| *known == kernel) else {
         let message = format!("no kernel {kernel:?}");
@@ -44,11 +50,11 @@ pub(crate) fn function(device: &Device<Hip>, kernel: Own) -> Result<Function> {
     };
     let load = |context: &Context<Hip>| {
         let image = ModuleImage::source(ImageFormat::HipC, source(kernel)?);
-        device.build_own(OPERATION, &image, |code| {
+        device.build_builtin(OPERATION, &image, |code| {
             let loaded = module::load(context, &code.image).and_then(|module| {
                 // SAFETY: the module was just loaded.
                 let find = |api: &_| unsafe { Api::module_function(api, module, name(kernel)) };
-                Ok((module, context.apart(find)?))
+                Ok((module, context.outside_captures(find)?))
             });
             let failed =
                 |code| error::<Hip>(context.api, OPERATION, code, "the kernel of region copies");

@@ -258,7 +258,7 @@ fn probe(found: Result<libloading::Library, String>) -> Result<Library, Refusal>
     let mut devices = 0;
     // SAFETY: the number is written to a valid place.
     let code = unsafe { (functions.hipGetDeviceCount)(&mut devices) };
-    refuse(code, version, || functions.name(code), "the runtime does not tell its devices")?;
+    refuse(code, version, || functions.name(code), "the runtime does not list its devices")?;
     match usize::try_from(devices) {
         Ok(devices) if devices > 0 => {
             Ok(Library { functions, pools, graphs, peers, version, devices })
@@ -278,7 +278,7 @@ fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
     let mut version = 0;
     // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
-    let what = "the runtime does not tell its version";
+    let what = "the runtime does not report its version";
     refuse(code, Version(version), || "unknown HIP error", what)?;
     Ok(Version(version))
 }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_finds_comes_before_the_folders_of_rocm() {
+    fn the_search_path_of_the_system_comes_before_the_rocm_folders() {
         let names = ["a.so.6".to_owned(), "a.so".to_owned()];
         let folders = ["/home/rocm", "", ROCM].map(str::to_owned);
         let expected = [
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_told_from_what_is_broken() {
+    fn missing_and_broken_libraries_differ() {
         let version = Version(50_221_153);
         for (code, kind, message) in [
             (100, ErrorKind::Unavailable, "HIP 5.2.21153, but no device [name (100)]"),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_names_every_function_and_says_whether_it_must_be_there() {
+    fn the_documentation_lists_required_and_optional_functions() {
         let page = include_str!("../../../docs/hip.md");
         let (_, lists) = page.split_once("### Functions of the runtime").unwrap();
         let (needed, others) = lists.split("\n## ").next().unwrap().split_once("Others").unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_as_people_say_them() {
+    fn version_numbers_are_decoded() {
         assert_eq!(Version(50_221_153).to_string(), "5.2.21153");
         assert_eq!(Version(60_342_134).to_string(), "6.3.42134");
         assert_eq!(Version(70_051_831).major(), 7);

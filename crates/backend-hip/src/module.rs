@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use backend_gpu::handle::{Function, Module};
-use backend_gpu::{Api, Code, Context, Device, Kernels, NotLoaded, Own, Stream, aligned, made};
+use backend_gpu::{
+    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, aligned, created,
+};
 use runtime_core::Result;
 use runtime_core::contract::ParamInfo;
 
 use crate::code_object::Metadata;
-use crate::kernels::{self, OwnKernels};
+use crate::kernels::{self, BuiltinKernels};
 use crate::library::Library;
 use crate::vendor::Hip;
 
@@ -18,27 +20,27 @@ const LEAST_BYTES: usize = 4096;
 
 /// The maximum number of blocks of a launch: a launch counts work-items with 32 bits, and a block of the kernel for
 /// region copies has 256.
-const MOST_REGION_BLOCKS: u32 = u32::MAX / 256;
+const MAX_REGION_BLOCKS: u32 = u32::MAX / 256;
 
 /// Loads a binary that was checked to be complete.
 pub(crate) fn load(context: &Context<Hip>, image: &[u8]) -> Result<Module, u32> {
     let image = aligned(image, LEAST_BYTES);
-    context.apart(|api| {
+    context.outside_captures(|api| {
         let load = api.functions.hipModuleLoadData;
         // SAFETY: the binary is complete, and the handle is written to a valid place.
-        made(|module| unsafe { load(module, image.as_ptr().cast()) })
+        created(|module| unsafe { load(module, image.as_ptr().cast()) })
     })
 }
 
 impl Kernels<Self> for Hip {
-    type Own = OwnKernels;
-    const MOST_REGION_BLOCKS: u32 = MOST_REGION_BLOCKS;
+    type Builtin = BuiltinKernels;
+    const MAX_REGION_BLOCKS: u32 = MAX_REGION_BLOCKS;
 
-    fn own(context: &Arc<Context<Self>>) -> OwnKernels {
-        OwnKernels::new(context)
+    fn builtin_kernels(context: &Arc<Context<Self>>) -> BuiltinKernels {
+        BuiltinKernels::new(context)
     }
 
-    fn region_function(device: &Device<Self>, kernel: Own) -> Result<Function> {
+    fn region_function(device: &Device<Self>, kernel: BuiltinKernel) -> Result<Function> {
         kernels::function(device, kernel)
     }
 
@@ -103,7 +105,7 @@ impl Kernels<Self> for Hip {
         Ok(())
     }
 
-    fn most_shared(bytes: u32) -> String {
+    fn max_shared(bytes: u32) -> String {
         format!("this kernel has at most {bytes}")
     }
 }

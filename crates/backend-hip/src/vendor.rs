@@ -1,7 +1,7 @@
 //! The parts specific to HIP: devices, streams and addresses.
 #![expect(
     unsafe_code,
-    reason = "resets devices, and asks for what others own, through the runtime"
+    reason = "resets devices, and queries handles of other libraries, through the runtime"
 )]
 
 use std::ffi::{c_int, c_void};
@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock};
 
 use backend_gpu::handle::{Stream, pointer};
 use backend_gpu::{
-    Api, Busy, Codes, Context, Contexts, Description, InUse, Known, Pooled, Unfit, Vendor, Words,
-    ok, told,
+    AddressInfo, Api, Busy, Codes, Context, Contexts, Description, InUse, Pooled, Unfit, Vendor,
+    Words, ok, output,
 };
 use hip_sys::hiprt::hipPointer_attribute as Attribute;
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
@@ -115,7 +115,7 @@ impl Contexts<Self> for Hip {
             // SAFETY: the caller guarantees that the handle is a stream, and the number is written to a valid place.
             match ok(unsafe { device_of(stream.pointer(), &mut device) }) {
                 Ok(()) if device != context.device => {
-                    return Err(Unfit::Wrong(format!("is of device {device}")));
+                    return Err(Unfit::Wrong(format!("belongs to device {device}")));
                 }
                 Ok(()) => {}
                 // As without the function, the device is not checked.
@@ -126,7 +126,7 @@ impl Contexts<Self> for Hip {
         Ok(())
     }
 
-    fn known(context: &Context<Self>, address: u64) -> Option<Known> {
+    fn address_info(context: &Context<Self>, address: u64) -> Option<AddressInfo> {
         context.bind().ok()?;
         let ask = |attribute| ask(context, attribute, address);
         let device = ask(Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
@@ -140,9 +140,9 @@ impl Contexts<Self> for Hip {
         let range = context.api.functions.hipMemGetAddressRange;
         // SAFETY: address and number are written to valid places.
         let bytes: Option<usize> =
-            told(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
+            output(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
         let range = bytes.map(|bytes| (start.addr() as u64, bytes as u64));
-        Some(Known { device, kind, range })
+        Some(AddressInfo { device, kind, range })
     }
 
     fn busy(_: &DeviceInfo) -> Busy {
@@ -158,7 +158,7 @@ fn ask(context: &Context<Hip>, attribute: Attribute, address: u64) -> Option<c_i
         // SAFETY: the queried attributes have at most 32 bits, and are written to a valid place.
         unsafe { function(value.cast::<c_void>(), attribute, pointer(address)) }
     };
-    told(asked).ok()
+    output(asked).ok()
 }
 
 /// The number of the kind "host memory". It changed in HIP 6, so the runtime is queried for that of an allocation of
@@ -168,9 +168,9 @@ fn host_kind(context: &Context<Hip>) -> Option<c_int> {
     if let Some(kind) = KIND.get() {
         return Some(*kind);
     }
-    let memory = context.apart(|api| api.allocate_host(1, false)).ok()?;
+    let memory = context.outside_captures(|api| api.allocate_host(1, false)).ok()?;
     let kind = ask(context, Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, memory);
     // SAFETY: nothing uses the memory.
-    context.note(context.apart(|api| unsafe { api.free_host(memory) }));
+    context.note(context.outside_captures(|api| unsafe { api.free_host(memory) }));
     kind.map(|kind| *KIND.get_or_init(|| kind))
 }

@@ -34,7 +34,7 @@ mod cached {
 
 /// On the stand-in, which can do so as many versions of the runtime do.
 #[test]
-fn rules_about_faults_pass_where_a_fault_ends_the_process_and_say_so() {
+fn rules_about_faults_run_in_a_child_process_where_a_fault_ends_it() {
     let library = env::var("BACKEND_HIP_LIBRARY").unwrap_or_default();
     if !library.ends_with("libstandin_hip.so") {
         drop(writeln!(stderr(), "skipped: BACKEND_HIP_LIBRARY does not name the stand-in"));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_selectors_name_what_is_wrong() {
+    fn errors_of_selectors_name_the_cause() {
         for (selector, kind, named) in [
             ("host:x", ErrorKind::UnknownDevice, "host:x"),
             ("host:+1", ErrorKind::UnknownDevice, "host:+1"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_comes_out_when_everything_has_ended() {
+    fn a_panic_is_resumed_after_all_workers_have_ended() {
         let (pool, inside) = (pool(4), AtomicUsize::new(0));
         for bad in [0, 13, 199] {
             let body = |index: usize| {

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn all_begins_anew_while_a_thread_that_was_started_meanwhile_lives() {
+    fn counting_restarts_while_a_thread_started_meanwhile_lives() {
         let reached_of = |lists: &[&[i32]]| {
             let mut lists = lists.iter().map(|list| Ok(list.iter().copied().collect()));
             let attach = |threads: &BTreeSet<i32>| Ok(threads.iter().copied().collect::<Vec<_>>());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_below_the_last_is_not_told() {
+    fn an_estimate_never_decreases() {
         let Ok(counter) = in_user_mode(Software::TASK_CLOCK).build() else { return };
         let mut open = Open { counters: vec![vec![counter]], values: vec![u64::MAX / 2] };
         let mut values = [0];

@@ -9,7 +9,7 @@ pub(crate) struct Processor {
 }
 
 pub(crate) fn processor() -> Processor {
-    let text = told("/proc/cpuinfo").unwrap_or_default();
+    let text = read("/proc/cpuinfo").unwrap_or_default();
     let first = |keys: &[&str]| keys.iter().find_map(|key| field(&text, key)).map(str::to_owned);
     Processor {
         // The second key of each pair is used by architectures other than x86.
@@ -21,7 +21,7 @@ pub(crate) fn processor() -> Processor {
 
 /// The kernel's name and release.
 pub(crate) fn system_version() -> String {
-    match told("/proc/sys/kernel/osrelease") {
+    match read("/proc/sys/kernel/osrelease") {
         Some(release) => format!("Linux {}", release.trim()),
         None => std::env::consts::OS.to_owned(),
     }
@@ -34,16 +34,16 @@ pub(crate) fn memory_total() -> Option<u64> {
 
 /// Physical memory in bytes: total, and available without swapping.
 pub(crate) fn memory() -> Option<(u64, u64)> {
-    parse_memory(&told("/proc/meminfo")?)
+    parse_memory(&read("/proc/meminfo")?)
 }
 
 /// Time spent by all processors together so far, in ticks: busy, and total.
 pub(crate) fn processor_ticks() -> Option<(u64, u64)> {
-    parse_ticks(&told("/proc/stat")?)
+    parse_ticks(&read("/proc/stat")?)
 }
 
 /// The contents of a file of the kernel. Not under Miri, which has no such files and prints a long warning for each.
-fn told(path: &str) -> Option<String> {
+fn read(path: &str) -> Option<String> {
     if cfg!(miri) { None } else { fs::read_to_string(path).ok() }
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_machine_answers() {
+    fn this_machine_is_described() {
         let (total, available) = memory().unwrap();
         assert!(available <= total && total > 0);
         assert!(processor_ticks().unwrap().1 > 0);

@@ -128,7 +128,7 @@ impl<F: FnMut()> Drop for AtLast<F> {
 
 #[test]
 #[expect(unsafe_code, reason = "launches a kernel")]
-fn what_a_destructor_enqueues_while_a_panic_passes_is_used_no_longer_than_it_takes() {
+fn work_enqueued_by_a_destructor_during_a_panic_is_waited_for() {
     let device = device();
     let stream = device.default_stream();
     let mut memory = device.memory_from_slice(&stream, &[1_u32; 4]).unwrap();
@@ -193,7 +193,7 @@ fn faults_and_panics_carry_device_and_code() {
 
 #[test]
 #[expect(unsafe_code, reason = "launches kernels")]
-fn behind_a_fault_nothing_runs_until_it_is_reported() {
+fn nothing_runs_after_a_fault_until_it_is_reported() {
     const MESSAGE: &str = "this test's fault";
     static PRINTED: AtomicUsize = AtomicUsize::new(0);
     let print = std::panic::take_hook();
@@ -262,7 +262,7 @@ fn a_struct_is_one_argument() {
 }
 
 #[test]
-fn an_absurd_allocation_is_out_of_memory_and_the_device_goes_on() {
+fn the_device_is_usable_after_an_absurd_allocation() {
     let device = device();
     let error = device.memory_allocate::<u8>(isize::MAX as usize / 2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);

@@ -8,7 +8,7 @@ use opencl3::kernel::set_kernel_arg;
 use opencl3::types::{cl_int, cl_kernel, cl_mem, cl_uint};
 
 use crate::memory::Place;
-use crate::shared::Shared;
+use crate::open_device::OpenDevice;
 
 /// Sets memory by pointer, or a whole buffer, as an argument.
 ///
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 ///
 /// The kernel is locked; a buffer's `origin` is 0.
 pub(crate) unsafe fn set_memory(
-    shared: &Shared,
+    shared: &OpenDevice,
     kernel: cl_kernel,
     index: cl_uint,
     place: &Place,

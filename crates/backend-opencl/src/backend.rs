@@ -7,8 +7,8 @@ use runtime_core::{Backend, Device, DeviceInfo, Result, Selector};
 use crate::OpenClConfig;
 use crate::device::OpenClDevice;
 use crate::info::{Description, describe};
-use crate::platform::{self, Found, Platform};
-use crate::shared::Context;
+use crate::open_device::Context;
+use crate::platform::{self, DeviceEntry, Platform};
 
 /// The backend `opencl`: every device of every platform that the OpenCL loader finds.
 ///
@@ -40,14 +40,14 @@ impl OpenClBackend {
     }
 
     /// The context of a platform's open devices, or a new one.
-    fn context(&self, all: &[Found], found: &Found) -> Result<Arc<Context>> {
+    fn context(&self, all: &[DeviceEntry], found: &DeviceEntry) -> Result<Arc<Context>> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|(_, context)| context.upgrade().is_some_and(|c| !c.is_broken()));
         let open = contexts.iter().find(|(platform, _)| *platform == found.platform);
         if let Some(context) = open.and_then(|(_, context)| context.upgrade()) {
             return Ok(context);
         }
-        let siblings: Vec<&Found> =
+        let siblings: Vec<&DeviceEntry> =
             all.iter().filter(|other| other.platform == found.platform).collect();
         // Some platforms do not support one context for all of their devices.
         let context = Arc::new(Context::new(&siblings).or_else(|_| Context::new(&[found]))?);

@@ -20,7 +20,7 @@ pub(crate) fn fault(operation: &'static str, status: cl_int, what: &str) -> Erro
         lost @ ErrorKind::DeviceLost => lost,
         _ => ErrorKind::DeviceFault,
     };
-    with_code(kind, operation, status, format_args!("{what} did not come to its end"))
+    with_code(kind, operation, status, format_args!("{what} was not completed"))
 }
 
 fn with_code(kind: ErrorKind, operation: &'static str, code: cl_int, what: impl Display) -> Error {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_command_is_a_fault() {
+    fn errors_that_end_a_command_are_faults() {
         assert_eq!(fault("launch", -5, "k").kind(), ErrorKind::DeviceFault);
         assert_eq!(fault("launch", -36, "k").kind(), ErrorKind::DeviceLost);
     }

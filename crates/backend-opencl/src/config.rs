@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_options_name_what_is_wrong() {
+    fn errors_of_options_name_the_option_and_the_value() {
         for (option, value, kind) in [
             ("memory", "paper", ErrorKind::InvalidArgument),
             ("regions", "rows", ErrorKind::InvalidArgument),

@@ -27,12 +27,12 @@ use crate::handle::Handle;
 use crate::info::{Description, describe};
 use crate::memory::{OpenClMemory, OpenClPinned};
 use crate::module::OpenClModule;
-use crate::platform::{self, Found};
+use crate::open_device::{Context, Object, OpenDevice, Retired};
+use crate::platform::{self, DeviceEntry};
 use crate::pointers::Pointers;
 use crate::program::Builder;
 use crate::queue::{Queue, status};
 use crate::region_kernels::RegionKernels;
-use crate::shared::{Context, Object, Retired, Shared};
 use crate::stream::OpenClStream;
 use crate::{MemoryKind, OpenClConfig};
 
@@ -51,7 +51,7 @@ pub struct OpenClDevice {
     by_pointer: bool,
     builder: Builder,
     regions: RegionKernels,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OpenDevice>,
 }
 
 impl OpenClDevice {
@@ -109,7 +109,7 @@ impl OpenClDevice {
     }
 
     pub(crate) fn open(
-        found: &Found,
+        found: &DeviceEntry,
         description: Description,
         context: Arc<Context>,
         config: &OpenClConfig,
@@ -130,7 +130,7 @@ impl OpenClDevice {
             info.limits.argument_alignment =
                 NonZeroUsize::new(alignment).unwrap_or(NonZeroUsize::MIN);
         }
-        let shared = Arc::new(Shared::new(
+        let shared = Arc::new(OpenDevice::new(
             info.id.clone(),
             found.clone(),
             context,

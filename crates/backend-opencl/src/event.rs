@@ -15,13 +15,13 @@ use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
 use crate::handle::{Event, Handle};
+use crate::open_device::OpenDevice;
 use crate::queue::{Queue, stamp, status, wait_until_over};
-use crate::shared::Shared;
 
 /// An event: the command that was the last in its queue when the event was recorded.
 #[derive(Debug)]
 pub(crate) struct OpenClEvent {
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
     timing: bool,
     mark: Mutex<Option<Arc<Mark>>>,
 }
@@ -68,7 +68,7 @@ impl Mark {
 }
 
 impl OpenClEvent {
-    pub(crate) fn new(shared: &Arc<Shared>, timing: bool) -> Self {
+    pub(crate) fn new(shared: &Arc<OpenDevice>, timing: bool) -> Self {
         Self { shared: Arc::clone(shared), timing, mark: Mutex::default() }
     }
 

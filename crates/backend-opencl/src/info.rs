@@ -14,7 +14,7 @@ use opencl3::types::cl_device_info;
 use runtime_core::{DeviceId, DeviceInfo, ImageFormat, Limits, PciAddress, Result};
 
 use crate::codes;
-use crate::platform::{Found, integer, text};
+use crate::platform::{DeviceEntry, integer, text};
 use crate::pointers::{HostMemory, Pointers, Usm};
 
 const CL_DEVICE_WARP_SIZE_NV: cl_device_info = 0x4003;
@@ -45,10 +45,14 @@ pub(crate) struct Description {
 }
 
 /// Queries all properties from the driver.
-pub(crate) fn describe(found: &Found) -> Result<Description> {
+pub(crate) fn describe(found: &DeviceEntry) -> Result<Description> {
     let data = |what: cl_device_info| {
         get_device_data(found.id(), what).map_err(|code| {
-            codes::error("devices", code, format!("{} does not tell {what:#x}", found.name))
+            codes::error(
+                "devices",
+                code,
+                format!("{} does not report property {what:#x}", found.name),
+            )
         })
     };
     let word = |what| data(what).map(text);
@@ -142,7 +146,7 @@ pub(crate) fn describe(found: &Found) -> Result<Description> {
 }
 
 /// The instruction set, as far as the platform reports it.
-fn architecture(found: &Found, extensions: &str) -> String {
+fn architecture(found: &DeviceEntry, extensions: &str) -> String {
     let number = |what| get_device_data(found.id(), what).ok().map(|bytes| integer(&bytes));
     if extensions.contains("cl_nv_device_attribute_query")
         && let (Some(major), Some(minor)) = (
@@ -172,7 +176,7 @@ fn pci(bytes: &[u8]) -> Option<PciAddress> {
 }
 
 /// The required alignment of a sub-buffer's start, in bytes.
-pub(crate) fn base_alignment(found: &Found) -> Result<usize> {
+pub(crate) fn base_alignment(found: &DeviceEntry) -> Result<usize> {
     let bits = get_device_data(found.id(), CL_DEVICE_MEM_BASE_ADDR_ALIGN)
         .map_err(|code| codes::error("open", code, "the alignment of buffers"))?;
     Ok((saturate(integer(&bits)) / 8).max(1))
@@ -183,7 +187,7 @@ fn saturate(number: u64) -> usize {
 }
 
 /// The device's name from the driver, to distinguish builds for different devices.
-pub(crate) fn fingerprint(found: &Found) -> String {
+pub(crate) fn fingerprint(found: &DeviceEntry) -> String {
     let data = |what| get_device_data(found.id(), what).map(text).unwrap_or_default();
     let [name, version, driver] = [CL_DEVICE_NAME, CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(data);
     let platform = &found.platform;

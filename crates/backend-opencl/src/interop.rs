@@ -1,5 +1,5 @@
 //! Queues, events and memory that other code created.
-#![expect(unsafe_code, reason = "takes up objects of the driver, and implements an unsafe ability")]
+#![expect(unsafe_code, reason = "adopts objects of the driver, and implements an unsafe ability")]
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -99,7 +99,7 @@ unsafe impl NativeInterop for OpenClDevice {
             return self.refuse(OPERATION, format!("{handle:?} belongs to another context"));
         }
         if address(ask(CL_QUEUE_DEVICE)?) != shared.found.id().expose_provenance() {
-            return self.refuse(OPERATION, format!("{handle:?} is of another device"));
+            return self.refuse(OPERATION, format!("{handle:?} belongs to another device"));
         }
         if matches!(ask(CL_QUEUE_PROPERTIES)?, InfoType::Ulong(properties)
             if properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0)

@@ -20,7 +20,7 @@ use crate::arguments::{set_buffer, set_memory};
 use crate::handle::{Handle, Mem};
 use crate::memory::{OpenClMemory, Place, new_buffer};
 use crate::module::OpenClKernel;
-use crate::shared::Shared;
+use crate::open_device::OpenDevice;
 use crate::stream::OpenClStream;
 
 const OPERATION: &str = "launch";
@@ -122,7 +122,7 @@ impl OpenClKernel {
 
     /// Refuses blocks larger than this kernel supports, which may be less than the device's limit, and local memory of
     /// 0 bytes, which not every driver refuses.
-    fn check(&self, shared: &Shared, launch: &Launch) -> Result<()> {
+    fn check(&self, shared: &OpenDevice, launch: &Launch) -> Result<()> {
         let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
         let shared_bytes = self.static_bytes + u64::from(launch.shared_bytes);
         let what = match self.local {
@@ -150,7 +150,7 @@ impl OpenClKernel {
     }
 
     /// Refuses an address that is not aligned for the kernel's vector loads and stores.
-    fn check_alignment(&self, shared: &Shared, number: usize, arg: &RawArg<'_>) -> Result<()> {
+    fn check_alignment(&self, shared: &OpenDevice, number: usize, arg: &RawArg<'_>) -> Result<()> {
         let RawArg::Memory { memory, origin, .. } = *arg else { return Ok(()) };
         let align = self.alignments.get(number).copied().unwrap_or(1);
         match own::<OpenClMemory>(memory, OPERATION)?.place() {
@@ -307,9 +307,9 @@ unsafe fn bind_buffer(
 }
 
 /// Emits the event of an argument that is copied for a launch: a warning for the first one on a device.
-fn tell_of_copy(shared: &Shared, bytes: usize, begins: usize) {
+fn tell_of_copy(shared: &OpenDevice, bytes: usize, begins: usize) {
     if shared.has_realigned.swap(true, Ordering::Relaxed) {
-        tracing::debug!(device = %shared.id, bytes, "a view that begins where no pointer may is copied for a launch");
+        tracing::debug!(device = %shared.id, bytes, "a misaligned view is copied for a launch");
     } else {
         tracing::warn!(
             device = %shared.id,
@@ -323,7 +323,7 @@ fn tell_of_copy(shared: &Shared, bytes: usize, begins: usize) {
 
 /// Creates a sub-buffer for a part of a buffer.
 fn sub_buffer(
-    shared: &Shared,
+    shared: &OpenDevice,
     whole: cl_mem,
     start: usize,
     bytes: usize,

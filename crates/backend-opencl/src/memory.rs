@@ -27,9 +27,9 @@ use runtime_core::contract::{DeviceMemory, DevicePinned};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
 use crate::handle::{Handle, Mem};
+use crate::open_device::{Object, OpenDevice};
 use crate::platform::integer;
 use crate::queue::status;
-use crate::shared::{Object, Shared};
 
 /// The minimum alignment of pinned memory.
 const PINNED_ALIGNMENT: usize = 64;
@@ -64,7 +64,7 @@ fn next_number() -> u64 {
 impl OpenClMemory {
     /// Allocates memory. If `unified` is set, the host can address it.
     pub(crate) fn allocate(
-        shared: &Shared,
+        shared: &OpenDevice,
         bytes: usize,
         by_pointer: bool,
         unified: bool,
@@ -99,7 +99,7 @@ impl OpenClMemory {
     ///
     /// The handle identifies memory that lives until `owner` is dropped.
     pub(crate) unsafe fn adopt(
-        shared: &Shared,
+        shared: &OpenDevice,
         handle: NativeHandle,
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
@@ -213,7 +213,7 @@ impl OpenClMemory {
 
 /// Creates a buffer.
 pub(crate) fn new_buffer(
-    shared: &Shared,
+    shared: &OpenDevice,
     flags: u64,
     bytes: usize,
 ) -> Result<Handle<Mem>, opencl3::types::cl_int> {
@@ -229,7 +229,7 @@ fn to_usize(number: u64) -> usize {
 
 /// Any failed allocation counts as out of memory, whatever code the driver returns.
 #[cold]
-fn out_of_memory(shared: &Shared, operation: &'static str, code: i32, bytes: usize) -> Error {
+fn out_of_memory(shared: &OpenDevice, operation: &'static str, code: i32, bytes: usize) -> Error {
     let error = shared.error(operation, code, format!("{bytes} bytes"));
     match error.kind() {
         ErrorKind::OutOfMemory | ErrorKind::DeviceLost => error,
@@ -284,7 +284,7 @@ pub(crate) struct OpenClPinned {
 }
 
 impl OpenClPinned {
-    pub(crate) fn allocate(shared: &Arc<Shared>, bytes: usize) -> Result<Self> {
+    pub(crate) fn allocate(shared: &Arc<OpenDevice>, bytes: usize) -> Result<Self> {
         const OPERATION: &str = "pinned_allocate";
         shared.check(OPERATION)?;
         shared.reap();

@@ -13,20 +13,20 @@ use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, ParamI
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::handle::{Handle, Kernel};
+use crate::open_device::OpenDevice;
 use crate::platform::integer;
 use crate::program::Built;
-use crate::shared::Shared;
 use crate::signature;
 
 /// A loaded program.
 #[derive(Debug)]
 pub(crate) struct OpenClModule {
     built: Built,
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
 }
 
 impl OpenClModule {
-    pub(crate) fn new(built: Built, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(built: Built, shared: &Arc<OpenDevice>) -> Self {
         Self { built, shared: Arc::clone(shared) }
     }
 
@@ -52,7 +52,7 @@ impl OpenClModule {
 
 impl OpenClModule {
     /// The most work-items in a block of a kernel.
-    pub(crate) fn most_items(&self, kernel: &Handle<Kernel>) -> u64 {
+    pub(crate) fn max_items(&self, kernel: &Handle<Kernel>) -> u64 {
         let device = self.shared.found.id();
         let size = get_kernel_work_group_data(kernel.raw(), device, CL_KERNEL_WORK_GROUP_SIZE);
         size.map(|size| integer(&size)).ok().filter(|most| *most > 0).unwrap_or(u64::MAX)
@@ -66,7 +66,7 @@ impl DeviceModule for OpenClModule {
         let local = signature.map(|signature| signature.local()).unwrap_or_default();
         if local.len() > 1 {
             let message = format!(
-                "kernel {name:?} has {} parameters in local memory; one takes a launch's shared bytes, and more cannot be told apart",
+                "kernel {name:?} has {} parameters in local memory; one takes a launch's shared bytes, and more cannot be distinguished",
                 local.len()
             );
             return Err(Error::new(ErrorKind::InvalidModule, "kernel", message));
@@ -88,7 +88,7 @@ impl DeviceModule for OpenClModule {
             parameters: signature.map(|signature| signature.parameters()),
             alignments: signature.map(|signature| signature.alignments()).unwrap_or_default(),
             local: local.first().copied(),
-            most: self.most_items(&kernel),
+            most: self.max_items(&kernel),
             preferred_multiple: integer(&ask(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE)),
             required: Some(required).filter(|required| *required != [0; 3]),
             static_bytes: integer(&ask(CL_KERNEL_LOCAL_MEM_SIZE)),

@@ -36,7 +36,7 @@ pub(crate) struct Platform {
 
 /// A device of a platform.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct DeviceEntry {
     /// Its index among the devices of all platforms.
     pub(crate) index: usize,
     pub(crate) platform: Platform,
@@ -58,7 +58,7 @@ impl Platform {
     }
 }
 
-impl Found {
+impl DeviceEntry {
     pub(crate) fn id(&self) -> cl_device_id {
         ptr::with_exposed_provenance_mut::<c_void>(self.id)
     }
@@ -72,7 +72,7 @@ impl Found {
 ///
 /// `Unavailable` if there is no loader, no platform or no device; the error says which. If no platform works, the error
 /// that a platform reports.
-pub(crate) fn discover() -> Result<Vec<Found>> {
+pub(crate) fn discover() -> Result<Vec<DeviceEntry>> {
     // Some platforms initialize themselves at the first call, and not safely if several threads call at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ enum LeftOut {
 }
 
 /// As [`discover`], while no other thread does. Emits no events.
-fn discover_alone(left_out: &mut Vec<LeftOut>) -> Result<Vec<Found>> {
+fn discover_alone(left_out: &mut Vec<LeftOut>) -> Result<Vec<DeviceEntry>> {
     let platforms = get_platform_ids().map_err(unavailable)?;
     if platforms.is_empty() {
         return Err(unavailable(CL_PLATFORM_NOT_FOUND_KHR));
@@ -140,13 +140,13 @@ fn discover_alone(left_out: &mut Vec<LeftOut>) -> Result<Vec<Found>> {
 /// # Errors
 ///
 /// As for [`discover`]. `InvalidArgument` if this backend cannot use the device.
-pub(crate) fn of_handle(id: cl_device_id) -> Result<Found> {
+pub(crate) fn of_handle(id: cl_device_id) -> Result<DeviceEntry> {
     let whole = root(id);
     let found = discover()?.into_iter().find(|found| found.id() == whole).ok_or_else(|| {
         let message = format!("{id:p} is no device that this backend can use");
         Error::new(ErrorKind::InvalidArgument, "open", message)
     })?;
-    Ok(Found { id: id.expose_provenance(), ..found })
+    Ok(DeviceEntry { id: id.expose_provenance(), ..found })
 }
 
 /// The device that a device of the driver is a part of, or the device itself.
@@ -183,7 +183,7 @@ fn devices_of(
     id: cl_platform_id,
     first: usize,
     left_out: &mut Vec<LeftOut>,
-) -> Result<(Platform, Vec<Found>)> {
+) -> Result<(Platform, Vec<DeviceEntry>)> {
     let text = |what| {
         get_platform_data(id, what)
             .map(text)
@@ -223,7 +223,7 @@ fn devices_of(
             left_out.push(LeftOut::Device { platform: platform.name.clone(), version });
             continue;
         }
-        devices.push(Found {
+        devices.push(DeviceEntry {
             index: first + devices.len(),
             platform: platform.clone(),
             name: self::text(query(CL_DEVICE_NAME)?),
@@ -241,14 +241,14 @@ fn devices_of(
 /// # Errors
 ///
 /// `UnknownDevice` if a word matches nothing or the number is too large; the error lists the existing devices.
-pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
+pub(crate) fn select(found: &[DeviceEntry], selector: &Selector) -> Result<DeviceEntry> {
     let (words, number) = match selector.parts() {
         [words @ .., last] if last.bytes().all(|b| b.is_ascii_digit()) => {
             (words, last.parse().unwrap_or(usize::MAX))
         }
         words => (words, 0),
     };
-    let mut left: Vec<&Found> = found.iter().collect();
+    let mut left: Vec<&DeviceEntry> = found.iter().collect();
     for word in words {
         if word.trim().is_empty() {
             return Err(unknown(selector, found, "a blank is no word"));
@@ -277,8 +277,8 @@ pub(crate) fn select(found: &[Found], selector: &Selector) -> Result<Found> {
 
 /// A word matches a kind of device, otherwise a platform, otherwise a device: device names of other platforms can
 /// contain the name of a CPU vendor, too.
-fn narrow<'a>(from: &[&'a Found], word: &str) -> Vec<&'a Found> {
-    let those = |fits: &dyn Fn(&Found) -> bool| -> Vec<&'a Found> {
+fn narrow<'a>(from: &[&'a DeviceEntry], word: &str) -> Vec<&'a DeviceEntry> {
+    let those = |fits: &dyn Fn(&DeviceEntry) -> bool| -> Vec<&'a DeviceEntry> {
         from.iter().copied().filter(|found| fits(found)).collect()
     };
     if ["cpu", "gpu", "accelerator"].contains(&word) {
@@ -291,7 +291,7 @@ fn narrow<'a>(from: &[&'a Found], word: &str) -> Vec<&'a Found> {
     by_platform
 }
 
-fn unknown(selector: &Selector, found: &[Found], why: &str) -> Error {
+fn unknown(selector: &Selector, found: &[DeviceEntry], why: &str) -> Error {
     let list: Vec<String> = found
         .iter()
         .map(|f| format!("opencl:{} ({}, {} of {})", f.index, f.name, f.kind, f.platform.name))
@@ -342,7 +342,7 @@ pub(crate) fn version(text: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    fn found() -> Vec<Found> {
+    fn found() -> Vec<DeviceEntry> {
         let platform = |name: &str, vendor: &str| Platform {
             id: 0,
             name: name.to_owned(),
@@ -352,7 +352,7 @@ mod tests {
         let pocl = platform("Portable Computing Language", "The pocl project");
         let intel = platform("Intel(R) OpenCL", "Intel(R) Corporation");
         let nvidia = platform("NVIDIA CUDA", "NVIDIA Corporation");
-        let device = |index, platform: &Platform, name: &str, kind| Found {
+        let device = |index, platform: &Platform, name: &str, kind| DeviceEntry {
             index,
             platform: platform.clone(),
             name: name.to_owned(),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn words_narrow_the_choice() {
+    fn each_word_of_a_selector_narrows_the_choice() {
         for (selector, expected) in [
             ("opencl", 0),
             ("opencl:3", 3),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_nothing_names_what_there_is() {
+    fn the_error_of_a_selector_without_match_lists_the_devices() {
         for selector in [
             "opencl:4",
             "opencl:pocl:2",

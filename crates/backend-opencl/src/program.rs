@@ -1,5 +1,5 @@
 //! Building programs, and caching the results.
-#![expect(unsafe_code, reason = "creates programs through the driver and asks for their binaries")]
+#![expect(unsafe_code, reason = "creates programs through the driver and reads their binaries")]
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
@@ -20,8 +20,8 @@ use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result
 use crate::OpenClConfig;
 use crate::handle::{self, Handle};
 use crate::info::fingerprint;
+use crate::open_device::OpenDevice;
 use crate::platform::{integer, text};
-use crate::shared::Shared;
 use crate::signature::Signatures;
 use crate::sizes;
 
@@ -58,23 +58,28 @@ pub(crate) struct Built {
 }
 
 impl Builder {
-    pub(crate) fn new(config: &OpenClConfig, shared: &Shared) -> Result<Self> {
+    pub(crate) fn new(config: &OpenClConfig, shared: &OpenDevice) -> Result<Self> {
         let mut config = config.clone();
         let builds = Builds::new(&shared.id, &config.build_options_mut())?;
         Ok(Self { builds, options: config.build_options, fingerprint: fingerprint(&shared.found) })
     }
 
     /// Builds a user's image, or loads an earlier build of it.
-    pub(crate) fn build(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
+    pub(crate) fn build(&self, shared: &OpenDevice, image: &ModuleImage<'_>) -> Result<Built> {
         self.build_with(shared, image, &self.options)
     }
 
     /// Builds an image of this backend. The result must not depend on the user's options.
-    pub(crate) fn build_own(&self, shared: &Shared, image: &ModuleImage<'_>) -> Result<Built> {
+    pub(crate) fn build_own(&self, shared: &OpenDevice, image: &ModuleImage<'_>) -> Result<Built> {
         self.build_with(shared, image, "")
     }
 
-    fn build_with(&self, shared: &Shared, image: &ModuleImage<'_>, options: &str) -> Result<Built> {
+    fn build_with(
+        &self,
+        shared: &OpenDevice,
+        image: &ModuleImage<'_>,
+        options: &str,
+    ) -> Result<Built> {
         let code = code(image)?;
         let options = join(options, image, code)?;
         let file = match code {
@@ -127,7 +132,7 @@ impl Builder {
 
     fn compile(
         &self,
-        shared: &Shared,
+        shared: &OpenDevice,
         program: Handle<handle::Program>,
         options: &CStr,
     ) -> Result<(Handle<handle::Program>, String)> {
@@ -147,7 +152,7 @@ impl Builder {
 /// Returns an earlier build, if it still loads.
 fn cached(
     cache: &DiskCache,
-    shared: &Shared,
+    shared: &OpenDevice,
     key: &CacheKey,
     options: &CStr,
 ) -> Option<(Handle<handle::Program>, Option<Signatures>)> {
@@ -166,7 +171,7 @@ fn cached(
     match load() {
         Ok(program) => Some((program, signatures)),
         Err(code) => {
-            tracing::debug!(device = %shared.id, code, "a cached program is of no use");
+            tracing::debug!(device = %shared.id, code, "a cached program cannot be loaded");
             cache.remove(key);
             None
         }
@@ -213,7 +218,9 @@ fn code<'a>(image: &'a ModuleImage<'_>) -> Result<Code<'a>> {
             Some(first) if bytes.len().is_multiple_of(4) && is_magic(*first) => {
                 Ok(Code::SpirV(bytes))
             }
-            _ => refuse("the image does not begin as SPIR-V does, or is no whole number of words"),
+            _ => refuse(
+                "the image does not start with the SPIR-V magic number, or its length is not a multiple of 4",
+            ),
         },
         (format, _) => refuse(&format!("an image of {format} with code of another kind")),
     }
@@ -223,7 +230,7 @@ fn is_magic(first: [u8; 4]) -> bool {
     [u32::from_le_bytes(first), u32::from_be_bytes(first)].contains(&SPIRV_MAGIC)
 }
 
-fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
+fn create(shared: &OpenDevice, code: Code<'_>) -> Result<Handle<handle::Program>> {
     let context = shared.context.raw();
     let raw = match code {
         // In OpenCL, a length of 0 means text that ends with a NUL.
@@ -237,12 +244,12 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Handle<handle::Program>> {
 }
 
 /// The error of code that the driver refuses.
-fn refused(shared: &Shared, code: cl_int, about: &str) -> Error {
+fn refused(shared: &OpenDevice, code: cl_int, about: &str) -> Error {
     not_taken(shared.error(OPERATION, code, about), about, &shared.id)
 }
 
 /// The program's binary for this device. The program has binaries for other devices of the context, too.
-fn binary(program: cl_program, shared: &Shared) -> Result<Vec<u8>, cl_int> {
+fn binary(program: cl_program, shared: &OpenDevice) -> Result<Vec<u8>, cl_int> {
     let word = size_of::<usize>();
     let devices = get_program_data(program, CL_PROGRAM_DEVICES)?;
     let sizes = get_program_data(program, CL_PROGRAM_BINARY_SIZES)?;
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_the_cache_are_taken_apart_again() {
+    fn cache_entries_are_decoded() {
         let all = Signatures::from_text("k\tgw0:float*\n").unwrap();
         let entry = pack(Some(&all), b"binary");
         assert_eq!(unpack(&entry), Some((Some(all), &b"binary"[..])));

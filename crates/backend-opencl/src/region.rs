@@ -26,8 +26,8 @@ use crate::device::OpenClDevice;
 use crate::handle::{Handle, Kernel, Mem};
 use crate::memory::OpenClMemory;
 use crate::module::OpenClModule;
+use crate::open_device::OpenDevice;
 use crate::region_kernels::Source;
-use crate::shared::Shared;
 use crate::stream::OpenClStream;
 
 const OPERATION: &str = "execute";
@@ -81,7 +81,7 @@ impl OpenClDevice {
         let module = self.region_module(source)?;
         let kernel = module.create(RegionKernel::NAME)?;
         // A kernel may allow only smaller groups than the device.
-        let most = usize::try_from(module.most_items(&kernel)).unwrap_or(usize::MAX);
+        let most = usize::try_from(module.max_items(&kernel)).unwrap_or(usize::MAX);
         let limits = self.regions().limits;
         let limits = RegionLimits { group_size: limits.group_size.min(most), ..limits };
         let lowered = source.0.lower(program, limits)?;
@@ -168,7 +168,7 @@ impl Prepared {
 
 impl Bound {
     /// Passes the kernel a new table of the addresses. The driver keeps the previous table until its uses are over.
-    fn set(&mut self, shared: &Shared, slots: &[RawSlot<'_>]) -> Result<()> {
+    fn set(&mut self, shared: &OpenDevice, slots: &[RawSlot<'_>]) -> Result<()> {
         self.table = None;
         let raw = self.kernel.raw();
         let addresses: Vec<u64> = self.places.iter().map(|(_, address)| *address).collect();
@@ -266,7 +266,7 @@ unsafe impl RegionCopyAbility for OpenClDevice {
 }
 
 /// Copies words to the device. Returns `None` if there are none: an empty buffer is not possible.
-fn upload(shared: &Shared, words: &[u64]) -> Result<Option<Handle<Mem>>, cl_int> {
+fn upload(shared: &OpenDevice, words: &[u64]) -> Result<Option<Handle<Mem>>, cl_int> {
     if words.is_empty() {
         return Ok(None);
     }

@@ -49,7 +49,7 @@ impl RegionKernels {
             limits: RegionLimits {
                 compute_units: info.compute_units as usize,
                 group_size: group as usize,
-                most_groups: (info.limits.max_grid[0] / group.max(1)).into(),
+                max_groups: (info.limits.max_grid[0] / group.max(1)).into(),
                 slab: RegionLimits::MAX_SLAB,
             },
         }

@@ -1,5 +1,5 @@
 //! The driver's description of kernel parameters.
-#![expect(unsafe_code, reason = "creates kernels to ask for their parameters")]
+#![expect(unsafe_code, reason = "creates kernels to query their parameters")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_memory_nor_a_value_is_found() {
+    fn images_and_samplers_are_recognised() {
         let opaque = |name: &str| {
             let parameter = Parameter {
                 space: Space::Global,

@@ -1,5 +1,5 @@
 //! The sizes of kernel parameters whose types the program defines. No driver reports them.
-#![expect(unsafe_code, reason = "runs a kernel that asks the compiler")]
+#![expect(unsafe_code, reason = "runs a kernel that queries the compiler")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "enqueueing a command and submitting its event are one step"
@@ -18,8 +18,8 @@ use runtime_core::Result;
 use crate::arguments::set_buffer;
 use crate::handle::{Handle, Kernel, Program};
 use crate::memory::new_buffer;
+use crate::open_device::OpenDevice;
 use crate::queue::Queue;
-use crate::shared::Shared;
 use crate::signature::{self, Signatures};
 
 /// The name of the kernel that is added to a program's source.
@@ -27,7 +27,7 @@ const NAME: &str = "device_runtime_parameter_sizes";
 
 /// Determines the sizes of values whose type names do not give them. Types that cannot be named outside of their
 /// kernel's declaration stay unknown.
-pub(crate) fn find(shared: &Shared, source: &str, options: &CStr, signatures: &mut Signatures) {
+pub(crate) fn find(shared: &OpenDevice, source: &str, options: &CStr, signatures: &mut Signatures) {
     let names = signatures.unsized_types();
     if names.is_empty() {
         return;
@@ -45,7 +45,7 @@ pub(crate) fn find(shared: &Shared, source: &str, options: &CStr, signatures: &m
 
 /// Builds the program once more, with a kernel that writes the sizes.
 fn ask(
-    shared: &Shared,
+    shared: &OpenDevice,
     queue: &Queue,
     source: &str,
     options: &CStr,

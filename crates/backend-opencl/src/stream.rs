@@ -22,22 +22,22 @@ use crate::event::{Mark, OpenClEvent};
 use crate::handle::{Event, Handle};
 use crate::memory::OpenClPinned;
 use crate::module::OpenClKernel;
+use crate::open_device::OpenDevice;
 use crate::queue::Queue;
-use crate::shared::Shared;
 
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct OpenClStream {
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
     queue: Arc<Queue>,
 }
 
 impl OpenClStream {
-    pub(crate) fn new(shared: &Arc<Shared>, queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(shared: &Arc<OpenDevice>, queue: Arc<Queue>) -> Self {
         Self { shared: Arc::clone(shared), queue }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<OpenDevice> {
         &self.shared
     }
 

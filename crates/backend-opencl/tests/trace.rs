@@ -62,7 +62,7 @@ impl Visit for Listener {
 }
 
 #[test]
-fn commands_tell_how_long_they_ran_and_what_is_not_aligned() {
+fn the_trace_has_durations_and_unaligned_rows() {
     let listener = Listener::default();
     tracing::subscriber::with_default(listener.clone(), || {
         let device = match OpenClBackend::new().open(&"opencl:0?memory=buffer".parse().unwrap()) {

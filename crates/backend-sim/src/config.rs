@@ -149,15 +149,15 @@ impl SimConfig {
         Ok(match option {
             "seed" => self.seed(number(value, "a number")?),
             "jitter" => {
-                let accepted = format!("microseconds from 0 to {MOST_JITTER}");
+                let accepted = format!("microseconds from 0 to {MAX_JITTER}");
                 match number(value, &accepted)? {
-                    micros @ ..=MOST_JITTER => self.jitter(Duration::from_micros(micros)),
+                    micros @ ..=MAX_JITTER => self.jitter(Duration::from_micros(micros)),
                     _ => return Err(refuse(&accepted)),
                 }
             }
             "memory" => {
                 let bytes =
-                    bytes(value).filter(|bytes| (1..=MOST_MEMORY).contains(&(*bytes as u64)));
+                    bytes(value).filter(|bytes| (1..=MAX_MEMORY).contains(&(*bytes as u64)));
                 self.memory_bytes(bytes.ok_or_else(|| {
                     refuse("bytes, or a number with KiB, MiB or GiB, from 1 byte to 1024GiB")
                 })?)
@@ -189,9 +189,9 @@ impl SimConfig {
 }
 
 /// The longest pause in microseconds that an option can ask for: one minute.
-const MOST_JITTER: u64 = 60_000_000;
+const MAX_JITTER: u64 = 60_000_000;
 /// The largest memory in bytes that an option can ask for: 1024 GiB.
-const MOST_MEMORY: u64 = 1 << 40;
+const MAX_MEMORY: u64 = 1 << 40;
 
 fn bytes(text: &str) -> Option<usize> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1_usize << 30)];

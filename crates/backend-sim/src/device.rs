@@ -34,12 +34,12 @@ pub struct SimDevice {
     info: DeviceInfo,
     queues: Queues,
     counters: SimCounters,
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
 }
 
 /// The state that streams, events and handles share with the device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OpenDevice {
     config: SimConfig,
     index: usize,
     group: Arc<Group>,
@@ -70,7 +70,7 @@ impl SimDevice {
 
     pub(crate) fn in_group(index: usize, config: SimConfig, group: &Arc<Group>) -> Self {
         let id = DeviceId::new("sim", index);
-        let shared = Shared {
+        let shared = OpenDevice {
             index,
             group: Arc::clone(group),
             lost: AtomicBool::new(false),
@@ -97,7 +97,7 @@ impl SimDevice {
         SimHandle(Arc::clone(&self.shared))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<OpenDevice> {
         &self.shared
     }
 
@@ -111,7 +111,7 @@ impl SimDevice {
 
 /// Observes and manipulates a simulated device. Cheap to clone. Does not keep the device open.
 #[derive(Clone, Debug)]
-pub struct SimHandle(Arc<Shared>);
+pub struct SimHandle(Arc<OpenDevice>);
 
 impl SimHandle {
     /// The handle of an opened device, if the device is simulated.
@@ -146,7 +146,7 @@ impl SimHandle {
     }
 }
 
-impl Shared {
+impl OpenDevice {
     /// Refuses every call on a lost device.
     pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
         if self.is_lost() { Err(codes::device_lost(operation)) } else { Ok(()) }

@@ -8,24 +8,24 @@ use backend_support::Event;
 use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
-use crate::device::Shared;
+use crate::device::OpenDevice;
 
 /// An event, and the device whose loss it reports.
 #[derive(Debug)]
 pub(crate) struct SimEvent {
     pub(crate) event: Arc<Event>,
-    device: Arc<Shared>,
+    device: Arc<OpenDevice>,
 }
 
 impl SimEvent {
-    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+    pub(crate) fn new(device: &Arc<OpenDevice>) -> Self {
         let event = Arc::new(Event::new());
         device.events.note(Arc::as_ptr(&event).addr(), &event);
         Self::of(event, device)
     }
 
     /// Another wrapper of an existing event.
-    pub(crate) fn of(event: Arc<Event>, device: &Arc<Shared>) -> Self {
+    pub(crate) fn of(event: Arc<Event>, device: &Arc<OpenDevice>) -> Self {
         Self { event, device: Arc::clone(device) }
     }
 }

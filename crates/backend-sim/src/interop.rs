@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_is_not_found() {
+    fn a_freed_handle_is_not_found() {
         let alive = Alive::default();
         let objects: Vec<Arc<usize>> = (0..100).map(Arc::new).collect();
         for object in &objects {

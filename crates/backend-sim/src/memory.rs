@@ -127,12 +127,12 @@ struct PoolState {
     cached: usize,
     // The number of freed pieces of each size.
     pieces: BTreeMap<usize, usize>,
-    refused: Refused,
+    refused: PlannedFailure,
 }
 
 /// An allocation that failed as planned. It must fail again when it is retried after a trim.
 #[derive(Debug, Default, PartialEq)]
-enum Refused {
+enum PlannedFailure {
     #[default]
     No,
     Once(usize),
@@ -161,13 +161,13 @@ impl Pool {
 
     /// Records that an allocation fails as planned.
     pub(crate) fn refuse(&self, bytes: usize) {
-        self.lock().refused = Refused::Once(bytes);
+        self.lock().refused = PlannedFailure::Once(bytes);
     }
 
     /// Whether this is a retry, after a trim, of the allocation that failed as planned.
     pub(crate) fn is_refused_again(&self, bytes: usize) -> bool {
         let refused = std::mem::take(&mut self.lock().refused);
-        refused == Refused::Trimmed(bytes)
+        refused == PlannedFailure::Trimmed(bytes)
     }
 
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<SimMemory> {
@@ -219,8 +219,8 @@ impl Pool {
                 state.pieces.insert(bytes, pieces - give);
             }
         }
-        if let Refused::Once(bytes) = state.refused {
-            state.refused = Refused::Trimmed(bytes);
+        if let PlannedFailure::Once(bytes) = state.refused {
+            state.refused = PlannedFailure::Trimmed(bytes);
         }
     }
 

@@ -11,7 +11,7 @@ use runtime_core::contract::{
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
 use crate::counts::{SimCounts, add_traffic};
-use crate::device::Shared;
+use crate::device::OpenDevice;
 use crate::event::SimEvent;
 use crate::fault::Operation;
 use crate::memory::{block, pinned_span, span};
@@ -28,7 +28,7 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct SimStream {
     lane: Arc<Lane>,
-    device: Arc<Shared>,
+    device: Arc<OpenDevice>,
     /// The captured work, if this is a capture's stream. It does not run.
     capture: Option<Mutex<Vec<Captured>>>,
 }
@@ -47,14 +47,14 @@ impl fmt::Debug for Captured {
 }
 
 impl SimStream {
-    pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<Shared>) -> Self {
+    pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<OpenDevice>) -> Self {
         let lane = Arc::new(Lane { queue, timing });
         device.lanes.note(Arc::as_ptr(&lane).addr(), &lane);
         Self::on(lane, device)
     }
 
     /// A stream on a lane.
-    pub(crate) fn on(lane: Arc<Lane>, device: &Arc<Shared>) -> Self {
+    pub(crate) fn on(lane: Arc<Lane>, device: &Arc<OpenDevice>) -> Self {
         Self { lane, device: Arc::clone(device), capture: None }
     }
 

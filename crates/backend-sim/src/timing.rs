@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_reproduce_and_tell_apart() {
+    fn the_same_seed_reproduces_and_other_seeds_differ() {
         assert_eq!(draws(7, 0, 1), draws(7, 0, 1));
         let others = [draws(8, 0, 1), draws(7, 1, 1), draws(7, 0, 2)];
         assert!(others.iter().all(|other| *other != draws(7, 0, 1)));

@@ -41,7 +41,7 @@ fn the_planned_allocation_fails_although_it_is_tried_twice() {
 }
 
 #[test]
-fn memory_runs_out_and_a_trim_finds_what_was_freed() {
+fn a_trim_releases_freed_memory_after_memory_ran_out() {
     let device = Device::new(SimDevice::new(0, SimConfig::new().memory_bytes(1000))).unwrap();
     let first = device.memory_allocate::<u8>(600).unwrap();
     let error = device.memory_allocate::<u8>(500).unwrap_err();
@@ -102,7 +102,7 @@ fn a_blocking_copy_counts_the_failures_of_earlier_work_and_not_its_own() {
 /// A stream that is taken up by its handle has the work of the stream that the handle is of.
 #[test]
 #[expect(unsafe_code, reason = "takes up a stream by its handle")]
-fn a_failure_that_is_told_on_one_handle_of_a_stream_counts_on_the_other() {
+fn a_failure_reported_on_one_handle_of_a_stream_counts_on_the_other() {
     let device = device(Fault::fail_late(Operation::Launch, 1));
     let stream = device.default_stream();
     // SAFETY: the handle is of a stream of this device, which outlives the other.
@@ -155,7 +155,7 @@ fn a_panicking_kernel_is_a_fault() {
 }
 
 #[test]
-fn a_lost_device_says_so_to_everything_and_opens_afresh() {
+fn every_call_on_a_lost_device_fails_and_it_can_be_opened_again() {
     let mut registry = DeviceRegistry::new();
     registry.register(SimBackend::new()).unwrap();
     let device = registry.open("sim:1?lose=4").unwrap();
@@ -222,7 +222,7 @@ fn faults_can_be_planned_later() {
 }
 
 #[test]
-fn wrong_selectors_name_what_is_wrong() {
+fn errors_of_selectors_name_the_cause() {
     let mut registry = DeviceRegistry::new();
     registry.register(SimBackend::new()).unwrap();
     for (selector, kind, named) in [

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_admitted_beside_whom() {
+    fn compatible_accesses_are_admitted_together() {
         for held in ALL {
             let lock = AccessLock::default();
             let guard = lock.hold(held);
@@ -165,7 +165,7 @@ mod tests {
 
     /// A new access is admitted if it is compatible with the admitted accesses and with the access that waits.
     #[test]
-    fn nobody_passes_one_whom_it_would_hold_up() {
+    fn a_later_access_does_not_overtake_one_it_conflicts_with() {
         for held in ALL {
             for waits in ALL.into_iter().filter(|waits| !beside(held).contains(waits)) {
                 let lock = AccessLock::default();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_meet_may_and_all_have_their_turn() {
+    fn compatible_accesses_overlap_and_all_are_admitted() {
         let (lock, inside) = (AccessLock::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for access in [READ, WRITE, OUTSIDE, BOX, OTHER_BOX, OUTSIDE, BOX, WRITE, READ] {

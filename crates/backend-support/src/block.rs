@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_goes_with_the_block() {
+    fn the_owner_is_dropped_with_the_block() {
         let owner = Arc::new(());
         let mut bytes = [5_u8; 4];
         let pointer = NonNull::from(&mut bytes).cast();

@@ -9,7 +9,7 @@ use crate::lock;
 use crate::reaper::Mark;
 
 /// The most bytes that a cache keeps for reuse.
-const MOST_CACHED: usize = 1 << 30;
+const MAX_CACHED: usize = 1 << 30;
 
 /// The part of a driver that makes plain allocations. Errors are the driver's codes.
 pub trait Heap: fmt::Debug + Send + Sync {
@@ -92,7 +92,7 @@ impl<H: Heap> BlockCache<H> {
     /// The driver's code for freeing the oldest blocks to make room. The memory itself is taken back in any case.
     pub fn free(&self, address: u64, bytes: usize, after: Vec<H::Mark>) -> Result<(), u32> {
         lock(&self.blocks).push(Block { address, bytes: class(bytes), after });
-        self.shrink(MOST_CACHED)
+        self.shrink(MAX_CACHED)
     }
 
     /// Frees the oldest unused blocks until the cache holds at most `keep` bytes.
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_work_may_still_use_are_neither_lent_nor_freed() {
+    fn blocks_in_flight_are_neither_reused_nor_freed() {
         let heap = Arc::new(Numbers::default());
         let cache = BlockCache::new(&heap);
         let used = cache.allocate(1000).unwrap();

@@ -32,7 +32,7 @@ impl Builds {
         let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "open", message);
         match &*options.work_dir {
             Some(folder) => fs::create_dir_all(folder).map_err(|error| {
-                refuse(format!("work-dir={}: no such folder can be made", folder.display()))
+                refuse(format!("work-dir={}: the folder cannot be created", folder.display()))
                     .with_source(error)
             })?,
             None if *options.keep => {
@@ -120,7 +120,7 @@ pub fn not_taken(error: Error, about: &str, id: &DeviceId) -> Error {
 pub fn headline(log: &str) -> &str {
     let is_error = |line: &&str| line.to_ascii_lowercase().contains("error");
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler says nothing")
+    lines.clone().find(is_error).or_else(|| lines.next()).unwrap_or("the compiler printed nothing")
 }
 
 #[cfg(test)]
@@ -132,6 +132,6 @@ mod tests {
         let log = "program.cu(1): warning #1: a\nprogram.cu(2): error: b\n1 error detected\n";
         assert_eq!(headline(log), "program.cu(2): error: b");
         assert_eq!(headline("Invalid build option: -x"), "Invalid build option: -x");
-        assert_eq!(headline("\n"), "the compiler says nothing");
+        assert_eq!(headline("\n"), "the compiler printed nothing");
     }
 }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_at_once_leave_whole_entries() {
+    fn concurrent_writers_leave_complete_entries() {
         let (_folder, cache) = cache();
         let key = CacheKey::new().with("k");
         thread::scope(|scope| {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_in_the_folder_are_left_alone() {
+    fn other_files_in_the_folder_are_not_removed() {
         let (_folder, cache) = cache();
         cache.put(&CacheKey::new(), &[1; 1000]).unwrap();
         let other = cache.folder().join("thesis.dat");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_reached_although_its_queue_is_gone() {
+    fn an_event_completes_after_its_queue_is_dropped() {
         let (first, event) = (queue(0), Event::new());
         let open = blocked(&first);
         event.record(&first).unwrap();

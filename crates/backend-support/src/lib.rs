@@ -170,7 +170,7 @@ mod functions;
 #[cfg(feature = "library")]
 mod library;
 pub mod options;
-mod patience;
+mod poll;
 mod queue;
 mod reaper;
 mod region_kernel;
@@ -189,14 +189,14 @@ pub use fill::Fill;
 pub use functions::{Function, functions_load};
 #[cfg(feature = "library")]
 pub use library::{Refusal, file_of, libloading, load, named, reason};
-pub use patience::{PATIENCE, outlast};
+pub use poll::{POLL_TIMEOUT, poll_until_finished};
 pub use queue::{Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};
 pub use region_kernel::{
     AddressTable, AddressTables, Binding, Dialect, Mapping, RegionKernel, RegionLaunch,
     RegionLaunches, RegionLimits,
 };
-pub use work::{Held, HostLaunch, Regions, SlotSpan, Work};
+pub use work::{HostLaunch, LockedWork, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
 //! Vendors' libraries: loading them at run time, and tables of the functions in them.
-#![expect(unsafe_code, reason = "loads libraries, whose initialisers run")]
+#![expect(unsafe_code, reason = "loads libraries and so runs their initialisers")]
 
 use std::env;
 use std::error::Error as _;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_libraries_that_do_not_load_the_one_that_is_there_is_told() {
+    fn the_error_names_the_library_that_exists_and_does_not_load() {
         let folder = env::temp_dir().join(format!("no-library-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("libbroken.so.6");

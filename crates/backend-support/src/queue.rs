@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_queue_does_not_keep_it_busy() {
+    fn waiting_for_a_queue_does_not_make_it_busy() {
         let queue = queues().create();
         for _ in 0..200 {
             let (open, gate) = mpsc::channel::<()>();
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_failure_nothing_runs_until_it_is_reported_once() {
+    fn nothing_runs_after_a_failure_until_it_is_reported_once() {
         let queue = queues().create();
         let ran = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_queue_blocks_nobody_and_loses_nothing() {
+    fn dropping_a_queue_does_not_block_and_runs_its_tasks() {
         let queues = queues();
         let queue = queues.create();
         let (open, wait) = gate();

@@ -16,7 +16,7 @@ use crate::{Failures, guarded, lock};
 /// A place in a stream.
 pub trait Mark: Send + 'static {
     /// Blocks until the work before the mark is finished: done, or certain never to run. Returns `false` if the driver
-    /// reports no progress for as long as [`PATIENCE`](crate::PATIENCE).
+    /// reports no progress for as long as [`POLL_TIMEOUT`](crate::PATIENCE).
     #[must_use]
     fn wait(&self) -> bool;
     /// Whether the driver reports that the work before the mark is finished.
@@ -49,12 +49,12 @@ pub struct Reaper<R: Reclaim> {
 /// An object to release once the work before the marks is finished.
 #[derive(Debug)]
 struct Retired<R: Reclaim> {
-    what: What<R::Object>,
+    item: Item<R::Object>,
     after: Vec<R::Mark>,
 }
 
 #[derive(Debug)]
-enum What<O> {
+enum Item<O> {
     Object(O),
     /// An object with another owner, released by dropping it.
     Owner(Box<dyn Any + Send + Sync>),
@@ -81,16 +81,16 @@ impl<R: Reclaim> Reaper<R> {
 
     /// Releases an object when the work before the marks is finished. Does not block.
     pub fn retire(&self, object: R::Object, after: Vec<R::Mark>) {
-        self.send(Retired { what: What::Object(object), after });
+        self.send(Retired { item: Item::Object(object), after });
     }
 
     /// Drops the owner of adopted memory when the work before the marks is finished. If it already is, drops the owner
     /// at once, because the owner may hold any resource of the program.
     pub fn retire_owner(&self, owner: Box<dyn Any + Send + Sync>, after: Vec<R::Mark>) {
         if after.iter().all(Mark::is_over) {
-            self.work.give_back(What::Owner(owner));
+            self.work.give_back(Item::Owner(owner));
         } else {
-            self.send(Retired { what: What::Owner(owner), after });
+            self.send(Retired { item: Item::Owner(owner), after });
         }
     }
 
@@ -163,16 +163,15 @@ impl<R: Reclaim> Work<R> {
         retired.iter().for_each(|retired| self.finish(retired));
     }
 
-    fn finish(&self, Retired { what, after }: Retired<R>) {
-        let mut waiting = Some(what);
+    fn finish(&self, Retired { item, after }: Retired<R>) {
+        let mut waiting = Some(item);
         let kept = &mut waiting;
         self.guard(move || {
             if !after.iter().all(Mark::wait) {
-                let message =
-                    "what used an object did not come to its end, and so it was not given back";
+                let message = "work that used an object did not finish, so the object is leaked";
                 return Err(Error::new(ErrorKind::Driver, "release", message));
             }
-            kept.take().map_or(Ok(()), |what| self.reclaim(what))
+            kept.take().map_or(Ok(()), |item| self.reclaim(item))
         });
         // Work may still use what was not released, so it is leaked.
         mem::forget(waiting);
@@ -180,14 +179,14 @@ impl<R: Reclaim> Work<R> {
         self.done.notify_all();
     }
 
-    fn give_back(&self, what: What<R::Object>) {
-        self.guard(|| self.reclaim(what));
+    fn give_back(&self, item: Item<R::Object>) {
+        self.guard(|| self.reclaim(item));
     }
 
-    fn reclaim(&self, what: What<R::Object>) -> Result<()> {
-        match what {
-            What::Object(object) => self.driver.reclaim(object),
-            What::Owner(owner) => {
+    fn reclaim(&self, item: Item<R::Object>) -> Result<()> {
+        match item {
+            Item::Object(object) => self.driver.reclaim(object),
+            Item::Owner(owner) => {
                 drop(owner);
                 Ok(())
             }
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_still_be_used_is_not_given_back() {
+    fn objects_in_flight_are_not_released() {
         let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();
         let reaper = Reaper::new(&DeviceId::new("test", 0), &driver, &failures);
         let owner = |after| -> Weak<()> {
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(failures.report().unwrap_err().kind(), ErrorKind::Driver);
     }
     #[test]
-    fn a_panic_in_a_driver_is_kept_and_ends_nothing() {
+    fn a_panic_in_a_driver_is_kept_and_the_reaper_goes_on() {
         let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();
         let reaper = Reaper::new(&DeviceId::new("test", 0), &driver, &failures);
         for object in [1, PANICS, 2] {

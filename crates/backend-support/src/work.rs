@@ -100,17 +100,17 @@ impl Work {
     }
 
     /// Locks every block that the work touches. Blocks while other operations hold them.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> LockedWork<'_> {
         let guards = self.claims().iter().map(|claim| claim.block.hold(claim.access)).collect();
-        Held { work: self, _guards: guards }
+        LockedWork { work: self, _guards: guards }
     }
 
     /// As [`hold`](Self::hold), but returns `None` if another operation holds one of the blocks.
-    pub fn try_hold(&self) -> Option<Held<'_>> {
+    pub fn try_hold(&self) -> Option<LockedWork<'_>> {
         let claims = self.claims();
         let guards =
             claims.iter().map(|claim| claim.block.try_hold(claim.access)).collect::<Option<_>>()?;
-        Some(Held { work: self, _guards: guards })
+        Some(LockedWork { work: self, _guards: guards })
     }
 
     /// The blocks that it touches, each once and sorted by address. Every operation locks blocks in this order.
@@ -156,12 +156,12 @@ struct Claim<'a> {
 }
 
 /// Work whose blocks are locked.
-pub struct Held<'a> {
+pub struct LockedWork<'a> {
     work: &'a Work,
     _guards: SmallVec<[Guard<'a>; FEW]>,
 }
 
-impl Held<'_> {
+impl LockedWork<'_> {
     /// Runs the work on `cores`.
     ///
     /// # Errors
@@ -182,9 +182,9 @@ impl Held<'_> {
     }
 }
 
-impl fmt::Debug for Held<'_> {
+impl fmt::Debug for LockedWork<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(self.work).finish()
+        f.debug_tuple("LockedWork").field(self.work).finish()
     }
 }
 

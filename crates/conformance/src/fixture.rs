@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
 
 use crate::outcome::{Outcome, Stop};
-use crate::rig::{Rig, SpinRate};
+use crate::setup::{Setup, SpinRate};
 
 /// A device under test: its name, how to open it, its kernels, and the rules that it is known not to keep.
 ///
@@ -27,8 +27,8 @@ pub struct Fixture {
     unsupported: Vec<(&'static str, &'static str)>,
     expected_failures: Vec<(&'static str, &'static str)>,
     faults_may_end_processes: bool,
-    shared: OnceLock<Outcome<Rig>>,
-    other: OnceLock<Outcome<Rig>>,
+    shared: OnceLock<Outcome<Setup>>,
+    other: OnceLock<Outcome<Setup>>,
     spin_rates: [SpinRate; 2],
 }
 
@@ -94,23 +94,23 @@ impl Fixture {
     }
 
     /// Device 0, opened once and shared by the rules of this process, with a new stream for the rule.
-    pub(crate) fn rig(&self) -> Outcome<Rig> {
+    pub(crate) fn setup(&self) -> Outcome<Setup> {
         let shared = self.shared.get_or_init(|| self.fresh()).clone()?;
         Ok(shared.with_stream()?)
     }
 
     /// A new instance of device 0 that no other rule uses.
-    pub(crate) fn fresh(&self) -> Outcome<Rig> {
+    pub(crate) fn fresh(&self) -> Outcome<Setup> {
         let device = self.open(0)?;
-        Ok(Rig::new(device, &self.kernels, self.spin_rates[0].clone())?)
+        Ok(Setup::new(device, &self.kernels, self.spin_rates[0].clone())?)
     }
 
-    /// A device other than that of [`rig`](Self::rig), also shared. It is device 1, or a second instance of device 0 if
+    /// A device other than that of [`setup`](Self::setup), also shared. It is device 1, or a second instance of device 0 if
     /// there is no device 1; a second instance counts as another device.
-    pub(crate) fn other(&self) -> Outcome<Rig> {
+    pub(crate) fn other(&self) -> Outcome<Setup> {
         let open = || match (self.open)(1) {
             Err(error) if is_absent(error.kind()) => self.fresh(),
-            device => Ok(Rig::new(device?, &self.kernels, self.spin_rates[1].clone())?),
+            device => Ok(Setup::new(device?, &self.kernels, self.spin_rates[1].clone())?),
         };
         Ok(self.other.get_or_init(open).clone()?.with_stream()?)
     }

@@ -65,10 +65,10 @@ pub mod kernels;
 mod oracle;
 mod outcome;
 mod report;
-mod rig;
 pub mod rules;
 mod run;
-mod stranger;
+mod setup;
+mod unknown_device;
 
 pub use fixture::Fixture;
 pub use outcome::{Outcome, Stop};

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_go_where_their_indices_say() {
+    fn elements_are_at_their_indices() {
         let mut slots = vec![vec![1, 2, 3, 4, 5, 6], vec![0; 6]];
         let turned = RegionCopy {
             dtype: DType::U8,

@@ -316,14 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn no_process_may_end_before_the_fault() {
-        let [may, may_not] = end("no_process_may_end_before_the_fault", |_| std::process::abort());
+    fn the_process_does_not_end_before_the_fault() {
+        let [may, may_not] =
+            end("the_process_does_not_end_before_the_fault", |_| std::process::abort());
         assert!(failed(may, "without an outcome"));
         assert!(failed(may_not, "without an outcome"));
     }
 
     #[test]
-    fn outcomes_survive_the_way_between_processes() {
+    fn outcomes_are_sent_between_processes() {
         for outcome in [
             Ok(()),
             Err(Stop::Skipped("two\nlines".to_owned())),

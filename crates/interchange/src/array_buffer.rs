@@ -1,5 +1,5 @@
 //! Exports coherent arrays, and makes coherent arrays from imported memory.
-#![expect(unsafe_code, reason = "takes up memory that a capsule's maker vouched for")]
+#![expect(unsafe_code, reason = "adopts memory that the maker of a capsule described")]
 
 use std::fmt;
 use std::ops::Deref;
@@ -42,7 +42,7 @@ impl ArrayExchange<Pending> {
         access: Access,
         timeout: Duration,
     ) -> Result<Self> {
-        let (array, owner) = lent(lease(array, Some(stream), access, timeout)?, access)?;
+        let (array, owner) = export_lease(lease(array, Some(stream), access, timeout)?, access)?;
         Ok(Self { array: Box::new(array), state: Pending::on(stream), owner })
     }
 }
@@ -59,7 +59,7 @@ impl ArrayExchange<Ready> {
         access: Access,
         timeout: Duration,
     ) -> Result<Self> {
-        let (array, owner) = lent(lease(array, None, access, timeout)?, access)?;
+        let (array, owner) = export_lease(lease(array, None, access, timeout)?, access)?;
         Ok(Self { array: Box::new(array), state: Ready, owner })
     }
 
@@ -246,7 +246,7 @@ fn lease<T: Element, D: Dimension>(
 }
 
 /// Makes a lease the owner of an exported array.
-fn lent<T: Element, D: Dimension + 'static>(
+fn export_lease<T: Element, D: Dimension + 'static>(
     lease: Lease<T, D>,
     access: Access,
 ) -> Result<(Description, Owner)> {
@@ -267,7 +267,7 @@ fn lent<T: Element, D: Dimension + 'static>(
 /// Values of `Lender::with`: still in the capsule; handed to a device of this runtime; handed to foreign code.
 const KEPT: u8 = 0;
 const WITH_DEVICE: u8 = 1;
-const WITH_STRANGER: u8 = 2;
+const WITH_CONSUMER: u8 = 2;
 
 /// Holds an array's values while they are exported.
 struct Lender<T: Element, D: Dimension> {
@@ -282,7 +282,7 @@ impl<T: Element, D: Dimension> Hold for Lender<T, D> {
     fn lend(&self, to: To) {
         let with = match to {
             To::Device => WITH_DEVICE,
-            To::Stranger => WITH_STRANGER,
+            To::Consumer => WITH_CONSUMER,
         };
         self.with.fetch_max(with, Ordering::AcqRel);
     }
@@ -293,13 +293,13 @@ impl<T: Element, D: Dimension> Drop for Lender<T, D> {
         let Some(mut lease) = self.lease.take() else { return };
         let done = match (self.with.load(Ordering::Acquire), &self.fence) {
             (KEPT, _) => return,
-            (WITH_STRANGER, Some(device)) => finish(device),
+            (WITH_CONSUMER, Some(device)) => finish(device),
             _ => Ok(()),
         };
         match done {
             Ok(()) => lease.mark_written(),
             Err(error) => {
-                tracing::warn!(%error, "a consumer's work failed, or what came before it");
+                tracing::warn!(%error, "a consumer's work failed, or earlier work");
                 lease.abort();
             }
         }
@@ -333,12 +333,12 @@ mod tests {
         let lease = lease(&shared, Some(&stream), Access::ReadWrite, Duration::ZERO).unwrap();
         let fence = Some(device.clone());
         let lender = Lender { lease: Some(lease), fence, with: AtomicU8::new(KEPT) };
-        lender.lend(To::Stranger);
+        lender.lend(To::Consumer);
         (shared, lender)
     }
 
     #[test]
-    fn a_write_is_committed_when_the_strangers_work_is_over() {
+    fn a_write_is_committed_when_the_consumer_is_done() {
         let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
         let (shared, lender) = lent(&device);
         let (_memory, stream, gate) = strange_work(&device);

@@ -38,7 +38,9 @@ pub(crate) fn numbers(
             match (&array.context, sycl) {
                 (ContextBinding::PlatformDefault, Some(index)) => (device::ONE_API, index),
                 (ContextBinding::PlatformDefault, None) => {
-                    return Err(refuse("nobody said which device of the SYCL runtime it is"));
+                    return Err(refuse(
+                        "the index of the device in the SYCL runtime was not given",
+                    ));
                 }
                 (ContextBinding::Explicit(_), _) => {
                     return Err(refuse("it is not of the SYCL runtime's default context"));

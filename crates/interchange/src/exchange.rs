@@ -1,5 +1,5 @@
 //! The capsule: one array in transfer from one library to another.
-#![expect(unsafe_code, reason = "what a capsule says of itself is a caller's word")]
+#![expect(unsafe_code, reason = "the description of a capsule is trusted")]
 
 use std::fmt;
 use std::ops::Range;

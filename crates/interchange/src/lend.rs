@@ -1,5 +1,5 @@
 //! Capsules for memory of this program: device memory, pinned memory and plain host memory.
-#![expect(unsafe_code, reason = "a view's memory is kept by whatever the caller says")]
+#![expect(unsafe_code, reason = "the caller names what keeps a view's memory alive")]
 
 use std::any::Any;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ pub(crate) enum To {
     /// A device of this runtime, which drops the owner once all work on the memory has finished.
     Device,
     /// Foreign code, whose work this runtime cannot see and which may continue when the owner is dropped.
-    Stranger,
+    Consumer,
 }
 
 /// An owner that keeps memory alive while it is shared.
@@ -55,7 +55,7 @@ impl<O: Any + Send + Sync> Fenced<O> {
 
 impl<O: Any + Send + Sync> Hold for Fenced<O> {
     fn lend(&self, to: To) {
-        self.fence.strange.fetch_or(to == To::Stranger, Ordering::AcqRel);
+        self.fence.strange.fetch_or(to == To::Consumer, Ordering::AcqRel);
     }
 }
 
@@ -71,7 +71,7 @@ impl Drop for Fence {
             && let Err(error) = finish(&self.device)
         {
             // The device's streams report this failure too.
-            tracing::warn!(%error, "a consumer's work failed, or what came before it");
+            tracing::warn!(%error, "a consumer's work failed, or earlier work");
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct Keeper {
 impl Keeper {
     /// Hands memory over to foreign code.
     pub(crate) fn lend(owner: Owner, with: Option<Box<dyn Any + Send + Sync>>) -> Self {
-        owner.lend(To::Stranger);
+        owner.lend(To::Consumer);
         Self { _with: with, _owner: owner }
     }
 }
@@ -167,9 +167,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn memory_that_was_with_strangers_waits_for_the_device() {
+    fn returned_memory_waits_for_the_device() {
         let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
-        for (to, waits) in [(Some(To::Stranger), true), (Some(To::Device), false), (None, false)] {
+        for (to, waits) in [(Some(To::Consumer), true), (Some(To::Device), false), (None, false)] {
             let (_memory, stream, gate) = strange_work(&device);
             let owner = Fenced::new((), &device);
             if let Some(to) = to {
@@ -186,7 +186,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn waits_run_in_what_the_program_says() {
+    fn waits_run_in_the_wrapper_that_the_program_sets() {
         thread_local! {
             static CALLS: Cell<usize> = const { Cell::new(0) };
         }
@@ -201,7 +201,7 @@ pub(crate) mod tests {
         for calls in 1..=3 {
             let (_memory, stream, gate) = strange_work(&device);
             let owner = Fenced::new((), &device);
-            owner.lend(To::Stranger);
+            owner.lend(To::Consumer);
             gate.open_later();
             drop(owner);
             assert!(stream.is_done().unwrap());

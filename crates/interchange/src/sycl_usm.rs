@@ -123,7 +123,7 @@ fn written(array: &Description) -> Result<SyclUsmArrayInterface> {
         ContextBinding::Explicit(handle) if handle.api == "sycl" => SyclObject::Handle(*handle),
         ContextBinding::Explicit(handle) => {
             return Err(invalid(format!(
-                "memory of {handle:?}, which the SYCL runtime does not know"
+                "memory of {handle:?}, which is unknown to the SYCL runtime"
             )));
         }
     };

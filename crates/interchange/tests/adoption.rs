@@ -52,7 +52,7 @@ fn elements_are_where_they_were() {
 }
 
 #[test]
-fn what_is_written_is_the_owners() {
+fn writes_to_adopted_memory_reach_the_owner() {
     for device in devices() {
         let stream = device.default_stream();
         let mut values = vec![1_i32, 2, 3, 4, 5, 6];
@@ -95,7 +95,7 @@ fn refused<A>(adopted: Result<A, ConversionError<ArrayExchange>>, kind: ErrorKin
 }
 
 #[test]
-fn what_a_device_cannot_take_is_given_back() {
+fn an_array_that_a_device_cannot_adopt_is_returned() {
     let count = Count::new();
     for device in devices() {
         let case = |skip| Case::new(DType::F64, 2, Lie::Compact, skip, false);
@@ -111,7 +111,7 @@ fn what_a_device_cannot_take_is_given_back() {
 }
 
 #[test]
-fn memory_comes_out_of_what_is_whole_and_writable() {
+fn a_complete_writable_array_converts_to_memory() {
     let [device, _] = devices();
     let take = |case: &Case| capsule(case, &Count::new()).into_adopted::<f32>(&device).unwrap();
     let case = |lie, read_only| Case::new(DType::F32, 2, lie, 0, read_only);
@@ -131,7 +131,7 @@ fn memory_comes_out_of_what_is_whole_and_writable() {
 
 /// Round trips of every element type, into a device and out of it.
 #[test]
-fn memory_of_a_device_comes_back() {
+fn memory_of_a_device_is_recovered() {
     fn check<T: Element>(device: &Device) {
         let stream = device.default_stream();
         let bytes: Vec<u8> = (0..12 * size_of::<T>()).map(|i| u8::try_from(i).unwrap()).collect();

@@ -63,7 +63,7 @@ fn shared() -> SharedArrayBuffer<f64, Ix2> {
 }
 
 #[test]
-fn what_is_written_by_others_is_committed_when_they_give_it_back() {
+fn writes_of_the_consumer_are_committed_on_release() {
     let device = sim();
     let stream = device.default_stream();
     let shared = shared();
@@ -90,7 +90,7 @@ fn what_is_written_by_others_is_committed_when_they_give_it_back() {
 }
 
 #[test]
-fn what_is_lent_to_be_read_is_read_by_all_and_written_by_nobody() {
+fn an_array_exported_for_reading_cannot_be_written() {
     let device = sim();
     let shared = shared();
     let lent: Vec<_> = (0..2)
@@ -109,7 +109,7 @@ fn what_is_lent_to_be_read_is_read_by_all_and_written_by_nobody() {
 }
 
 #[test]
-fn a_capsule_that_nobody_took_changes_nothing() {
+fn an_unused_capsule_changes_nothing() {
     let device = sim();
     let shared = shared();
     drop(ArrayExchange::export_host(&shared, Access::ReadWrite, PATIENCE).unwrap());
@@ -152,7 +152,7 @@ fn the_capsule_owns_an_array_that_is_not_shared() {
 }
 
 #[test]
-fn arrays_without_values_are_not_lent() {
+fn arrays_without_values_are_not_exported() {
     let shared = SharedArrayBuffer::new(ArrayBuffer::<f64, Ix1>::uninit(3).unwrap());
     for access in [Access::ReadOnly, Access::ReadWrite, Access::Copied] {
         let refused = ArrayExchange::export_host(&shared, access, PATIENCE).unwrap_err();
@@ -232,7 +232,7 @@ fn read_only_arrays_are_read_replicas() {
 }
 
 #[test]
-fn arrays_with_gaps_are_refused_and_copied_by_who_says_so() {
+fn arrays_with_gaps_are_refused_unless_a_copy_is_requested() {
     let host = host();
     let stream = host.default_stream();
     let (values, count) = ([1.0, 2.0, 3.0, 4.0], Count::new());
@@ -278,7 +278,7 @@ fn an_array_that_is_ordered_on_a_stream_becomes_one_without_waiting() {
 }
 
 #[test]
-fn empty_arrays_go_and_come() {
+fn empty_arrays_are_exported_and_imported() {
     let host = host();
     let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(Vec::<f64>::new(), (0, 3)).unwrap());
     let lent = ArrayExchange::export_host(&shared, Access::ReadOnly, PATIENCE).unwrap();

@@ -13,7 +13,7 @@ use interchange::{ArrayExchange, Ready};
 use common::{Case, Count};
 
 #[test]
-fn what_is_handed_over_is_sound_to_others() {
+fn exported_capsules_are_accepted_by_dlpark() {
     let count = Count::new();
     let mut made = 0;
     Case::all(&[0, 48], |case| {
@@ -47,7 +47,7 @@ fn what_is_handed_over_is_sound_to_others() {
 }
 
 #[test]
-fn what_others_hand_over_is_read() {
+fn capsules_of_dlpark_are_imported() {
     let shape = [2_i64, 3];
     let values = Box::new([1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let first = values.as_ptr().expose_provenance();

@@ -220,7 +220,7 @@ fn on_a_small_stack(drop: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn what_went_round_often_is_released_without_recursion() {
+fn long_chains_of_adoption_are_released_without_recursion() {
     let count = Count::new();
     let mut capsule = row(&count);
     for _ in 0..LONG {

@@ -112,7 +112,7 @@ fn streams_are_numbers_of_their_interface() {
 }
 
 #[test]
-fn devices_and_copies_are_as_asked_or_refused() {
+fn device_and_copy_requests_are_honoured_or_refused() {
     use DlpackCopy::{Here, Host};
     for (device, dl_device, copy, copied) in [
         ((2, 1), None, None, Some(None)),

@@ -223,7 +223,7 @@ fn stream_minus_one_does_not_wait() {
 }
 
 #[test]
-fn strangers_streams_are_taken_up_or_waited_for_with_their_device() {
+fn foreign_streams_are_adopted_or_their_device_is_synchronized() {
     let device = device();
     let (_capsule, busy, gate) = produced(&device);
     let handle = busy.native();
@@ -277,7 +277,7 @@ fn capsules_of_a_shared_memory_are_read_only() {
 }
 
 #[test]
-fn an_adopted_array_goes_back_when_the_work_on_it_is_done() {
+fn an_adopted_array_is_released_after_the_work_on_it() {
     let device = device();
     let stream = device.stream_create(&Default::default()).unwrap();
     let mut bytes = vec![0.0_f64; 4];

@@ -25,7 +25,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs work of a destructor that may block, and lets other Python threads run meanwhile. The destructor may or may not
 /// have been called from Python.
-#[expect(unsafe_code, reason = "asks whether Python knows the thread")]
+#[expect(unsafe_code, reason = "checks whether the thread is known to Python")]
 fn detached(f: impl FnOnce() + Send) {
     let mut work = Some(f);
     // SAFETY: may be called on any thread at any time; it reads only the thread's own state.
@@ -63,7 +63,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Source lines of this crate mean nothing to Python users.
-        runtime::array::hide_sites();
+        runtime::array::hide_call_sites();
         // `add` would export it.
         module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         runtime::interchange::wait_within(|wait| crate::detached(wait));

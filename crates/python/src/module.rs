@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{self, DeviceArray, Enqueuing, Held, Part};
+use crate::array::{self, BlockMemory, DeviceArray, Enqueuing, Part};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -288,7 +288,7 @@ impl Given {
             let message = match parameter.map(|parameter| parameter.kind) {
                 Some(ParamKind::Memory) => format!("{given:?} for a memory parameter"),
                 _ => format!(
-                    "{given:?}, whose type the kernel does not tell: pass a number of NumPy, such as numpy.float32(…)"
+                    "{given:?}, whose type the kernel does not declare: pass a NumPy number, such as numpy.float32(…)"
                 ),
             };
             return Err(Failure::Python(PyTypeError::new_err(message)));
@@ -297,7 +297,7 @@ impl Given {
     }
 
     /// Holds the argument's memory, if it is memory.
-    fn hold(&self) -> Result<Option<Held<'_>>> {
+    fn hold(&self) -> Result<Option<BlockMemory<'_>>> {
         match self {
             Self::Memory(part) => part.hold().map(Some),
             Self::Value(_) | Self::Bytes(_) => Ok(None),
@@ -314,7 +314,7 @@ impl Given {
 
     fn argument<'a>(
         &'a self,
-        held: Option<&'a Held<'_>>,
+        held: Option<&'a BlockMemory<'_>>,
         parameter: Option<&ParamInfo>,
     ) -> Result<Arg<'a>> {
         Ok(match (self, held) {
@@ -330,7 +330,7 @@ impl Given {
                 }
             }
             (Self::Memory(_), None) => {
-                return Err(Failure::invalid("launch", "memory that nobody holds"));
+                return Err(Failure::invalid("launch", "memory that is not held"));
             }
         })
     }

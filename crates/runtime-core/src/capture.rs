@@ -23,12 +23,12 @@ pub(crate) struct Capture {
 struct State {
     /// The backend's stream. `None` once an operation was refused or failed, and after the end of the capture.
     stream: Option<Box<dyn DeviceStream>>,
-    kept: Kept,
+    kept: UsedObjects,
 }
 
 /// The objects that captured work uses, each once and sorted by address. The graph keeps them alive.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct UsedObjects {
     pub(crate) used: BTreeMap<usize, Arc<dyn Used>>,
     /// Pinned memory, and whether captured work writes it.
     pub(crate) pinned: BTreeMap<usize, (Arc<PinnedBlock>, bool)>,
@@ -37,7 +37,7 @@ pub(crate) struct Kept {
 impl State {
     /// Ends the capture. Returns the backend's stream, unless the capture had already ended, and the kept objects. Drop
     /// them without the lock, because the owners of kept objects may need it.
-    fn end(&mut self) -> (Option<Box<dyn DeviceStream>>, Kept) {
+    fn end(&mut self) -> (Option<Box<dyn DeviceStream>>, UsedObjects) {
         (self.stream.take(), std::mem::take(&mut self.kept))
     }
 }
@@ -45,7 +45,7 @@ impl State {
 impl Capture {
     pub(crate) fn new(stream: Box<dyn DeviceStream>) -> Arc<Self> {
         let native = stream.native();
-        let state = State { stream: Some(stream), kept: Kept::default() };
+        let state = State { stream: Some(stream), kept: UsedObjects::default() };
         Arc::new(Self { state: Mutex::new(state), native, counts: Counts::default() })
     }
 
@@ -102,7 +102,7 @@ impl Capture {
 
     /// Ends the capture. Returns the backend's stream, unless an operation failed, and the objects that the graph
     /// keeps.
-    pub(crate) fn finish(&self) -> (Option<Box<dyn DeviceStream>>, Kept) {
+    pub(crate) fn finish(&self) -> (Option<Box<dyn DeviceStream>>, UsedObjects) {
         self.lock().end()
     }
 

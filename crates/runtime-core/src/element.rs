@@ -25,7 +25,7 @@ use num_complex::Complex;
 /// `min(old, new)` is `new` if `new < old` or `new` is NaN, else `old`. `max` does the same with `>`. A NaN on either
 /// side therefore gives a NaN, and of two zeros the old one is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the table above says all there is to say")]
+#[expect(missing_docs, reason = "the table above describes each item")]
 pub enum DType {
     Bool,
     I8,

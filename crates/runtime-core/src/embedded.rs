@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_memory_map_is_refused() {
+    fn addresses_outside_the_memory_map_are_refused() {
         let board = board();
         for address in [RAM - 1, RAM + 61, 100, u64::MAX - 2] {
             let error = board.memory_write(address, &[0; 4]).unwrap_err();

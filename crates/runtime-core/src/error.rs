@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_about_comes_first() {
+    fn an_error_begins_with_its_subject() {
         let error = Error::new(ErrorKind::LimitExceeded, "pool", "100 of 100 are in use");
         let error = error.about("rank 1").about(format_args!("step {}", 3));
         let line = "pool: limit exceeded: step 3: rank 1: 100 of 100 are in use";
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_one_word() {
+    fn a_result_has_the_size_of_a_pointer() {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::capture::{Capture, Kept};
+use crate::capture::{Capture, UsedObjects};
 use crate::contract::{DeviceGraph, GraphCapture, Released};
 use crate::mark::InUses;
 use crate::stream::StreamCore;
@@ -112,7 +112,7 @@ pub struct Graph {
     uses: Uses,
     device: Device,
     // Dropped after the graph that uses it.
-    kept: Kept,
+    kept: UsedObjects,
 }
 
 impl Graph {

@@ -75,7 +75,7 @@ impl HostModule {
             Error::new(
                 ErrorKind::KernelNotFound,
                 "kernel",
-                format!("{name:?} is none of {}", known.join(", ")),
+                format!("{name:?} is not one of {}", known.join(", ")),
             )
         })
     }
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_lent_once_whatever_the_device_does() {
+    fn a_chunk_is_passed_once_even_if_the_device_repeats_its_index() {
         let twice_and_beyond = |count: usize, f: &(dyn Fn(usize) + Sync)| {
             (0..count + 70).chain(0..count).chain([usize::MAX]).for_each(f);
         };

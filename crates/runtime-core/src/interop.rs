@@ -56,7 +56,7 @@ impl<'a> Interop<'a> {
         check(self.device.raw(), "stream_from_native", handle, &[NativeKind::Stream])?;
         // SAFETY: the caller guarantees the handle's validity until the last clone is dropped, which ends the use.
         let raw = unsafe { self.ability.stream(handle) }.map_err(|e| self.device.place(e))?;
-        Ok(Stream::new(StreamCore::lent(raw, self.device.reports()), self.device.clone()))
+        Ok(Stream::new(StreamCore::foreign(raw, self.device.reports()), self.device.clone()))
     }
 
     /// Wraps an event that another library owns and has recorded, for [`Stream::wait`], [`Event::wait`] and
@@ -79,7 +79,7 @@ impl<'a> Interop<'a> {
         }
         // SAFETY: the caller guarantees the handle's validity for as long as a clone, and therefore the object, exists.
         let raw = unsafe { self.ability.event(handle) }.map_err(|e| self.device.place(e))?;
-        Ok(Event::lent(raw, self.device.clone()))
+        Ok(Event::foreign(raw, self.device.clone()))
     }
 
     /// Returns the allocation that contains an address or a memory object, whichever library made it. `None` if the

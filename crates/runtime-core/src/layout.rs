@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn layouts_beyond_the_limits_are_refused() {
         for (shape, strides) in [
             (vec![usize::MAX], vec![1]),
             (vec![2, 2], vec![isize::MAX, isize::MIN]),

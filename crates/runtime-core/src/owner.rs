@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_loses_nobody() {
+    fn a_panicking_owner_does_not_keep_others_from_being_dropped() {
         let log = Arc::<Mutex<Vec<usize>>>::default();
         for panics in 1..=3 {
             let node = |number, owned| {
@@ -123,7 +123,7 @@ mod tests {
 
     /// Where each panics, the first panic comes out, and none ends the process.
     #[test]
-    fn all_panics_of_a_chain_are_one() {
+    fn all_panics_of_a_chain_are_reported_as_one() {
         let log = Arc::<Mutex<Vec<usize>>>::default();
         let node = |number, owned| {
             Owner::new(Node { number, log: log.clone(), panics: true, _owned: owned })

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn malformed_selectors_are_refused() {
         for text in ["", ":0", "cuda:", "sim?seed", "sim?=1", "sim?a=1&&b=2", "cuda::1"] {
             assert_eq!(
                 text.parse::<Selector>().unwrap_err().kind(),

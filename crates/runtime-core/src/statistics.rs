@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn emptying_the_packed_word_loses_nothing() {
+    fn flushing_the_packed_counter_loses_nothing() {
         let traffic = TrafficCount::default();
         let large = usize::try_from(BYTE_MASK / 4).unwrap();
         let sizes = (0..2_000_000)

@@ -31,7 +31,7 @@ pub(crate) struct StreamCore {
     handles: AtomicUsize,
     reports: Reports,
     /// Whether another owner owns the driver's stream. Its use ends when the last handle is dropped.
-    lent: bool,
+    foreign: bool,
     /// The capture, if this is a capture's stream.
     pub(crate) capture: Option<Arc<Capture>>,
 }
@@ -81,9 +81,9 @@ impl StreamCore {
     }
 
     /// A stream with another owner.
-    pub(crate) fn lent(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
+    pub(crate) fn foreign(raw: Box<dyn DeviceStream>, device: &Arc<DeviceReports>) -> Arc<Self> {
         device.shares.store(true, Ordering::Release);
-        Arc::new(Self { lent: true, ..Self::numbered(raw, device) })
+        Arc::new(Self { foreign: true, ..Self::numbered(raw, device) })
     }
 
     /// The stream of a capture.
@@ -100,7 +100,7 @@ impl StreamCore {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let reports = Reports { count: AtomicU64::new(0), device: Arc::clone(device) };
-        Self { raw, id, handles: AtomicUsize::new(0), reports, lent: false, capture: None }
+        Self { raw, id, handles: AtomicUsize::new(0), reports, foreign: false, capture: None }
     }
 
     /// Calls `enqueue` with the driver's stream: this one, or the stream that the backend captures with.
@@ -124,7 +124,7 @@ impl StreamCore {
     }
 
     /// Counts the failure of a blocking copy if earlier work caused it. A failure of the copy itself does not count.
-    pub(crate) fn told(&self, copied: Result<()>) -> Result<()> {
+    pub(crate) fn count_failure(&self, copied: Result<()>) -> Result<()> {
         if copied.as_ref().is_err_and(Error::is_of_earlier_work) {
             self.reports.count();
         }
@@ -132,8 +132,8 @@ impl StreamCore {
     }
 
     /// Whether another owner owns the driver's stream.
-    pub(crate) fn is_lent(&self) -> bool {
-        self.lent
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// Whether no more work can be enqueued and all enqueued work is done.
@@ -204,7 +204,7 @@ impl Stream {
     /// [`Interop::event_from_native`](crate::Interop::event_from_native)).
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device.check_same("record", &event.device)?;
-        if event.core.lent {
+        if event.core.foreign {
             let message = format!("{:?} is its owner's to record", event.native());
             return Err(self.device.invalid("record", message));
         }
@@ -280,7 +280,7 @@ impl Clone for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let handles = self.core.handles.fetch_sub(1, Ordering::AcqRel);
-        if self.core.lent && handles == 1 {
+        if self.core.foreign && handles == 1 {
             crate::interop::end(&self.core, &self.device);
         }
     }
@@ -314,20 +314,20 @@ struct EventCore {
     raw: Box<dyn DeviceEvent>,
     timing: bool,
     /// Whether another owner owns and records it.
-    lent: bool,
+    foreign: bool,
     recorded: AtomicBool,
 }
 
 impl Event {
     pub(crate) fn new(raw: Box<dyn DeviceEvent>, timing: bool, device: Device) -> Self {
-        let (lent, recorded) = (false, AtomicBool::new(false));
-        Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
+        let (foreign, recorded) = (false, AtomicBool::new(false));
+        Self { core: Arc::new(EventCore { raw, timing, foreign, recorded }), device }
     }
 
     /// An event that another owner owns and records.
-    pub(crate) fn lent(raw: Box<dyn DeviceEvent>, device: Device) -> Self {
-        let (timing, lent, recorded) = (false, true, AtomicBool::new(true));
-        Self { core: Arc::new(EventCore { raw, timing, lent, recorded }), device }
+    pub(crate) fn foreign(raw: Box<dyn DeviceEvent>, device: Device) -> Self {
+        let (timing, foreign, recorded) = (false, true, AtomicBool::new(true));
+        Self { core: Arc::new(EventCore { raw, timing, foreign, recorded }), device }
     }
 
     /// The device that it belongs to.

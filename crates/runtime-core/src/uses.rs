@@ -89,7 +89,7 @@ impl Uses {
         }
         let mut others = self.streams().into_iter().filter(|used| used.core.id != stream.core.id);
         others.try_for_each(|used| {
-            if used.core.is_lent() {
+            if used.core.is_foreign() {
                 // Its owner may already have destroyed it, so nothing can be recorded there.
                 return used.core.synchronize();
             }

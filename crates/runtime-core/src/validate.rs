@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn infinities_and_large_integers_are_told_apart() {
+    fn infinities_and_large_integers_are_distinguished() {
         assert!(compare(&[f32::INFINITY], &[f32::INFINITY], Tolerance::EXACT).is_ok());
         assert!(compare(&[f32::INFINITY], &[1.0], Tolerance::of::<f32>()).is_err());
         assert!(compare(&[u64::MAX], &[u64::MAX - 1], Tolerance::of::<u64>()).is_err());

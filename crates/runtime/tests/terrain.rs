@@ -203,7 +203,7 @@ fn no_picture_is_drawn_where_none_is_asked_for() {
 }
 
 #[test]
-fn the_report_says_what_was_moved_and_checked() {
+fn the_report_lists_transfers_and_checks() {
     let demo = Demo::new();
     let input = demo.input(&hills().into_dyn());
     let report = demo.report(&["--steps", "7", "--input", &input]);
@@ -322,7 +322,7 @@ fn usage_errors_name_the_value() {
 }
 
 #[test]
-fn what_is_no_terrain_is_refused() {
+fn files_that_are_no_terrain_are_refused() {
     let demo = Demo::new();
     let refused = |input: String, parts: &[&str]| {
         let line = demo.refused(&["--input", &input]);
@@ -437,7 +437,7 @@ fn more_ranks_than_blocks_are_refused() {
 }
 
 #[test]
-fn the_report_tells_what_ranks_sent() {
+fn the_report_lists_the_messages_of_ranks() {
     let demo = Demo::new();
     let input = demo.input(&hills().into_dyn());
     let report = demo.report(&["--steps", "7", "--input", &input, "--ranks", "6"]);

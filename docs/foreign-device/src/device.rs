@@ -16,7 +16,7 @@ use crate::memory::{Memory, Pinned};
 use crate::stream::{Event, Kernel, Progress, Stream};
 
 /// Of an allocation.
-const MOST_BYTES: usize = 1 << 28;
+const MAX_BYTES: usize = 1 << 28;
 
 /// Opens `foreign:0` and `foreign:1`.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub struct ForeignDevice {
 impl ForeignDevice {
     /// Opens device `index`.
     pub fn new(index: usize) -> Self {
-        let limits = Limits::new(MOST_BYTES, [u32::MAX; 3], [1024; 3], 1024);
+        let limits = Limits::new(MAX_BYTES, [u32::MAX; 3], [1024; 3], 1024);
         let id = DeviceId::new("foreign", index);
         let info = DeviceInfo::new(id, DeviceKind::Simulated, "vector and threads", limits)
             .with_formats([ImageFormat::HostFunctions]);
@@ -100,8 +100,8 @@ unsafe impl AcceleratorDevice for ForeignDevice {
 
     fn pinned_allocate(&self, bytes: usize, _: &PinnedOptions) -> Result<Box<dyn DevicePinned>> {
         // The front leaves this limit to the device.
-        if bytes > MOST_BYTES {
-            let message = format!("{bytes} bytes; the device has at most {MOST_BYTES}");
+        if bytes > MAX_BYTES {
+            let message = format!("{bytes} bytes; the device has at most {MAX_BYTES}");
             return Err(Error::new(ErrorKind::OutOfMemory, "pinned_allocate", message));
         }
         Ok(Box::new(Pinned::new(bytes)))

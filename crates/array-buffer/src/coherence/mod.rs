@@ -2,14 +2,14 @@
 //!
 //! Uses only the standard library, so its tests can enumerate it and its mutants compile on their own.
 
-mod hits;
+mod fast_path;
 mod plan;
 mod set;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use hits::{HOST_BIT, hits, owner, readable};
+pub(crate) use fast_path::{HOST_BIT, fast_readers, owner, readable};
 pub use plan::Exchange;
 pub(crate) use plan::{Action, Plan, Step, plan};
 pub(crate) use set::{Set, SmallSet};

@@ -1,6 +1,6 @@
 //! The transition function: the steps that an action needs, their order, and the state afterwards.
 
-use super::hits::{pending, readable};
+use super::fast_path::{pending, readable};
 use super::set::{Set, SmallSet};
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
@@ -306,7 +306,7 @@ impl Draft<'_> {
 
     fn lost(&mut self, lane: Lane) {
         for state in &mut self.parts {
-            let doubtful = |at: &ReplicaId| state.bytes(*at).doubts().contains(lane);
+            let doubtful = |at: &ReplicaId| state.bytes(*at).sources().contains(lane);
             let left: Set = state.valid.iter().filter(|at| !doubtful(at)).collect();
             let gone = match state.health {
                 Health::Good => left != state.valid && left.is_empty(),
@@ -349,7 +349,7 @@ impl Draft<'_> {
             // If bytes go through the host, the host has seen the work that produced them finish.
             let mut origins = SmallSet::EMPTY;
             if !self.paths.staged(from, at) {
-                origins = source.doubts();
+                origins = source.sources();
                 origins.extend(reads);
             }
             mark_written(self.bytes(part, at), writes, origins);
@@ -379,18 +379,18 @@ impl Draft<'_> {
                 self.wait_to_read(part, at, None);
             }
             self.wait_to_write(part, at, by);
-            let origins = self.bytes(part, at).doubts();
+            let origins = self.bytes(part, at).sources();
             mark_written(self.bytes(part, at), by, origins);
         }
     }
 
     /// Records that values of `into` depend on values of `from`. The readers of `from` have waited for them.
     fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
-        let doubts = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).doubts());
-        let doubts = doubts.fold(SmallSet::EMPTY, SmallSet::union);
+        let sources = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).sources());
+        let sources = sources.fold(SmallSet::EMPTY, SmallSet::union);
         for part in into.iter() {
             let bytes = self.bytes(part, at);
-            mark_written(bytes, bytes.writer, bytes.origins.union(doubts));
+            mark_written(bytes, bytes.writer, bytes.origins.union(sources));
         }
     }
 

@@ -73,7 +73,7 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// The streams whose failure makes the values doubtful.
-    pub(crate) fn doubts(&self) -> SmallSet {
+    pub(crate) fn sources(&self) -> SmallSet {
         let mut all = self.origins;
         all.extend(self.writer);
         all

@@ -6,11 +6,11 @@ use runtime_core::{
     DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
 };
 
-use super::{Held, check_access, name};
+use super::{WriteAccess, check_access, name};
 use crate::Parts;
+use crate::call_site::CallSite;
 use crate::coherence::{Access, ReplicaId, Set};
 use crate::core::{Core, Request};
-use crate::site::Site;
 
 /// The stream of a guard: borrowed from the caller, or the current stream of this thread.
 pub(crate) enum StreamRef<'b> {
@@ -45,7 +45,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         core: &'b Core<T, D>,
         set: Set,
         stream: StreamRef<'b>,
-        site: Site,
+        site: CallSite,
     ) -> Result<Self> {
         let at = core.read(&Request { set, stream: Some(stream.get()), access: "read", site })?;
         Ok(Self { core, stream, set, at })
@@ -80,7 +80,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     ///
     /// Only elements of the guard's parts are accessed through the view. Other elements may be in use elsewhere, or
     /// have no values.
-    #[expect(unsafe_code, reason = "the array may have elements of others")]
+    #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
         let all = self.core.partition.all().0;
         view(self.core, all, self.at)?.on_stream(self.stream.get())
@@ -96,7 +96,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// # Safety
     ///
     /// As [`whole`](Self::whole).
-    #[expect(unsafe_code, reason = "the row may have elements of others")]
+    #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span(&self) -> Result<MemoryView<'_, T>> {
         let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
         view.on_stream(self.stream.get())
@@ -125,7 +125,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
 /// If a destructor takes a guard while its thread is already panicking, a second panic is not detected, and the drop
 /// commits. The locks of the standard library have the same exception.
 pub struct WriteGuard<'b, T: Element, D> {
-    held: Held<'b, T, D>,
+    held: WriteAccess<'b, T, D>,
     stream: StreamRef<'b>,
     at: ReplicaId,
 }
@@ -138,13 +138,13 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         set: Set,
         stream: StreamRef<'b>,
         access: Access,
-        site: Site,
+        site: CallSite,
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
         let request = Request { set, stream: Some(stream.get()), access: name(access), site };
         let (at, quick) = core.acquire(&request, access, alone)?;
-        Ok(Self { held: Held::new(core, set, access, quick, alone), stream, at })
+        Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at })
     }
 
     /// The values, to read. They are unspecified if the guard was taken to overwrite.
@@ -185,7 +185,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// # Safety
     ///
     /// As [`ReadGuard::whole`].
-    #[expect(unsafe_code, reason = "the array may have elements of others")]
+    #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         self.lend(self.held.core.partition.all().0)
     }
@@ -200,7 +200,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// # Safety
     ///
     /// As [`ReadGuard::whole`].
-    #[expect(unsafe_code, reason = "the row may have elements of others")]
+    #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         let core = self.held.core;
         let view = core.storage.view_mut(self.at)?.slice(core.partition.span(self.held.set))?;

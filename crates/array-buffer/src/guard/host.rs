@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
-use super::{Held, check_access, name};
+use super::{WriteAccess, check_access, name};
+use crate::call_site::CallSite;
 use crate::coherence::{Access, Set};
 use crate::core::{Core, Request};
-use crate::site::Site;
 
 /// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.
 pub struct HostReadGuard<'b, T, D> {
@@ -19,7 +19,7 @@ pub struct HostReadGuard<'b, T, D> {
 
 impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
-    pub(crate) fn take(core: &'b Core<T, D>, set: Set, site: Site) -> Result<Self> {
+    pub(crate) fn take(core: &'b Core<T, D>, set: Set, site: CallSite) -> Result<Self> {
         let ranges = tiled(core, set)?;
         core.read(&Request { set, stream: None, access: "read", site })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
@@ -43,7 +43,7 @@ impl<T, D: Dimension> Deref for HostReadGuard<'_, T, D> {
 /// overwrite, the elements initially hold the old memory contents, or zeros.
 pub struct HostWriteGuard<'b, T: Element, D> {
     view: ArrayViewMut<'b, T, D>,
-    held: Held<'b, T, D>,
+    held: WriteAccess<'b, T, D>,
 }
 
 impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
@@ -53,14 +53,14 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         core: &'b Core<T, D>,
         set: Set,
         access: Access,
-        site: Site,
+        site: CallSite,
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
         let ranges = tiled(core, set)?;
         let request = Request { set, stream: None, access: name(access), site };
         let (_, quick) = core.acquire(&request, access, alone)?;
-        let held = Held::new(core, set, access, quick, alone);
+        let held = WriteAccess::new(core, set, access, quick, alone);
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view, held })

@@ -32,7 +32,7 @@ fn check_access<T: Element>(access: Access) -> Result<()> {
 }
 
 /// Parts held for writing. Ends the access with the verdict on it, on drop at the latest.
-struct Held<'b, T: Element, D> {
+struct WriteAccess<'b, T: Element, D> {
     core: &'b Core<T, D>,
     set: Set,
     access: Access,
@@ -51,7 +51,7 @@ struct Held<'b, T: Element, D> {
     ended: bool,
 }
 
-impl<'b, T: Element, D> Held<'b, T, D> {
+impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[inline]
     fn new(core: &'b Core<T, D>, set: Set, access: Access, quick: bool, alone: bool) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl<'b, T: Element, D> Held<'b, T, D> {
     }
 }
 
-impl<T: Element, D> Drop for Held<'_, T, D> {
+impl<T: Element, D> Drop for WriteAccess<'_, T, D> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {

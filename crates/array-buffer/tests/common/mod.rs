@@ -18,14 +18,14 @@ use runtime_core::{
 };
 
 /// Two devices, and one stream on each.
-pub(crate) struct Rig {
+pub(crate) struct Setup {
     pub(crate) a: Device,
     pub(crate) b: Device,
     pub(crate) s: Stream,
     pub(crate) t: Stream,
 }
 
-impl Rig {
+impl Setup {
     pub(crate) fn new(a: Device, b: Device) -> Self {
         let (s, t) = (a.default_stream(), b.default_stream());
         Self { a, b, s, t }
@@ -188,20 +188,20 @@ pub(crate) fn values_on<D: Dimension, A>(
 #[macro_export]
 macro_rules! on_all_devices {
     ($($rule:ident),* $(,)?) => {
-        mod peers { $(#[test] fn $rule() { super::$rule(&super::common::Rig::peers()); })* }
-        mod apart { $(#[test] fn $rule() { super::$rule(&super::common::Rig::apart()); })* }
-        mod host { $(#[test] fn $rule() { super::$rule(&super::common::Rig::host()); })* }
-        on_all_devices! { opencl_buffers (Rig::opencl("buffer")) $($rule)* }
-        on_all_devices! { opencl_addresses (Rig::opencl("svm")) $($rule)* }
-        on_all_devices! { cuda (Rig::cuda()) $($rule)* }
-        on_all_devices! { hip (Rig::hip()) $($rule)* }
+        mod peers { $(#[test] fn $rule() { super::$rule(&super::common::Setup::peers()); })* }
+        mod apart { $(#[test] fn $rule() { super::$rule(&super::common::Setup::apart()); })* }
+        mod host { $(#[test] fn $rule() { super::$rule(&super::common::Setup::host()); })* }
+        on_all_devices! { opencl_buffers (Setup::opencl("buffer")) $($rule)* }
+        on_all_devices! { opencl_addresses (Setup::opencl("svm")) $($rule)* }
+        on_all_devices! { cuda (Setup::cuda()) $($rule)* }
+        on_all_devices! { hip (Setup::hip()) $($rule)* }
     };
-    ($name:ident ($rig:expr) $($rule:ident)*) => {
+    ($name:ident ($setup:expr) $($rule:ident)*) => {
         mod $name {
-            use super::common::Rig;
+            use super::common::Setup;
             $(#[test] fn $rule() {
-                if let Some(rig) = $rig {
-                    super::$rule(&rig);
+                if let Some(setup) = $setup {
+                    super::$rule(&setup);
                 }
             })*
         }

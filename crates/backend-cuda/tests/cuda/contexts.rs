@@ -78,7 +78,7 @@ fn a_context_of_others_is_lost_alone_and_leaves_no_memory() {
 }
 
 #[test]
-fn null_and_what_is_no_context_are_refused() {
+fn null_and_invalid_contexts_are_refused() {
     let Some(device) = open("") else { return };
     let context = device.native();
     let of_hip = NativeHandle { api: "hip", ..context };

@@ -9,7 +9,7 @@ use crate::modules::refused;
 
 /// What the driver does not take is not what was asked for, however often it is built.
 #[test]
-fn a_program_that_does_not_load_is_not_kept() {
+fn a_program_that_does_not_load_is_not_cached() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let Some(device) = open_with_compiler(&format!("?cache-dir={}", path.display())) else {
@@ -31,7 +31,7 @@ fn the_drivers_log_is_in_the_error() {
 }
 
 #[test]
-fn a_kernel_with_a_name_of_cpp_is_told() {
+fn a_mangled_kernel_name_is_suggested() {
     let Some(device) = open_with_compiler("?cache=off") else { return };
     let module = device.module_load(source("__global__ void k(int *x) { *x = 1; }")).unwrap();
     let missing = module.kernel("k").unwrap_err();
@@ -41,7 +41,7 @@ fn a_kernel_with_a_name_of_cpp_is_told() {
 }
 
 #[test]
-fn a_missing_kernel_is_told_with_those_that_are_there() {
+fn the_error_of_a_missing_kernel_lists_the_available_ones() {
     let Some(device) = open_with_compiler("?cache=off") else { return };
     let text = "extern \"C\" __global__ void k() {} extern \"C\" __global__ void none() {}";
     let missing = device.module_load(source(text)).unwrap().kernel("K").unwrap_err();
@@ -49,7 +49,7 @@ fn a_missing_kernel_is_told_with_those_that_are_there() {
 }
 
 #[test]
-fn the_compilers_codes_and_lines_are_told() {
+fn compiler_errors_have_code_and_line() {
     let Some(device) = open_with_compiler("?cache=off") else { return };
     let text = "extern \"C\" __global__ void k() {\n  int x = nothing;\n}";
     let error = refused(&device, source(text));

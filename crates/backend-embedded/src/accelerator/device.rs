@@ -18,7 +18,7 @@ use runtime_core::{
 use super::event::EmbeddedEvent;
 use super::memory::{EmbeddedMemory, EmbeddedPinned};
 use super::module::EmbeddedModule;
-use super::shared::Shared;
+use super::shared::OpenDevice;
 use super::stream::{EmbeddedStream, LAUNCH_BYTES};
 use crate::Architecture;
 use crate::processor::{ARGUMENTS, Processor};
@@ -99,7 +99,7 @@ impl AcceleratorConfig {
 pub struct EmbeddedAccelerator {
     info: DeviceInfo,
     queues: Queues,
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
 }
 
 impl EmbeddedAccelerator {
@@ -132,7 +132,7 @@ impl EmbeddedAccelerator {
         }
         let info = info(device.info(), &area);
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
-        let shared = Shared::new(device, architecture, area, config.timeout);
+        let shared = OpenDevice::new(device, architecture, area, config.timeout);
         Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
     }
 

@@ -8,13 +8,13 @@ use backend_support::Event;
 use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
-use super::shared::Shared;
+use super::shared::OpenDevice;
 
 /// A mark in a queue, and the device. The event reports the loss of the device.
 #[derive(Debug)]
 pub(crate) struct EmbeddedEvent {
     pub(crate) event: Event,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OpenDevice>,
 }
 
 // SAFETY: the thread that did the earlier work marks the event as reached, under a lock that waiting threads take.

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_disjoint_and_come_back_whole() {
+    fn ranges_are_disjoint_and_merge_when_freed() {
         let heap = Heap::new(0x1008, 0x1000);
         let mut ranges: Vec<_> = (1..20).filter_map(|i| heap.take(i * 8, 64)).collect();
         assert_eq!(ranges.len(), 19);

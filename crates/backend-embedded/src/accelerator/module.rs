@@ -7,7 +7,7 @@ use runtime_core::contract::{DeviceKernel, DeviceModule, KernelAbilities, ParamI
 use runtime_core::{Error, ErrorKind, ImageCode, ModuleImage, Result};
 
 use super::heap::Range;
-use super::shared::Shared;
+use super::shared::OpenDevice;
 use crate::program::Program;
 
 /// A program in the device's memory.
@@ -28,7 +28,7 @@ pub(crate) struct EmbeddedKernel {
 
 impl EmbeddedModule {
     /// Loads an ELF executable: at any address if it is position-independent, otherwise at its link address.
-    pub(crate) fn load(shared: &Arc<Shared>, image: &ModuleImage<'_>) -> Result<Self> {
+    pub(crate) fn load(shared: &Arc<OpenDevice>, image: &ModuleImage<'_>) -> Result<Self> {
         let ImageCode::Bytes(bytes) = image.code() else {
             return Err(invalid(format!("an image of {} that is no binary", image.format())));
         };

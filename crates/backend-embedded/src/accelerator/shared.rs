@@ -13,7 +13,7 @@ use crate::common::lock;
 
 /// The state that streams and modules share with the device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OpenDevice {
     pub(crate) device: Embedded,
     pub(crate) architecture: Architecture,
     pub(crate) area: MemoryArea,
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     turn: Mutex<()>,
 }
 
-impl Shared {
+impl OpenDevice {
     /// All of `area` is free.
     pub(super) fn new(
         device: Embedded,

@@ -14,7 +14,7 @@ use super::event::EmbeddedEvent;
 use super::heap::Range;
 use super::memory::{Part, part, pinned_span};
 use super::module::EmbeddedKernel;
-use super::shared::Shared;
+use super::shared::OpenDevice;
 
 /// The size of `struct launch` in `kernel.h`.
 pub(crate) const LAUNCH_BYTES: u64 = 24;
@@ -26,15 +26,15 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) struct EmbeddedStream {
     queue: Queue,
     geometry: Arc<Range>,
-    shared: Arc<Shared>,
+    shared: Arc<OpenDevice>,
 }
 
 impl EmbeddedStream {
-    pub(crate) fn new(queue: Queue, geometry: Range, shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(queue: Queue, geometry: Range, shared: &Arc<OpenDevice>) -> Self {
         Self { queue, geometry: Arc::new(geometry), shared: Arc::clone(shared) }
     }
 
-    fn enqueue(&self, work: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
+    fn enqueue(&self, work: impl FnOnce(&OpenDevice) -> Result<()> + Send + 'static) -> Result<()> {
         self.shared.check("enqueue")?;
         let shared = Arc::clone(&self.shared);
         self.queue.submit(move || work(&shared))
@@ -115,7 +115,7 @@ fn geometry_bytes(launch: &Launch) -> Vec<u8> {
 }
 
 /// Calls a kernel. If it hangs, the processor is reset before other work uses it.
-fn run(shared: &Shared, kernel: &EmbeddedKernel, values: &[CallValue]) -> Result<()> {
+fn run(shared: &OpenDevice, kernel: &EmbeddedKernel, values: &[CallValue]) -> Result<()> {
     shared.exclusively(|device| {
         let called = device.call_at(kernel.address, values, shared.timeout);
         let name = &kernel.name;
@@ -262,13 +262,13 @@ unsafe impl DeviceStream for EmbeddedStream {
     }
 }
 
-fn from_pinned(shared: &Shared, src: &Span, dst: &Part) -> Result<()> {
+fn from_pinned(shared: &OpenDevice, src: &Span, dst: &Part) -> Result<()> {
     let mut buffer = vec![0; src.len()];
     src.copy_out(&mut buffer, Cores::SERIAL)?;
     shared.access(|device| device.memory_write(dst.address, &buffer))
 }
 
-fn to_pinned(shared: &Shared, src: &Part, dst: &Span) -> Result<()> {
+fn to_pinned(shared: &OpenDevice, src: &Part, dst: &Span) -> Result<()> {
     let mut buffer = vec![0; src.bytes];
     shared.access(|device| device.memory_read(src.address, &mut buffer))?;
     dst.copy_in(&buffer, Cores::SERIAL)

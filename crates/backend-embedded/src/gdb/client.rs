@@ -85,7 +85,7 @@ impl Client {
         let asked = "qSupported:swbreak+;hwbreak+;qXfer:features:read+";
         let Some(features) = self.ask_within(OPERATION, asked, GREETING_TIMEOUT)? else {
             let message = format!(
-                "the server at {address} says nothing within {GREETING_TIMEOUT:?}: most serve one debugger at a time, and it may have another"
+                "the server at {address} does not answer within {GREETING_TIMEOUT:?}: most servers accept one debugger at a time, and another may be connected"
             );
             return Err(Error::new(ErrorKind::Unavailable, OPERATION, message));
         };
@@ -361,7 +361,7 @@ fn refused(operation: &'static str, answer: &[u8], what: &str) -> Error {
     let answer = String::from_utf8_lossy(answer).into_owned();
     let code =
         answer.strip_prefix('E').and_then(|code| i64::from_str_radix(code.get(..2)?, 16).ok());
-    let told = if answer.is_empty() { "it does not know how" } else { &answer };
+    let told = if answer.is_empty() { "not supported" } else { &answer };
     let message = format!("the debugger's server refuses {what}: {told:.60}");
     Error::new(ErrorKind::Driver, operation, message).with_driver("GDB_ERROR", code.unwrap_or(0))
 }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_without_end_has_the_time_of_others() {
+    fn an_endless_flood_ends_at_the_timeout() {
         // Output of a program; acknowledgements; a notification; a system call.
         for packet in ["$O61#b6", "+", "%Stop:T05#a1", "$Fgettimeofday,0,0#00"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -173,7 +173,7 @@ impl GdbDevice {
         if connection.busy {
             let wait = |client: &mut Client| client.wait(operation, Duration::ZERO, self.print());
             if self.on(&mut connection, operation, wait)? == Run::Running {
-                let message = "a call that timed out still runs; reset ends it";
+                let message = "a call that timed out is still running; a reset stops it";
                 return Err(Error::new(ErrorKind::Conflict, operation, message));
             }
             connection.busy = false;

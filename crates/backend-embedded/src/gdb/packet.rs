@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The largest packet: no request has a longer answer.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The timeout for sending a packet.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -76,8 +76,8 @@ impl Packets {
             return Ok(None);
         };
         let Some(length) = self.received[start..].iter().position(|byte| *byte == b'#') else {
-            return if self.received.len() > MOST_BYTES {
-                Err(broken("a packet without end"))
+            return if self.received.len() > MAX_BYTES {
+                Err(broken("an unterminated packet"))
             } else {
                 Ok(None)
             };
@@ -93,7 +93,7 @@ impl Packets {
         if self.acknowledged {
             self.stream.write_all(b"+")?;
         }
-        expand(&payload).map(Some).ok_or_else(|| broken("a packet that ends too early"))
+        expand(&payload).map(Some).ok_or_else(|| broken("a truncated packet"))
     }
 }
 
@@ -114,7 +114,7 @@ fn expand(payload: &[u8]) -> Option<Vec<u8>> {
             }
             _ => bytes.push(*byte),
         }
-        if bytes.len() > MOST_BYTES {
+        if bytes.len() > MAX_BYTES {
             return None;
         }
     }

@@ -10,7 +10,7 @@ use super::layout::RESERVED;
 
 /// The most RAM that can be requested: above this, data that machines write behind the RAM at each start would lie
 /// inside it.
-const MOST_RAM: u64 = 1020 << 20;
+const MAX_RAM: u64 = 1020 << 20;
 
 /// The options with which a QEMU machine is opened. Selectors have the same options:
 /// `embedded:qemu-riscv64?icount=on&memory=64`.
@@ -20,12 +20,12 @@ pub struct QemuConfig {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) program: Option<OsString>,
     /// The timeout of the emulator for everything except a called function: reporting its version, starting, copying.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Default for QemuConfig {
     fn default() -> Self {
-        Self { icount: false, memory_bytes: None, program: None, patience: Duration::from_secs(20) }
+        Self { icount: false, memory_bytes: None, program: None, timeout: Duration::from_secs(20) }
     }
 }
 
@@ -52,7 +52,7 @@ impl QemuConfig {
             "memory" => {
                 let bytes = Selector::number::<u64>(value)
                     .and_then(|mebibytes| mebibytes.checked_mul(1 << 20));
-                let bytes = bytes.filter(|bytes| (2 * RESERVED..=MOST_RAM).contains(bytes));
+                let bytes = bytes.filter(|bytes| (2 * RESERVED..=MAX_RAM).contains(bytes));
                 self.memory_bytes = Some(
                     bytes.ok_or_else(|| options::refused(option, value, "2 to 1020 mebibytes"))?,
                 );

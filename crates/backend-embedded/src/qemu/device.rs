@@ -145,17 +145,17 @@ impl QemuDevice {
         *process = Some(child);
         line.socket = Some(socket);
         let began = Instant::now();
-        match self.wait(&mut line, self.config.patience) {
+        match self.wait(&mut line, self.config.timeout) {
             Ok(Some(Answer::Ready)) => Ok(began.elapsed()),
             other => {
                 *line = Line::default();
                 let end = process.take().map(Process::end).unwrap_or_default();
                 Err(match other {
                     Ok(answer) => {
-                        let patience = self.config.patience;
+                        let timeout = self.config.timeout;
                         let told = answer.map_or("nothing".to_owned(), |told| format!("{told:?}"));
                         let message = format!(
-                            "within {patience:?} the machine told {told}, not that it started: {end}"
+                            "within {timeout:?} the machine told {told}, not that it started: {end}"
                         );
                         lost(operation, &message)
                     }
@@ -267,7 +267,7 @@ impl QemuDevice {
                     line.busy = false;
                 }
                 Ok(None) => {
-                    let message = "a call that timed out still runs; reset ends it";
+                    let message = "a call that timed out is still running; a reset stops it";
                     return Err(Error::new(ErrorKind::Conflict, operation, message));
                 }
                 Err(error) => return Err(self.ended(&mut line, operation, error)),
@@ -381,15 +381,15 @@ impl EmbeddedDevice for QemuDevice {
             self.memory_write(staging, piece)?;
             let request = mailbox::copy(to, staging, length);
             self.post(&request).map_err(|error| refused(OPERATION, error))?;
-            match self.exchange(&mut line, OPERATION, self.config.patience)? {
+            match self.exchange(&mut line, OPERATION, self.config.timeout)? {
                 Some(Answer::Done { .. }) => to += length,
                 answer => {
                     // The state of the machine is unknown from here on.
                     *line = Line::default();
                     drop(self.process.try_lock().ok().and_then(|mut process| process.take()));
-                    let patience = self.config.patience;
+                    let timeout = self.config.timeout;
                     let message = format!(
-                        "the monitor did not copy {length} bytes to {to:#x} within {patience:?}: {answer:?}"
+                        "the monitor did not copy {length} bytes to {to:#x} within {timeout:?}: {answer:?}"
                     );
                     return Err(lost(OPERATION, &message));
                 }
@@ -467,18 +467,18 @@ mod tests {
         };
         device.flash(CALLS).unwrap();
         let nothing = device.symbol("nothing").unwrap().address;
-        let patience = std::mem::replace(&mut device.config.patience, Duration::from_millis(50));
+        let timeout = std::mem::replace(&mut device.config.timeout, Duration::from_millis(50));
         let process = i32::try_from(device.process_id().unwrap()).unwrap();
         kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap();
         let error = device.code_write(nothing, &[0; 4]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         assert!(error.message().contains("did not copy 4 bytes"), "{error}");
         assert_eq!(device.process_id(), None);
-        let error = device.call(nothing, &[], patience).unwrap_err();
+        let error = device.call(nothing, &[], timeout).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         assert!(error.message().contains("reset starts another"), "{error}");
-        device.config.patience = patience;
+        device.config.timeout = timeout;
         device.reset().unwrap();
-        device.call(nothing, &[], patience).unwrap();
+        device.call(nothing, &[], timeout).unwrap();
     }
 }

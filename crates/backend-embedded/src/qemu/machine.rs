@@ -99,7 +99,7 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     let mut command = Command::new(machine.program(config));
     command.arg("--version");
     let told =
-        first_line(command, config.patience).map_err(|error| unasked(machine, config, error))?;
+        first_line(command, config.timeout).map_err(|error| unasked(machine, config, error))?;
     let identity = Identity {
         index,
         name: machine.title,
@@ -127,7 +127,7 @@ fn unasked(machine: &Machine, config: &QemuConfig, error: io::Error) -> Error {
         ),
         io::ErrorKind::TimedOut => (
             ErrorKind::DeviceLost,
-            format!("{} does not tell its version within {:?}", program.display(), config.patience),
+            format!("{} does not print its version within {:?}", program.display(), config.timeout),
         ),
         _ => (ErrorKind::Driver, format!("{} cannot be started", program.display())),
     };
@@ -141,10 +141,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_emulator_that_does_not_tell_its_version_is_not_waited_for() {
+    fn an_emulator_that_does_not_print_its_version_times_out() {
         let silent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/silent.sh");
-        let patience = Duration::from_millis(100);
-        let config = QemuConfig { patience, program: Some(silent.into()), ..QemuConfig::new() };
+        let timeout = Duration::from_millis(100);
+        let config = QemuConfig { timeout, program: Some(silent.into()), ..QemuConfig::new() };
         let error = info(0, &config).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         assert!(error.message().contains("within 100ms"), "{error}");

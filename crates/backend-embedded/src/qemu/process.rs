@@ -1,5 +1,5 @@
 //! Child processes that always end with their owner.
-#![expect(unsafe_code, reason = "says what a child does between fork and exec")]
+#![expect(unsafe_code, reason = "runs code in the child between fork and exec")]
 
 use std::fmt;
 use std::fs::File;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_starts_ends_with_it() {
+    fn processes_started_by_a_child_end_with_it() {
         for script in ["sleep 1000 & echo $!; wait", "sleep 1000 & echo $!"] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut command = shell(script);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_tells_status_and_complaints() {
+    fn the_error_of_an_exit_has_the_status_and_stderr() {
         let ended = |script| {
             let (mut ours, theirs) = UnixStream::pair().unwrap();
             let mut command = shell(script);

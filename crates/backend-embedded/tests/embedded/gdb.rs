@@ -179,7 +179,7 @@ fn faults_and_loops_are_errors_and_the_next_call_is_right() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_a_lost_device_until_it_is_back() {
+fn a_device_is_lost_until_its_server_is_back() {
     let served = &BOARDS[0];
     let Some(server) = served.start() else { return };
     let port = server.port;
@@ -221,7 +221,7 @@ fn a_board_is_an_accelerator() {
 }
 
 #[test]
-fn a_server_that_nobody_answers_at_is_unavailable() {
+fn a_server_that_does_not_answer_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let board = || Board::read(Path::new(&BOARDS[0].board())).unwrap();

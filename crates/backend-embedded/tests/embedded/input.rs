@@ -26,7 +26,7 @@ fn a_missing_emulator_is_unavailable_and_names_its_package() {
 }
 
 #[test]
-fn an_emulator_that_does_not_start_says_why() {
+fn the_error_of_an_emulator_that_does_not_start_has_the_cause() {
     let config = QemuConfig::new().set("qemu", "false").unwrap();
     refused(QemuDevice::open("qemu-riscv64", config), ErrorKind::DeviceLost, "exit status: 1");
 }

@@ -150,7 +150,7 @@ fn two_devices_are_two_processes_with_memory_of_their_own() {
 }
 
 #[test]
-fn nothing_of_a_device_has_a_name_on_disk() {
+fn a_device_leaves_no_named_file_on_disk() {
     let Some(device) = open() else { return };
     let process = device.process_id().unwrap();
     let mut files = 0;

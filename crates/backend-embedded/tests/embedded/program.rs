@@ -79,7 +79,7 @@ fn memory_is_shared_with_the_program() {
 const PROGRAM_BYTES: u64 = 1 << 20;
 
 #[test]
-fn a_reset_starts_the_program_anew_and_keeps_other_memory() {
+fn a_reset_restarts_the_program_and_keeps_other_memory() {
     for (_, device) in machines() {
         let count = || device.call("count", &[], LONG).unwrap().i32();
         assert_eq!((count(), count()), (41, 42));

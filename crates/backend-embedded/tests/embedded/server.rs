@@ -206,7 +206,7 @@ fn a_request_that_is_refused_leaves_the_connection() {
 }
 
 #[test]
-fn what_a_program_writes_through_its_debugger_is_printed() {
+fn output_through_the_debugger_is_printed() {
     let text = b"one\ntwo\n";
     let mut requests = ["write,1,20002100,8", "open,20002100,8,0,1b6", "write,2,20002100,8"].iter();
     let (results, given) = mpsc::channel();

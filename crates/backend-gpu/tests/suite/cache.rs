@@ -60,7 +60,7 @@ fn other_options_are_another_program() {
 
 /// What a source includes is not part of what it is found by.
 #[test]
-fn a_source_that_includes_files_is_built_anew() {
+fn a_source_that_includes_files_is_not_cached() {
     let (folder, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = format!("?cache-dir={}", folder.path().display());
     let Some(device) = open_with_compiler(&options) else { return };
@@ -95,7 +95,7 @@ pub(crate) fn entries_that_are_of_no_use_are_replaced() {
 
 /// Where one option ends matters: the second of these is a folder of headers with an odd name.
 #[test]
-fn options_are_told_apart() {
+fn programs_with_different_options_are_cached_separately() {
     let folder = tempfile::tempdir().unwrap();
     let options = format!("?cache-dir={}", folder.path().display());
     let Some(device) = open_with_compiler(&options) else { return };

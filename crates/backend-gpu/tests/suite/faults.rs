@@ -59,9 +59,9 @@ pub(crate) fn opened_again(outcome: Result<Device>) -> Option<Device> {
 }
 
 #[test]
-fn a_fault_is_told_once_and_then_the_device_is_lost() {
+fn a_fault_is_reported_once_and_then_the_device_is_lost() {
     if !is_child() {
-        in_child("faults::a_fault_is_told_once_and_then_the_device_is_lost", &[]);
+        in_child("faults::a_fault_is_reported_once_and_then_the_device_is_lost", &[]);
         return;
     }
     let Some(device) = open_to_stop() else { return };
@@ -85,9 +85,9 @@ fn a_fault_is_told_once_and_then_the_device_is_lost() {
 }
 
 #[test]
-fn every_instance_is_told_once() {
+fn every_instance_reports_a_fault_once() {
     if !is_child() {
-        in_child("faults::every_instance_is_told_once", &[]);
+        in_child("faults::every_instance_reports_a_fault_once", &[]);
         return;
     }
     let (Some(device), Some(other)) = (open_to_stop(), open_to_stop()) else { return };
@@ -121,9 +121,9 @@ fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
 }
 
 #[test]
-fn whoever_copies_first_is_told_of_the_fault() {
+fn the_first_copy_after_a_fault_reports_it() {
     if !is_child() {
-        in_child("faults::whoever_copies_first_is_told_of_the_fault", &[]);
+        in_child("faults::the_first_copy_after_a_fault_reports_it", &[]);
         return;
     }
     let Some(device) = open_to_stop() else { return };

@@ -51,7 +51,7 @@ fn share(others: &Others) {
 }
 
 #[test]
-fn a_stream_of_others_may_go_before_what_was_used_on_it() {
+fn a_foreign_stream_may_be_destroyed_before_the_memory_used_on_it() {
     let Some(others) = Others::new() else { return };
     for pool in ["", "?pool=cache"] {
         let Some(device) = open(pool) else { return };
@@ -168,10 +168,10 @@ fn streams_that_are_none_and_those_of_other_devices_are_refused() {
 
 /// With the numbers that kinds of memory have in every version.
 #[test]
-fn origins_tell_kinds_of_memory_apart() {
+fn origins_distinguish_kinds_of_memory() {
     if !is_child() {
         for version in vendor::VERSIONS {
-            let test = "interop::origins_tell_kinds_of_memory_apart";
+            let test = "interop::origins_distinguish_kinds_of_memory";
             in_child(test, &[(vendor::STAND_IN_VERSION, version)]);
         }
         return;

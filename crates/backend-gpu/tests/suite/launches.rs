@@ -32,7 +32,7 @@ fn a_kernel_gets_all_the_shared_memory_of_a_block() {
 }
 
 #[test]
-fn what_a_kernel_declares_is_taken_from_its_shared_memory() {
+fn static_shared_memory_counts_against_the_limit() {
     let Some(device) = open_with_compiler("") else { return };
     let kernel = kernel(
         &device,
@@ -53,7 +53,7 @@ fn what_a_kernel_declares_is_taken_from_its_shared_memory() {
 }
 
 #[test]
-fn a_kernels_own_limit_of_blocks_is_kept() {
+fn the_block_limit_of_a_kernel_is_respected() {
     let Some(device) = open_with_compiler("") else { return };
     let kernel = kernel(
         &device,

@@ -47,7 +47,7 @@ fn freed_memory_is_used_again() {
 }
 
 #[test]
-fn of_what_is_unused_no_more_is_kept_than_is_asked_for() {
+fn a_trim_keeps_no_more_unused_memory_than_requested() {
     for pool in POOLS {
         let Some(device) = open(pool) else { return };
         let account = device.memory_pool().unwrap();

@@ -83,7 +83,7 @@ fn intermediates_are_kept_on_request() {
 }
 
 #[test]
-fn nothing_can_be_kept_nowhere() {
+fn keeping_intermediates_without_a_folder_is_refused() {
     let selector = format!("{}?keep=on", vendor::FIRST).parse().unwrap();
     let error = runtime_core::Backend::open(&vendor::backend(), &selector).unwrap_err();
     let expected = [ErrorKind::InvalidArgument, ErrorKind::Unavailable];

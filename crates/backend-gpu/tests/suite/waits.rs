@@ -62,8 +62,8 @@ fn pinned_memory_is_freed_after_a_stream_that_could_not_be_marked() {
 }
 
 #[test]
-fn cached_memory_is_lent_again_after_a_stream_that_could_not_be_marked() {
-    let test = "cached_memory_is_lent_again_after_a_stream_that_could_not_be_marked";
+fn cached_memory_is_reused_after_an_event_could_not_be_recorded() {
+    let test = "cached_memory_is_reused_after_an_event_could_not_be_recorded";
     if !with_faults(test, "event:1") {
         return;
     }

@@ -72,7 +72,7 @@ fn a_source_of_nothing_is_refused() {
 
 /// The stand-in has no compiler of SPIR-V, and says so in the runtime's words.
 #[test]
-fn spirv_in_a_bundle_is_left_to_the_runtime() {
+fn spirv_in_a_bundle_is_loaded_by_the_runtime() {
     let Some(device) = open("") else { return };
     let (name, spirv) =
         ("hip-spirv64-amd-amdhsa--amdgcnspirv", [0x0723_0203_u32, 0x1_0600, 0, 1, 0]);

@@ -92,9 +92,9 @@ fn a_device_of_each_version_works() {
 }
 
 #[test]
-fn a_runtime_need_not_tell_more_than_it_must() {
+fn optional_attributes_may_be_absent() {
     if !is_child() {
-        let test = "versions::a_runtime_need_not_tell_more_than_it_must";
+        let test = "versions::optional_attributes_may_be_absent";
         on(test, "60000000", &[], "no-answers");
         on(test, "60000000", &[&OPTIONAL[..], &ABILITIES, &NEW].concat(), "");
         return;
@@ -145,8 +145,8 @@ fn a_function_that_a_runtime_must_have_is_named() {
 
 /// By what the runtime says of host memory, and not by its version.
 #[test]
-fn kinds_of_memory_are_told_apart_whatever_their_numbers() {
-    let test = "versions::kinds_of_memory_are_told_apart_whatever_their_numbers";
+fn kinds_of_memory_are_found_in_every_version() {
+    let test = "versions::kinds_of_memory_are_found_in_every_version";
     if !is_child() {
         on(test, "50221153", &NEW, "");
         on(test, "50221153", &NEW, "kinds-of-hip-6");
@@ -168,9 +168,9 @@ fn kinds_of_memory_are_told_apart_whatever_their_numbers() {
 }
 
 #[test]
-fn memory_is_aligned_as_is_said_whatever_the_runtime_does() {
+fn memory_has_the_stated_alignment_on_every_runtime() {
     if !is_child() {
-        let test = "versions::memory_is_aligned_as_is_said_whatever_the_runtime_does";
+        let test = "versions::memory_has_the_stated_alignment_on_every_runtime";
         in_child(test, &[("STAND_IN_ALIGNMENT", "128")]);
         return;
     }

@@ -59,7 +59,7 @@ fn other_options_are_another_program() {
 
 /// The cache key does not cover included files.
 #[test]
-fn a_source_that_includes_files_is_built_anew() {
+fn a_source_that_includes_files_is_not_cached() {
     let (folder, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(device) = open(&format!("?cache-dir={}", folder.path().display())) else { return };
     let stream = device.default_stream();

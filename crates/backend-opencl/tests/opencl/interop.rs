@@ -197,7 +197,7 @@ fn a_device_in_a_context_of_others_computes_on_their_buffer() {
 }
 
 #[test]
-fn a_queue_of_others_is_released_when_it_is_let_go_of() {
+fn a_foreign_queue_is_released_with_its_stream() {
     let Some(others) = Others::new(1) else { return };
     let device = others.device();
     let before = others.references()[1];
@@ -347,7 +347,7 @@ fn origins_name_the_whole_buffer() {
 }
 
 #[test]
-fn what_is_not_of_the_context_is_refused() {
+fn queues_that_the_device_cannot_use_are_refused() {
     let (Some(others), Some(elsewhere)) = (Others::new(1), Others::new(1)) else { return };
     let device = others.device();
     let interop = device.interop().unwrap();

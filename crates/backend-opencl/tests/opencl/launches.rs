@@ -138,7 +138,7 @@ fn pointers_to_vectors_are_aligned_as_these() {
 }
 
 #[test]
-fn a_truth_value_is_a_byte() {
+fn a_bool_is_one_byte() {
     let Some(device) = open("") else { return };
     let stream = device.default_stream();
     let text = "kernel void k(global int *x, uchar yes) { x[0] = yes ? 7 : 0; }";
@@ -243,7 +243,7 @@ fn a_written_view_may_run_backwards() {
 }
 
 #[test]
-fn halves_of_words_stand_for_types_that_the_language_has_not() {
+fn bf16_is_passed_as_ushort() {
     let Some(device) = open("") else { return };
     let stream = device.default_stream();
     let text = "kernel void k(global ushort *x) { x[get_global_id(0)] ^= 0x8000; }";
@@ -270,7 +270,7 @@ fn open_if(options: &str) -> Option<runtime_core::Device> {
 }
 
 #[test]
-fn suggested_blocks_are_what_the_driver_prefers() {
+fn the_suggested_block_size_suits_the_kernel() {
     let Some(device) = open("") else { return };
     let text = "
         kernel void plain(global int *x) { x[get_global_id(0)] = 1; }

@@ -53,7 +53,7 @@ fn second(backend: &OpenClBackend) -> Option<()> {
 }
 
 #[test]
-fn what_is_too_large_is_out_of_memory() {
+fn an_allocation_beyond_the_limit_is_out_of_memory() {
     let Some(device) = open("") else { return };
     let limit = device.info().limits.max_allocation_bytes;
     let error = device.memory_allocate::<u8>(limit + 1).unwrap_err();
@@ -62,7 +62,7 @@ fn what_is_too_large_is_out_of_memory() {
 }
 
 #[test]
-fn the_backends_own_device_tells_its_handles() {
+fn the_device_exposes_its_handles() {
     let Some(device) = open("") else { return };
     let [platform, id] = device.backend::<OpenClDevice>().unwrap().native_ids();
     assert!(platform != 0 && id != 0);

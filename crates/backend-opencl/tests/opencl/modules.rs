@@ -73,7 +73,7 @@ fn spirv_runs_where_it_is_taken_and_is_refused_elsewhere() {
 }
 
 #[test]
-fn intermediates_are_private_and_go_with_their_module() {
+fn intermediates_are_private_and_removed_with_their_module() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let Some(device) = open(&format!("?cache=off&work-dir={}", path.display())) else { return };

@@ -21,7 +21,7 @@ fn entry(source: usize, destination: usize, to: usize) -> RegionCopy {
 
 /// A launch takes 32 buffers as arguments; a table holds any number of addresses.
 #[test]
-fn as_many_launches_as_it_takes() {
+fn plans_beyond_the_parameter_limit_take_several_launches() {
     let buffers = [(1_u32, 1), (7, 1), (31, 1), (32, 2), (100, 4)];
     let addresses = [(1_u32, 1), (7, 1), (31, 1), (32, 1), (100, 1)];
     for (memory, expected) in [("buffer", &buffers[..]), ("svm", &addresses), ("usm", &addresses)] {

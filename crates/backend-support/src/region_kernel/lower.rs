@@ -19,7 +19,7 @@ const LANE_CHUNKS_AT_ONCE: u64 = 4;
 const RUN_COST: std::ops::RangeInclusive<u64> = (4 << 10)..=(128 << 10);
 
 /// The most elements that one lane moves.
-const MOST_PER_LANE: u64 = 16;
+const MAX_PER_LANE: u64 = 16;
 
 /// The properties of a device that determine how a launch is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct RegionLimits {
     /// Work-items per group. Usually 1 for [`Mapping::Runs`].
     pub group_size: usize,
     /// The most groups of a launch. If there is more work, work-items loop.
-    pub most_groups: u64,
+    pub max_groups: u64,
     /// The greatest distance in bytes from the first element of a copy to the last for which [`Mapping::Lanes`] runs
     /// the copy as a whole. Copies that extend further, on either side, are run in slabs. At most [`Self::MAX_SLAB`].
     pub slab: u64,
@@ -79,7 +79,7 @@ pub(super) fn lower(
     limits: RegionLimits,
 ) -> Result<RegionLaunches> {
     let refuse = |message: String| Error::new(ErrorKind::InvalidArgument, "lower_regions", message);
-    if limits.compute_units == 0 || limits.group_size == 0 || limits.most_groups == 0 {
+    if limits.compute_units == 0 || limits.group_size == 0 || limits.max_groups == 0 {
         return Err(refuse(format!("a limit of 0: {limits:?}")));
     }
     if !(1..=RegionLimits::MAX_SLAB).contains(&limits.slab) {
@@ -180,7 +180,7 @@ impl RegionLaunches {
         self.launches.push(RegionLaunch {
             start: start as u64,
             slots,
-            groups: workers.min(limits.most_groups),
+            groups: workers.min(limits.max_groups),
             group_size: limits.group_size,
         });
         Ok(())
@@ -266,7 +266,7 @@ impl Share {
                 let per_lane = if many < at_once {
                     (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, at_once)
                 } else {
-                    many.min(MOST_PER_LANE) / at_once * at_once
+                    many.min(MAX_PER_LANE) / at_once * at_once
                 };
                 Self::Elements(group.saturating_mul(per_lane))
             }

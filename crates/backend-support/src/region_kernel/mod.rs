@@ -89,7 +89,7 @@ pub enum Binding {
 /// let limits = RegionLimits {
 ///     compute_units: 132,
 ///     group_size: 256,
-///     most_groups: (1 << 31) - 1,
+///     max_groups: (1 << 31) - 1,
 ///     slab: RegionLimits::MAX_SLAB,
 /// };
 /// let lowered = kernel.lower(&program, limits)?;
@@ -99,7 +99,7 @@ pub enum Binding {
 /// for launch in lowered.launches() {
 ///     assert_eq!(launch.slots, [3, 0]);
 ///     assert_eq!(launch.group_size, 256);
-///     assert!(launch.groups <= limits.most_groups);
+///     assert!(launch.groups <= limits.max_groups);
 /// }
 /// # Ok::<(), runtime_core::Error>(())
 /// ```

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_set_is_set_at_the_next_use() {
+    fn a_table_that_could_not_be_written_is_written_at_the_next_use() {
         let (tables, stream, made) = (AddressTables::new(SLOTS), Arc::new(0), Cell::new(0));
         set(&tables, &stream, false, &made, 64);
         let refuse = || Err(Error::new(ErrorKind::Driver, "test", "refused"));

@@ -12,7 +12,7 @@ use runtime_core::{ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, S
 
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
-use crate::rig::Rig;
+use crate::setup::Setup;
 use crate::{Fixture, Stop};
 
 /// Long enough to distinguish operations that must wait for it from those that need not.
@@ -20,11 +20,11 @@ const IN_FLIGHT: Duration = Duration::from_millis(40);
 
 /// Unified memory lets the host read device writes and the device read host writes, and waits for unfinished work.
 pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let Some(unified) = rig.device.unified_memory() else { return Ok(()) };
+    let setup = fixture.setup()?;
+    let Some(unified) = setup.device.unified_memory() else { return Ok(()) };
     let mut memory = unified.allocate::<u32>(200)?;
     check!(memory.is_host_visible(), "unified memory is hidden from the host");
-    is_shared(&rig, &mut memory)?;
+    is_shared(&setup, &mut memory)?;
     let none = unified.allocate::<u32>(0)?;
     check_eq!(none.as_slice()?.len(), 0, "elements of unified memory without any");
     let native = memory.native();
@@ -34,16 +34,16 @@ pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
 
 /// Ordinary memory is visible to the host either always or never. If it is visible, host and device read each other's
 /// writes. If it is not, slices of it are refused as unsupported.
-pub fn memory_is_shown_to_the_host_where_it_lies_there(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let mut memory = rig.upload(&elements::<u32>(1, 200))?;
+pub fn host_visible_memory_is_lent_to_the_host(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
+    let mut memory = setup.upload(&elements::<u32>(1, 200))?;
     let shown = memory.is_host_visible();
     check_eq!(memory.view().is_host_visible(), shown, "whether a view of it is shown");
     check_eq!(memory.host_ptr().is_some(), shown, "whether it has an address");
-    let other = rig.device.memory_allocate::<u32>(10)?;
+    let other = setup.device.memory_allocate::<u32>(10)?;
     check_eq!(other.is_host_visible(), shown, "whether other memory is shown");
     if shown {
-        return is_shared(&rig, &mut memory);
+        return is_shared(&setup, &mut memory);
     }
     let kind = ErrorKind::Unsupported;
     refused(memory.as_slice(), kind, "a slice of hidden memory")?;
@@ -52,34 +52,34 @@ pub fn memory_is_shown_to_the_host_where_it_lies_there(fixture: &Fixture) -> Out
     refused(memory.try_as_mut_slice(), kind, "a slice to write, without waiting").map(drop)
 }
 
-fn is_shared(rig: &Rig, memory: &mut Memory<u32>) -> Outcome {
+fn is_shared(setup: &Setup, memory: &mut Memory<u32>) -> Outcome {
     let data = elements::<u32>(2, memory.len());
     memory.as_mut_slice()?.copy_from_slice(&data);
-    same(&rig.download(memory)?, &data, "what the device reads of the host's writing")?;
-    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
-    rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+    same(&setup.download(memory)?, &data, "the values the device reads after the host wrote")?;
+    let busy = setup.spin(&setup.stream, IN_FLIGHT)?;
+    setup.kernels.add_one(&setup.stream, memory.view_mut())?;
     let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
-    same(memory.as_slice()?, &expected, "what the host reads of a kernel's")?;
+    same(memory.as_slice()?, &expected, "the values the host reads after a kernel wrote")?;
     busy.must_be_over("memory that a kernel writes was read")?;
-    let mut copy = rig.device.memory_allocate::<u32>(memory.len())?;
-    let busy = rig.spin(&rig.stream, IN_FLIGHT)?;
-    copy.view_mut().copy_from(&rig.stream, &memory.view())?;
+    let mut copy = setup.device.memory_allocate::<u32>(memory.len())?;
+    let busy = setup.spin(&setup.stream, IN_FLIGHT)?;
+    copy.view_mut().copy_from(&setup.stream, &memory.view())?;
     memory.as_mut_slice()?.fill(0);
     busy.must_be_over("memory that is being read was opened for writing")?;
-    same(&rig.download(&copy)?, &expected, "what was copied before the host wrote")
+    same(&setup.download(&copy)?, &expected, "the values copied before the host wrote")
 }
 
 /// Access by the host to visible memory waits for the work on this memory, and not for later work on its streams.
 pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let Some(mut memory) = visible(&rig, 300)? else { return Ok(()) };
+    let setup = fixture.setup()?;
+    let Some(mut memory) = visible(&setup, 300)? else { return Ok(()) };
     best_of_three(|| {
-        for stream in [&rig.stream, &rig.new_stream()?] {
-            rig.spin(stream, IN_FLIGHT)?;
-            rig.kernels.fill_index(stream, memory.view_mut(), 5)?;
-            let behind = rig.spin(stream, Duration::from_millis(200))?;
+        for stream in [&setup.stream, &setup.new_stream()?] {
+            setup.spin(stream, IN_FLIGHT)?;
+            setup.kernels.fill_index(stream, memory.view_mut(), 5)?;
+            let behind = setup.spin(stream, Duration::from_millis(200))?;
             let expected: Vec<u32> = (5..305).collect();
-            same(memory.as_slice()?, &expected, "what the host reads")?;
+            same(memory.as_slice()?, &expected, "the values the host reads")?;
             memory.as_mut_slice()?.fill(0);
             check!(!stream.is_done()?, "showing memory waited for work that does not touch it");
             behind.was_done(stream)?;
@@ -89,36 +89,36 @@ pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome
 }
 
 /// When a stream or event reports completion, the host reads what was written, without another wait.
-pub fn what_is_done_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
+pub fn finished_work_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
-    let rig = fixture.rig()?;
-    let Some(mut memory) = visible(&rig, LEN)? else { return Ok(()) };
+    let setup = fixture.setup()?;
+    let Some(mut memory) = visible(&setup, LEN)? else { return Ok(()) };
     type Wait<'a> = &'a dyn Fn(&Event) -> Outcome;
     let ways: [(&str, Wait<'_>); 4] = [
-        ("Stream::is_done", &|_| super::streams::until("done", || rig.stream.is_done())),
+        ("Stream::is_done", &|_| super::streams::until("done", || setup.stream.is_done())),
         ("Event::is_done", &|event| super::streams::until("done", || event.is_done())),
-        ("Stream::synchronize", &|_| Ok(rig.stream.synchronize()?)),
+        ("Stream::synchronize", &|_| Ok(setup.stream.synchronize()?)),
         ("Event::wait", &|event| Ok(event.wait()?)),
     ];
     for (start, (what, wait)) in (1..).zip(ways) {
-        rig.spin(&rig.stream, IN_FLIGHT)?;
-        rig.kernels.fill_index(&rig.stream, memory.view_mut(), start)?;
-        let event = rig.stream.record_event()?;
+        setup.spin(&setup.stream, IN_FLIGHT)?;
+        setup.kernels.fill_index(&setup.stream, memory.view_mut(), start)?;
+        let event = setup.stream.record_event()?;
         wait(&event)?;
         let first = memory.host_ptr().ok_or_else(|| Stop::failed("memory lost its address"))?;
         // SAFETY: the memory has `LEN` initialised elements at this address, and the only work on it has finished.
         let found = unsafe { std::slice::from_raw_parts(first.as_ptr(), LEN) };
         let expected: Vec<u32> = (start..).take(LEN).collect();
-        same(found, &expected, format_args!("what the host finds after {what}"))?;
+        same(found, &expected, format_args!("the values the host reads after {what}"))?;
     }
     Ok(())
 }
 
 /// Memory that the host can address: unified memory, or ordinary memory if the host can address that.
-fn visible(rig: &Rig, len: usize) -> Outcome<Option<Memory<u32>>> {
-    let memory = match rig.device.unified_memory() {
+fn visible(setup: &Setup, len: usize) -> Outcome<Option<Memory<u32>>> {
+    let memory = match setup.device.unified_memory() {
         Some(unified) => unified.allocate(len)?,
-        None => rig.device.memory_allocate(len)?,
+        None => setup.device.memory_allocate(len)?,
     };
     let shown = memory.is_host_visible();
     Ok(shown.then_some(memory))
@@ -152,20 +152,20 @@ impl Drops {
 /// Adopted memory is the owner's memory, also if it is adopted twice. The owner is dropped exactly once, when the last
 /// work on the memory has finished.
 pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let data = elements::<u32>(3, 100);
     for in_flight in [false, true] {
-        let memory = rig.upload(&data)?;
+        let memory = setup.upload(&data)?;
         let Some(handle) = memory.native() else {
             return Err(Stop::failed("memory without a native handle"));
         };
         let drops = Arc::new(Drops::default());
-        let stream = rig.new_stream()?;
+        let stream = setup.new_stream()?;
         let owner = Owner { _memory: Some(memory), drops: drops.clone() };
         // SAFETY: the handle belongs to a memory of this device and length, which the owner keeps alive. No other work
         // uses the memory meanwhile.
-        let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
-        let reported = rig.device.capabilities().memory_adoption;
+        let adopted = unsafe { setup.device.memory_adopt::<u32>(handle, 100, owner) };
+        let reported = setup.device.capabilities().memory_adoption;
         if reported == Support::Absent {
             refused(adopted, ErrorKind::Unsupported, "adoption, which is absent")?;
             check_eq!(drops.count(), 1, "drops of the owner of memory not adopted");
@@ -173,24 +173,24 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
         }
         let mut adopted = adopted?;
         check_eq!(adopted.native().map(|handle| handle.raw), Some(handle.raw), "the handle");
-        same(&rig.download(&adopted)?, &data, "adopted memory")?;
+        same(&setup.download(&adopted)?, &data, "adopted memory")?;
         // SAFETY: as above; the first adoption keeps the owner until this one is dropped.
-        let again = unsafe { rig.device.memory_adopt::<u32>(handle, 100, ()) }?;
+        let again = unsafe { setup.device.memory_adopt::<u32>(handle, 100, ()) }?;
         let mut target = adopted.view_mut().slice(0..60)?;
         let done = target.copy_from(&stream, &again.view().slice(30..90)?);
         refused(done, ErrorKind::InvalidArgument, "a copy onto its source by another name")?;
         drop(again);
-        let mut copy = rig.device.memory_allocate::<u32>(100)?;
-        let busy = in_flight.then(|| rig.spin(&stream, IN_FLIGHT)).transpose()?;
-        rig.kernels.add_one(&stream, adopted.view_mut())?;
+        let mut copy = setup.device.memory_allocate::<u32>(100)?;
+        let busy = in_flight.then(|| setup.spin(&stream, IN_FLIGHT)).transpose()?;
+        setup.kernels.add_one(&stream, adopted.view_mut())?;
         copy.view_mut().copy_from(&stream, &adopted.view())?;
         check_eq!(drops.count(), 0, "drops of the owner while the memory lives");
         drop(adopted);
         stream.synchronize()?;
         let expected: Vec<u32> = data.iter().map(|value| value.wrapping_add(1)).collect();
-        same(&copy.view().to_vec(&stream)?, &expected, "what was computed on it")?;
+        same(&copy.view().to_vec(&stream)?, &expected, "the values computed on it")?;
         super::streams::until("the owner is dropped", || Ok(drops.count() > 0))?;
-        rig.device.synchronize()?;
+        setup.device.synchronize()?;
         check_eq!(drops.count(), 1, "drops of the owner");
         if let Some(busy) = busy {
             busy.must_be_over_at(drops.times()[0], "the owner was dropped")?;
@@ -199,8 +199,8 @@ pub fn adopted_memory_gives_its_owner_back(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-fn adopts(rig: &Rig) -> bool {
-    rig.device.capabilities().memory_adoption == Support::Native
+fn adopts(setup: &Setup) -> bool {
+    setup.device.capabilities().memory_adoption == Support::Native
 }
 
 /// The owner of adopted memory may wait, in its drop, for the streams that used the memory and for the device.
@@ -220,29 +220,29 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
         }
     }
     // A separate instance, because its streams may hang forever.
-    let rig = fixture.fresh()?;
+    let setup = fixture.fresh()?;
     for in_flight in [true, false] {
-        let memory = rig.upload(&elements::<u32>(5, 100))?;
+        let memory = setup.upload(&elements::<u32>(5, 100))?;
         let Some(handle) = memory.native() else {
             return Err(Stop::failed("memory without a native handle"));
         };
-        let streams = [rig.new_stream()?, rig.new_stream()?];
+        let streams = [setup.new_stream()?, setup.new_stream()?];
         let drops = Arc::new(Drops::default());
         let owner = Owner { _memory: Some(memory), drops: drops.clone() };
         let waited = Arc::default();
         let owner = Waits { streams: streams.clone(), waited: Arc::clone(&waited), owner };
         // SAFETY: the handle belongs to a memory of this device and length, which the owner keeps alive. No other work
         // uses the memory meanwhile.
-        let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, 100, owner) };
-        if !adopts(&rig) {
+        let adopted = unsafe { setup.device.memory_adopt::<u32>(handle, 100, owner) };
+        if !adopts(&setup) {
             return Ok(());
         }
         let mut adopted = adopted?;
         let [first, second] = &streams;
-        let busy = in_flight.then(|| rig.spin(first, IN_FLIGHT)).transpose()?;
-        rig.kernels.add_one(first, adopted.view_mut())?;
+        let busy = in_flight.then(|| setup.spin(first, IN_FLIGHT)).transpose()?;
+        setup.kernels.add_one(first, adopted.view_mut())?;
         second.wait(&first.record_event()?)?;
-        rig.kernels.add_one(second, adopted.view_mut())?;
+        setup.kernels.add_one(second, adopted.view_mut())?;
         if !in_flight {
             second.synchronize()?;
         }
@@ -257,14 +257,14 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
             busy.must_be_over_at(drops.times()[0], "the owner was dropped")?;
         }
     }
-    rig.is_usable()
+    setup.is_usable()
 }
 
 /// Handles of another interface, of another kind, or not aligned are refused. Their owner is dropped nevertheless. For
 /// memory of no elements the owner is dropped too.
 pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let memory = rig.upload(&elements::<u32>(4, 10))?;
+    let setup = fixture.setup()?;
+    let memory = setup.upload(&elements::<u32>(4, 10))?;
     let Some(handle) = memory.native() else {
         return Err(Stop::failed("memory without a native handle"));
     };
@@ -281,8 +281,8 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
         let drops = Arc::new(Drops::default());
         let owner = Owner { _memory: None, drops: drops.clone() };
         // SAFETY: the handle is refused before it is used, or names no element.
-        let adopted = unsafe { rig.device.memory_adopt::<u32>(handle, len, owner) };
-        if !adopts(&rig) {
+        let adopted = unsafe { setup.device.memory_adopt::<u32>(handle, len, owner) };
+        if !adopts(&setup) {
             return Ok(());
         }
         if len == 0 {
@@ -290,7 +290,7 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
         } else {
             refused(adopted, ErrorKind::InvalidArgument, format_args!("a handle {what}"))?;
         }
-        rig.device.synchronize()?;
+        setup.device.synchronize()?;
         check_eq!(drops.count(), 1, "drops of the owner of a handle {what}");
     }
     Ok(())
@@ -299,21 +299,21 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
 /// A memory pool counts used and reserved bytes, and trimming frees unused bytes.
 pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 3 << 20;
-    let rig = fixture.fresh()?;
-    let Some(pool) = rig.device.memory_pool() else { return Ok(()) };
+    let setup = fixture.fresh()?;
+    let Some(pool) = setup.device.memory_pool() else { return Ok(()) };
     let consistent = |when: &str| -> Outcome<usize> {
         let (used, reserved) = (pool.used_bytes(), pool.reserved_bytes());
         check!(used <= reserved, "{used} bytes used of {reserved} reserved, {when}");
         Ok(used)
     };
-    rig.device.synchronize()?;
+    setup.device.synchronize()?;
     let before = consistent("at first")?;
-    let mut memory = rig.device.memory_allocate::<u8>(BYTES)?;
+    let mut memory = setup.device.memory_allocate::<u8>(BYTES)?;
     let during = consistent("with memory allocated")?;
     check!(during >= before + BYTES, "{before} bytes used, and {during} after {BYTES} more");
-    memory.view_mut().fill(&rig.stream, 1_u8)?;
+    memory.view_mut().fill(&setup.stream, 1_u8)?;
     drop(memory);
-    rig.device.synchronize()?;
+    setup.device.synchronize()?;
     let after = consistent("after it was dropped")?;
     check!(
         after < before + BYTES,
@@ -326,23 +326,23 @@ pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     let beyond = pool.reserved_bytes().saturating_sub(consistent("after a trim to nothing")?);
     check_eq!(beyond, 0, "bytes kept beyond those used after a trim to nothing");
     pool.trim(usize::MAX)?;
-    rig.is_usable()
+    setup.is_usable()
 }
 
 /// Memory that is dropped with work in flight counts as used until the work has finished, and not after that.
 pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 1 << 20;
-    let rig = fixture.fresh()?;
-    let Some(pool) = rig.device.memory_pool() else { return Ok(()) };
-    rig.device.synchronize()?;
+    let setup = fixture.fresh()?;
+    let Some(pool) = setup.device.memory_pool() else { return Ok(()) };
+    setup.device.synchronize()?;
     let before = pool.used_bytes();
     for _ in 0..5 {
-        let busy = rig.spin(&rig.stream, Duration::from_millis(5))?;
-        let mut memory = rig.device.memory_allocate::<u8>(BYTES)?;
-        memory.view_mut().fill(&rig.stream, 1_u8)?;
+        let busy = setup.spin(&setup.stream, Duration::from_millis(5))?;
+        let mut memory = setup.device.memory_allocate::<u8>(BYTES)?;
+        memory.view_mut().fill(&setup.stream, 1_u8)?;
         drop((memory, busy));
     }
-    rig.device.synchronize()?;
+    setup.device.synchronize()?;
     let after = pool.used_bytes();
     check!(after < before + BYTES, "{after} bytes used after all was dropped, {before} before");
     Ok(())
@@ -350,22 +350,22 @@ pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome 
 
 /// A monitor reports at least one value, and no impossible ones.
 pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let Some(monitor) = rig.device.monitor() else { return Ok(()) };
+    let setup = fixture.setup()?;
+    let Some(monitor) = setup.device.monitor() else { return Ok(()) };
     for _ in 0..3 {
         let load = monitor.load()?;
-        check!(load != DeviceLoad::default(), "a monitor that tells nothing");
+        check!(load != DeviceLoad::default(), "a monitor that reports nothing");
         for (what, share) in [("processor", load.processor_busy), ("memory", load.memory_busy)] {
             let possible = share.is_none_or(|share| (0.0..=1.0).contains(&share));
             check!(possible, "the {what} is busy {share:?} of the time");
         }
-        if let (Some(free), Some(total)) = (load.memory_free, rig.device.info().memory_bytes) {
+        if let (Some(free), Some(total)) = (load.memory_free, setup.device.info().memory_bytes) {
             check!(free <= total, "{free} bytes free of {total}");
         }
         if let (Some(free), Some(used)) = (load.memory_free, load.memory_used) {
             check!(free.checked_add(used).is_some_and(|sum| sum > 0), "{free} free, {used} used");
         }
-        rig.is_usable()?;
+        setup.is_usable()?;
     }
     Ok(())
 }
@@ -374,8 +374,8 @@ pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
 /// refused.
 pub fn counters_count(fixture: &Fixture) -> Outcome {
     const UNTOUCHED: u64 = 0xDEAD_BEEF_DEAD_BEEF;
-    let rig = fixture.rig()?;
-    let Some(counters) = rig.device.counters() else { return Ok(()) };
+    let setup = fixture.setup()?;
+    let Some(counters) = setup.device.counters() else { return Ok(()) };
     let names = counters.names();
     check!(!names.is_empty(), "counters without a name");
     for wrong in ["no such counter", ""] {
@@ -394,7 +394,7 @@ pub fn counters_count(fixture: &Fixture) -> Outcome {
         let mut before = vec![UNTOUCHED; set.len()];
         open.read(&mut before)?;
         check!(!before.contains(&UNTOUCHED), "{set:?} were not all read: {before:x?}");
-        rig.is_usable()?;
+        setup.is_usable()?;
         let mut after = vec![UNTOUCHED; set.len()];
         open.read(&mut after)?;
         check!(!after.contains(&UNTOUCHED), "{set:?} were not all read: {after:x?}");

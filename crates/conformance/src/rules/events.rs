@@ -14,127 +14,128 @@ const HEAD_START: Duration = Duration::from_millis(40);
 
 /// A consumer that waits for the producer's event reads the produced values.
 pub fn an_event_holds_the_consumer_back(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let consumer = rig.new_stream()?;
+    let setup = fixture.setup()?;
+    let consumer = setup.new_stream()?;
     for start in [1_u32, 1000, 2000] {
-        let mut produced = rig.upload(&[0_u32; 500])?;
-        let mut consumed = rig.upload(&[0_u32; 500])?;
-        let _busy = rig.spin(&rig.stream, HEAD_START)?;
-        rig.kernels.fill_index(&rig.stream, produced.view_mut(), start)?;
-        consumer.wait(&rig.stream.record_event()?)?;
+        let mut produced = setup.upload(&[0_u32; 500])?;
+        let mut consumed = setup.upload(&[0_u32; 500])?;
+        let _busy = setup.spin(&setup.stream, HEAD_START)?;
+        setup.kernels.fill_index(&setup.stream, produced.view_mut(), start)?;
+        consumer.wait(&setup.stream.record_event()?)?;
         consumed.view_mut().copy_from(&consumer, &produced.view())?;
-        rig.kernels.add_one(&consumer, consumed.view_mut())?;
+        setup.kernels.add_one(&consumer, consumed.view_mut())?;
         let expected: Vec<u32> = (start + 1..start + 501).collect();
         let found = consumed.view().to_vec(&consumer)?;
-        same(&found, &expected, "what the consumer found behind the event")?;
-        rig.stream.synchronize()?;
+        same(&found, &expected, "the values the consumer read after the event")?;
+        setup.stream.synchronize()?;
     }
     Ok(())
 }
 
 /// A producer that waits for the consumer's event does not overwrite values that are still to be read.
 pub fn an_event_holds_the_next_producer_back(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let consumer = rig.new_stream()?;
+    let setup = fixture.setup()?;
+    let consumer = setup.new_stream()?;
     let old = elements::<u32>(1, 500);
-    let mut memory = rig.upload(&old)?;
-    let mut consumed = rig.upload(&[0_u32; 500])?;
-    let _busy = rig.spin(&consumer, HEAD_START)?;
+    let mut memory = setup.upload(&old)?;
+    let mut consumed = setup.upload(&[0_u32; 500])?;
+    let _busy = setup.spin(&consumer, HEAD_START)?;
     consumed.view_mut().copy_from(&consumer, &memory.view())?;
-    rig.stream.wait(&consumer.record_event()?)?;
-    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 3)?;
+    setup.stream.wait(&consumer.record_event()?)?;
+    setup.kernels.fill_index(&setup.stream, memory.view_mut(), 3)?;
     let expected: Vec<u32> = (3..503).collect();
-    same(&rig.download(&memory)?, &expected, "what was produced next")?;
-    same(&consumed.view().to_vec(&consumer)?, &old, "what was read before")
+    same(&setup.download(&memory)?, &expected, "the values produced next")?;
+    same(&consumed.view().to_vec(&consumer)?, &old, "the values read before")
 }
 
 /// Two streams that alternate on the same data, ordered by events, never lose a step, over many repetitions.
 pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
     const STEPS: u32 = 150;
-    let rig = fixture.rig()?;
-    let (ping, pong) = (&rig.stream, rig.new_stream()?);
-    let (there, back) = (rig.device.event_create(false)?, rig.device.event_create(false)?);
-    let mut x = rig.upload(&[0_u32; 300])?;
-    let mut y = rig.upload(&[0_u32; 300])?;
+    let setup = fixture.setup()?;
+    let (ping, pong) = (&setup.stream, setup.new_stream()?);
+    let (there, back) = (setup.device.event_create(false)?, setup.device.event_create(false)?);
+    let mut x = setup.upload(&[0_u32; 300])?;
+    let mut y = setup.upload(&[0_u32; 300])?;
     for step in 0..STEPS {
-        rig.kernels.add_one(ping, x.view_mut())?;
+        setup.kernels.add_one(ping, x.view_mut())?;
         // Events that are recorded again and events that are used once must behave in the same way.
-        let reached = if step % 2 == 0 { there.clone() } else { rig.device.event_create(false)? };
+        let reached =
+            if step % 2 == 0 { there.clone() } else { setup.device.event_create(false)? };
         ping.record(&reached)?;
         pong.wait(&reached)?;
         y.view_mut().copy_from(&pong, &x.view())?;
-        rig.kernels.add_one(&pong, y.view_mut())?;
+        setup.kernels.add_one(&pong, y.view_mut())?;
         pong.record(&back)?;
         ping.wait(&back)?;
         x.view_mut().copy_from(ping, &y.view())?;
     }
-    same(&rig.download(&x)?, &[2 * STEPS; 300], "steps taken to and fro")
+    same(&setup.download(&x)?, &[2 * STEPS; 300], "steps taken to and fro")
 }
 
 /// A wait refers to the mark at the time of the call. Recording the event again elsewhere does not release the wait.
 pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let (consumer, idle) = (rig.new_stream()?, rig.new_stream()?);
-    let event = rig.device.event_create(false)?;
-    let mut produced = rig.upload(&[0_u32; 100])?;
-    let mut consumed = rig.upload(&[0_u32; 100])?;
-    let _busy = rig.spin(&rig.stream, HEAD_START)?;
-    rig.kernels.fill_index(&rig.stream, produced.view_mut(), 1)?;
-    rig.stream.record(&event)?;
+    let setup = fixture.setup()?;
+    let (consumer, idle) = (setup.new_stream()?, setup.new_stream()?);
+    let event = setup.device.event_create(false)?;
+    let mut produced = setup.upload(&[0_u32; 100])?;
+    let mut consumed = setup.upload(&[0_u32; 100])?;
+    let _busy = setup.spin(&setup.stream, HEAD_START)?;
+    setup.kernels.fill_index(&setup.stream, produced.view_mut(), 1)?;
+    setup.stream.record(&event)?;
     consumer.wait(&event)?;
     idle.record(&event)?;
     consumed.view_mut().copy_from(&consumer, &produced.view())?;
     let expected: Vec<u32> = (1..101).collect();
     let found = consumed.view().to_vec(&consumer)?;
-    same(&found, &expected, "what the consumer found though the event was recorded elsewhere")
+    same(&found, &expected, "the values the consumer read after the event was recorded elsewhere")
 }
 
 /// An event that is recorded again stands only for its new mark.
 pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let event = rig.stream.record_event()?;
+    let setup = fixture.setup()?;
+    let event = setup.stream.record_event()?;
     event.wait()?;
     check!(event.is_done()?, "an event is not done after waiting for it");
-    let mut memory = rig.upload(&[0_u32; 100])?;
-    let reader = rig.new_stream()?;
-    let busy = rig.spin(&rig.stream, HEAD_START)?;
-    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 4)?;
-    rig.stream.record(&event)?;
+    let mut memory = setup.upload(&[0_u32; 100])?;
+    let reader = setup.new_stream()?;
+    let busy = setup.spin(&setup.stream, HEAD_START)?;
+    setup.kernels.fill_index(&setup.stream, memory.view_mut(), 4)?;
+    setup.stream.record(&event)?;
     event.wait()?;
     busy.must_be_over("an event recorded again was waited for")?;
     let expected: Vec<u32> = (4..104).collect();
-    same(&memory.view().to_vec(&reader)?, &expected, "what lay before the new mark")
+    same(&memory.view().to_vec(&reader)?, &expected, "the values from before the new record")
 }
 
 /// An event that was never recorded is complete, and waiting for it does not block.
 pub fn a_fresh_event_holds_nothing_up(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     for timing in [false, true] {
-        let event = rig.device.event_create(timing)?;
+        let event = setup.device.event_create(timing)?;
         check!(event.is_done()?, "an event that was never recorded is not done");
         event.wait()?;
         event.wait_for(Duration::ZERO)?;
-        rig.stream.wait(&event)?;
-        rig.stream.synchronize_for(Duration::from_secs(20))?;
+        setup.stream.wait(&event)?;
+        setup.stream.synchronize_for(Duration::from_secs(20))?;
     }
-    rig.is_usable()
+    setup.is_usable()
 }
 
 /// Waiting for an event on the host returns when the work before it has finished; its results are then visible.
 pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let reader = rig.new_stream()?;
+    let setup = fixture.setup()?;
+    let reader = setup.new_stream()?;
     for timing in [false, true] {
-        let event = rig.device.event_create(timing)?;
-        let mut memory = rig.upload(&[0_u32; 100])?;
-        let busy = rig.spin(&rig.stream, HEAD_START)?;
-        rig.kernels.fill_index(&rig.stream, memory.view_mut(), 5)?;
-        rig.stream.record(&event)?;
+        let event = setup.device.event_create(timing)?;
+        let mut memory = setup.upload(&[0_u32; 100])?;
+        let busy = setup.spin(&setup.stream, HEAD_START)?;
+        setup.kernels.fill_index(&setup.stream, memory.view_mut(), 5)?;
+        setup.stream.record(&event)?;
         event.wait()?;
         busy.must_be_over("an event was waited for")?;
         check!(event.is_done()?, "an event is not done after waiting for it");
         let expected: Vec<u32> = (5..105).collect();
-        same(&memory.view().to_vec(&reader)?, &expected, "what lay before the event")?;
+        same(&memory.view().to_vec(&reader)?, &expected, "the values from before the event")?;
         busy.was_done(&reader)?;
     }
     Ok(())
@@ -142,54 +143,54 @@ pub fn waiting_for_an_event_waits_for_the_work_before_it(fixture: &Fixture) -> O
 
 /// An event reports completion once the work before it has finished, never earlier. The query does not block.
 pub fn an_event_knows_whether_it_is_done(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let reader = rig.new_stream()?;
+    let setup = fixture.setup()?;
+    let reader = setup.new_stream()?;
     best_of_three(|| {
-        let _busy = rig.spin(&rig.stream, Duration::from_millis(200))?;
-        let event = rig.stream.record_event()?;
+        let _busy = setup.spin(&setup.stream, Duration::from_millis(200))?;
+        let event = setup.stream.record_event()?;
         check!(
             !event.is_done()?,
             "an event is done while the kernel before it runs, or asking blocked"
         );
-        rig.stream.synchronize()?;
+        setup.stream.synchronize()?;
         check!(event.is_done()?, "an event is not done after its stream's synchronisation");
         Ok(())
     })?;
-    let mut memory = rig.upload(&[0_u32; 100])?;
-    let busy = rig.spin(&rig.stream, HEAD_START)?;
-    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 6)?;
-    let event = rig.stream.record_event()?;
+    let mut memory = setup.upload(&[0_u32; 100])?;
+    let busy = setup.spin(&setup.stream, HEAD_START)?;
+    setup.kernels.fill_index(&setup.stream, memory.view_mut(), 6)?;
+    let event = setup.stream.record_event()?;
     until("an event is done", || event.is_done())?;
     busy.must_be_over("an event said that it was done")?;
     let expected: Vec<u32> = (6..106).collect();
-    same(&memory.view().to_vec(&reader)?, &expected, "what lay before the event")
+    same(&memory.view().to_vec(&reader)?, &expected, "the values from before the event")
 }
 
 /// A wait with a timeout returns `Timeout` when the time is up, and the work continues.
-pub fn a_timed_wait_gives_up_and_the_work_goes_on(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+pub fn a_timed_wait_times_out_and_the_work_continues(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
     best_of_three(|| {
-        let busy = rig.spin(&rig.stream, Duration::from_millis(300))?;
-        let event = rig.stream.record_event()?;
+        let busy = setup.spin(&setup.stream, Duration::from_millis(300))?;
+        let event = setup.stream.record_event()?;
         let kind = ErrorKind::Timeout;
         refused(event.wait_for(Duration::from_millis(10)), kind, "10 ms for 300 ms")?;
         refused(event.wait_for(Duration::ZERO), kind, "no time at all")?;
         check!(!event.is_done()?, "the work was over before the time limit was noticed");
         event.wait_for(Duration::from_secs(20))?;
         busy.must_be_over("a timed wait succeeded")?;
-        busy.was_done(&rig.stream)
+        busy.was_done(&setup.stream)
     })
 }
 
 /// The elapsed time between two events covers the work between them, and is not longer than the time measured by the
 /// host.
 pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let (start, end) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
+    let setup = fixture.setup()?;
+    let (start, end) = (setup.device.event_create(true)?, setup.device.event_create(true)?);
     let clock = Instant::now();
-    rig.stream.record(&start)?;
-    let busy = rig.spin(&rig.stream, HEAD_START)?;
-    rig.stream.record(&end)?;
+    setup.stream.record(&start)?;
+    let busy = setup.spin(&setup.stream, HEAD_START)?;
+    setup.stream.record(&end)?;
     let elapsed = end.elapsed_since(&start)?;
     let passed = clock.elapsed();
     let least = busy.at_least();
@@ -203,10 +204,10 @@ pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
 
 /// Elapsed time is refused for events without timing, events without a mark, and events of two devices.
 pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome {
-    let (rig, other) = (fixture.rig()?, fixture.other()?);
-    let (marked, fresh) = (rig.device.event_create(true)?, rig.device.event_create(true)?);
-    rig.stream.record(&marked)?;
-    let plain = rig.stream.record_event()?;
+    let (setup, other) = (fixture.setup()?, fixture.other()?);
+    let (marked, fresh) = (setup.device.event_create(true)?, setup.device.event_create(true)?);
+    setup.stream.record(&marked)?;
+    let plain = setup.stream.record_event()?;
     let foreign = other.device.event_create(true)?;
     other.stream.record(&foreign)?;
     let kind = ErrorKind::InvalidArgument;
@@ -215,34 +216,34 @@ pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome
     refused(marked.elapsed_since(&plain), kind, "since an event without timing")?;
     refused(plain.elapsed_since(&marked), kind, "to an event without timing")?;
     refused(marked.elapsed_since(&foreign), ErrorKind::WrongDevice, "since a foreign event")?;
-    refused(rig.stream.record(&foreign), ErrorKind::WrongDevice, "recording a foreign event")?;
+    refused(setup.stream.record(&foreign), ErrorKind::WrongDevice, "recording a foreign event")?;
     marked.elapsed_since(&marked)?;
     Ok(())
 }
 
 /// Hundreds of events exist at once, and all are complete when their stream is.
 pub fn many_events_live_together(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let mut memory = rig.upload(&[0_u32; 16])?;
+    let setup = fixture.setup()?;
+    let mut memory = setup.upload(&[0_u32; 16])?;
     let mut events = Vec::new();
     for _ in 0..300 {
-        rig.kernels.add_one(&rig.stream, memory.view_mut())?;
-        events.push(rig.stream.record_event()?);
+        setup.kernels.add_one(&setup.stream, memory.view_mut())?;
+        events.push(setup.stream.record_event()?);
     }
     events[299].wait()?;
     let open = events.iter().filter(|event| !matches!(event.is_done(), Ok(true))).count();
     check_eq!(open, 0, "events before the last one that are not done");
-    same(&rig.download(&memory)?, &[300; 16], "what was computed")
+    same(&setup.download(&memory)?, &[300; 16], "the computed values")
 }
 
 /// A clone of an event is the same event, in any thread.
 pub fn events_are_shared_by_threads(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let event = rig.device.event_create(false)?;
-    let mut memory = rig.upload(&[0_u32; 100])?;
-    let busy = rig.spin(&rig.stream, HEAD_START)?;
-    rig.kernels.fill_index(&rig.stream, memory.view_mut(), 2)?;
-    rig.stream.record(&event)?;
+    let setup = fixture.setup()?;
+    let event = setup.device.event_create(false)?;
+    let mut memory = setup.upload(&[0_u32; 100])?;
+    let busy = setup.spin(&setup.stream, HEAD_START)?;
+    setup.kernels.fill_index(&setup.stream, memory.view_mut(), 2)?;
+    setup.stream.record(&event)?;
     let waits: Vec<_> = std::thread::scope(|scope| {
         let wait = || scope.spawn(|| event.clone().wait());
         [wait(), wait(), wait()].into_iter().map(|thread| thread.join()).collect()
@@ -252,5 +253,5 @@ pub fn events_are_shared_by_threads(fixture: &Fixture) -> Outcome {
     }
     busy.must_be_over("three threads had waited for an event")?;
     let expected: Vec<u32> = (2..102).collect();
-    same(&memory.view().to_vec(&rig.new_stream()?)?, &expected, "what lay before it")
+    same(&memory.view().to_vec(&setup.new_stream()?)?, &expected, "the values from before it")
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 use runtime_core::{Device, ErrorKind, Memory, Result};
 
 use crate::outcome::{Outcome, check, check_eq, refused};
-use crate::rig::{Rig, is_fault};
 use crate::run::announce_fault;
+use crate::setup::{Setup, is_fault};
 use crate::{Fixture, Stop};
 
 /// Launches `fault` after other work that takes a moment, so more work can be enqueued behind it. If the bundle has no
 /// such kernel, checks that the kernel is not found and returns `None`.
-fn provoke(rig: &Rig) -> Outcome<Option<Memory<u32>>> {
-    let kernel = rig.kernels.kernel("fault");
+fn provoke(setup: &Setup) -> Outcome<Option<Memory<u32>>> {
+    let kernel = setup.kernels.kernel("fault");
     if kernel.is_err() {
         refused(kernel, ErrorKind::KernelNotFound, "a kernel that the bundle leaves out")?;
         return Ok(None);
     }
-    let mut memory = rig.upload(&[0_u32; 16])?;
-    rig.spin(&rig.stream, Duration::from_millis(10))?;
+    let mut memory = setup.upload(&[0_u32; 16])?;
+    setup.spin(&setup.stream, Duration::from_millis(10))?;
     announce_fault();
-    if let Some(launched) = rig.kernels.fault(&rig.stream, memory.view_mut()) {
+    if let Some(launched) = setup.kernels.fault(&setup.stream, memory.view_mut()) {
         launched?;
     }
     Ok(Some(memory))
@@ -43,21 +43,22 @@ fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<
 /// If the device stops a program, its stream reports a fault once. Only a lost device keeps reporting it, on every
 /// stream.
 pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
-    let rig = fixture.fresh()?;
-    let other = rig.new_stream()?;
-    let Some(memory) = provoke(&rig)? else { return Ok(()) };
-    let kind = must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising the stream")?;
+    let setup = fixture.fresh()?;
+    let other = setup.new_stream()?;
+    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    let kind =
+        must_be_a_fault(setup.stream.synchronize(), &setup.device, "synchronising the stream")?;
     drop(memory);
     if kind == ErrorKind::DeviceLost {
         // A lost device reports this always, on every stream.
-        must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising it again")?;
-        must_be_a_fault(other.synchronize(), &rig.device, "synchronising another stream")?;
+        must_be_a_fault(setup.stream.synchronize(), &setup.device, "synchronising it again")?;
+        must_be_a_fault(other.synchronize(), &setup.device, "synchronising another stream")?;
         return Ok(());
     }
     for (what, outcome) in [
-        ("the stream", rig.stream.synchronize()),
+        ("the stream", setup.stream.synchronize()),
         ("another stream", other.synchronize()),
-        ("the device", rig.device.synchronize()),
+        ("the device", setup.device.synchronize()),
     ] {
         let lost = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
         check!(outcome.is_ok() || lost, "{what} reports the fault once more: {outcome:?}");
@@ -67,47 +68,47 @@ pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
 
 /// A blocking copy to the host reports an earlier fault on its stream, because the copied values would be unreliable.
 pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome {
-    let rig = fixture.fresh()?;
-    let Some(memory) = provoke(&rig)? else { return Ok(()) };
+    let setup = fixture.fresh()?;
+    let Some(memory) = provoke(&setup)? else { return Ok(()) };
     let mut back = [0_u32; 16];
-    let read = memory.view().copy_to_slice(&rig.stream, &mut back);
-    must_be_a_fault(read, &rig.device, "reading behind the fault")?;
+    let read = memory.view().copy_to_slice(&setup.stream, &mut back);
+    must_be_a_fault(read, &setup.device, "reading behind the fault")?;
     Ok(())
 }
 
 /// The device reports a fault that happened on a dropped stream.
 pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) -> Outcome {
-    let rig = fixture.fresh()?;
-    let device = rig.device.clone();
-    let Some(memory) = provoke(&rig)? else { return Ok(()) };
-    drop((rig, memory));
+    let setup = fixture.fresh()?;
+    let device = setup.device.clone();
+    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    drop((setup, memory));
     must_be_a_fault(device.synchronize(), &device, "synchronising the device")?;
     Ok(())
 }
 
 /// Work enqueued behind a fault ends, waits return, and everything can be dropped.
 pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
-    let rig = fixture.fresh()?;
-    let other = rig.new_stream()?;
-    let mut pinned = rig.device.pinned_allocate::<u32>(16)?;
-    let Some(mut memory) = provoke(&rig)? else { return Ok(()) };
+    let setup = fixture.fresh()?;
+    let other = setup.new_stream()?;
+    let mut pinned = setup.device.pinned_allocate::<u32>(16)?;
+    let Some(mut memory) = provoke(&setup)? else { return Ok(()) };
     // Each of these may be refused or fail, because the fault may be known already. None may hang.
-    let _ = rig.kernels.add_one(&rig.stream, memory.view_mut());
-    let _ = memory.view().copy_to_pinned(&rig.stream, &mut pinned);
-    if let Ok(event) = rig.stream.record_event() {
+    let _ = setup.kernels.add_one(&setup.stream, memory.view_mut());
+    let _ = memory.view().copy_to_pinned(&setup.stream, &mut pinned);
+    if let Ok(event) = setup.stream.record_event() {
         let _ = other.wait(&event);
         let _ = event.wait();
         let _ = event.is_done();
     }
     let _ = pinned.as_slice();
     let _ = other.synchronize();
-    let copied = memory.view().to_vec(&rig.stream);
+    let copied = memory.view().to_vec(&setup.stream);
     if let Err(error) = &copied {
         check!(is_fault(error), "reading behind a fault: {error}, which is no fault");
     }
-    let synchronized = rig.stream.synchronize();
-    let reported = copied.is_err() || synchronized.is_err() || rig.device.synchronize().is_err();
-    check!(reported, "nobody reported the fault");
+    let synchronized = setup.stream.synchronize();
+    let reported = copied.is_err() || synchronized.is_err() || setup.device.synchronize().is_err();
+    check!(reported, "no call reported the fault");
     drop((memory, pinned, other));
     Ok(())
 }
@@ -115,15 +116,15 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
 /// After a fault the device still works, or reports that it is lost. Opening it again in the same process gives a
 /// working device.
 pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Outcome {
-    let rig = fixture.fresh()?;
-    let Some(memory) = provoke(&rig)? else { return Ok(()) };
-    must_be_a_fault(rig.stream.synchronize(), &rig.device, "synchronising the stream")?;
+    let setup = fixture.fresh()?;
+    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    must_be_a_fault(setup.stream.synchronize(), &setup.device, "synchronising the stream")?;
     drop(memory);
-    if let Err(stop) = rig.is_usable() {
-        let lost = rig.device.synchronize();
+    if let Err(stop) = setup.is_usable() {
+        let lost = setup.device.synchronize();
         let lost = lost.is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
         check!(lost, "after a fault the device neither works nor is lost: {stop}");
     }
-    drop(rig);
+    drop(setup);
     fixture.fresh()?.is_usable()
 }

@@ -11,8 +11,8 @@ use crate::{Fixture, Stop};
 
 /// A device has a name, a vendor, an architecture and formats, and limits that permit work.
 pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let info = rig.device.info();
+    let setup = fixture.setup()?;
+    let info = setup.device.info();
     for (what, text) in [
         ("backend", info.id.backend()),
         ("name", &info.name),
@@ -59,11 +59,11 @@ pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
 
 /// A device's information is the same at every call, before and after work, and in every instance of the device.
 pub fn information_is_stable(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let (info, capabilities) = (rig.device.info().clone(), *rig.device.capabilities());
-    rig.is_usable()?;
-    check_eq!(*rig.device.info(), info, "after work");
-    check_eq!(*rig.device.capabilities(), capabilities, "after work");
+    let setup = fixture.setup()?;
+    let (info, capabilities) = (setup.device.info().clone(), *setup.device.capabilities());
+    setup.is_usable()?;
+    check_eq!(*setup.device.info(), info, "after work");
+    check_eq!(*setup.device.capabilities(), capabilities, "after work");
     let again = fixture.open(0)?;
     check_eq!(*again.info(), info, "opened again");
     check_eq!(*again.capabilities(), capabilities, "opened again");
@@ -72,8 +72,8 @@ pub fn information_is_stable(fixture: &Fixture) -> Outcome {
 
 /// The abilities that a device has when it is used are those that it had when it was opened.
 pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let device = &rig.device;
+    let setup = fixture.setup()?;
+    let device = &setup.device;
     let reported = device.capabilities();
     for (what, support, there) in [
         ("graphs", reported.graphs, device.graphs().is_some()),
@@ -117,13 +117,13 @@ pub fn two_instances_are_two_devices(fixture: &Fixture) -> Outcome {
 
 /// Two devices of one class can be open at once and work independently. If there is no second device, opening it is
 /// refused with a typed error.
-pub fn a_second_device_lives_beside_the_first(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+pub fn two_open_devices_are_independent(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
     let Some(second) = fixture.open_second()? else { return Ok(()) };
-    check!(second.id() != rig.device.id(), "devices 0 and 1 are both called {}", second.id());
-    are_independent(&rig.device, &second)?;
+    check!(second.id() != setup.device.id(), "devices 0 and 1 are both called {}", second.id());
+    are_independent(&setup.device, &second)?;
     drop(second);
-    rig.is_usable()
+    setup.is_usable()
 }
 
 fn are_independent(one: &Device, two: &Device) -> Outcome {
@@ -146,23 +146,23 @@ pub fn opening_is_repeatable(fixture: &Fixture) -> Outcome {
 
 /// Native handles name the device's interface, do not change, and differ between live objects.
 pub fn native_handles_are_stable(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let device = rig.device.native();
+    let setup = fixture.setup()?;
+    let device = setup.device.native();
     check!(!device.api.is_empty(), "the interface has no name");
-    check_eq!(rig.device.clone().native(), device, "the handle of a clone");
-    let one = rig.device.memory_allocate::<u8>(256)?;
-    let two = rig.device.memory_allocate::<u8>(256)?;
+    check_eq!(setup.device.clone().native(), device, "the handle of a clone");
+    let one = setup.device.memory_allocate::<u8>(256)?;
+    let two = setup.device.memory_allocate::<u8>(256)?;
     let (Some(first), Some(second)) = (one.native(), two.native()) else {
         return Err(Stop::failed("memory without a native handle"));
     };
     check!(first.raw != second.raw, "two live memories have the handle {first:?}");
     check_eq!(one.view().native(), Some(first), "the handle of a view");
-    check_eq!(rig.device.memory_allocate::<u8>(0)?.native(), None, "the handle of no bytes");
-    let stream = rig.new_stream()?;
+    check_eq!(setup.device.memory_allocate::<u8>(0)?.native(), None, "the handle of no bytes");
+    let stream = setup.new_stream()?;
     check_eq!(stream.clone().native(), stream.native(), "the handle of a stream's clone");
     let event = stream.record_event()?;
     check_eq!(event.clone().native(), event.native(), "the handle of an event's clone");
-    rig.is_usable()?;
+    setup.is_usable()?;
     for (handle, before) in [(one.native(), first), (two.native(), second)] {
         check_eq!(handle, Some(before), "the handle of memory after work");
     }
@@ -175,17 +175,17 @@ pub fn native_handles_are_stable(fixture: &Fixture) -> Outcome {
 /// Several threads can use one device at once, each with its own objects, and can pass memory to each other.
 pub fn threads_share_a_device(fixture: &Fixture) -> Outcome {
     const THREADS: u64 = 4;
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let work = |seed: u64| -> Outcome<_> {
-        let rig = rig.with_stream()?;
+        let setup = setup.with_stream()?;
         let expected = elements::<u32>(seed, 3000);
-        let mut memory = rig.upload(&expected)?;
+        let mut memory = setup.upload(&expected)?;
         for _ in 0..10 {
-            let copy = rig.upload(&expected)?;
-            memory.view_mut().copy_from(&rig.stream, &copy.view())?;
-            rig.kernels.add_one(&rig.stream, memory.view_mut())?;
+            let copy = setup.upload(&expected)?;
+            memory.view_mut().copy_from(&setup.stream, &copy.view())?;
+            setup.kernels.add_one(&setup.stream, memory.view_mut())?;
         }
-        rig.stream.synchronize()?;
+        setup.stream.synchronize()?;
         Ok((memory, expected))
     };
     let made = thread::scope(|scope| {
@@ -195,7 +195,7 @@ pub fn threads_share_a_device(fixture: &Fixture) -> Outcome {
     for outcome in made {
         let (memory, before) = outcome.map_err(|_| Stop::failed("a thread panicked"))??;
         let expected: Vec<u32> = before.iter().map(|value| value.wrapping_add(1)).collect();
-        same(&rig.download(&memory)?, &expected, "memory made by another thread")?;
+        same(&setup.download(&memory)?, &expected, "memory made by another thread")?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use runtime_core::{
 use crate::data::{Random, elements};
 use crate::oracle;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, refused_as, same};
-use crate::rig::Rig;
+use crate::setup::Setup;
 use crate::{Fixture, Stop};
 
 /// A copy of `len` elements from the start of one slot to the start of another.
@@ -53,21 +53,21 @@ fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> 
 
 /// Executes the entries on memories with these bytes, and compares every byte with the definition.
 #[track_caller]
-fn prove(rig: &Rig, entries: &[RegionCopy], slots: &[Vec<u8>], what: impl Display) -> Outcome {
-    let plan = rig.device.plan_regions(entries)?;
-    let mut memories = slots.iter().map(|bytes| rig.upload(bytes)).collect::<Result<Vec<_>>>()?;
-    plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+fn prove(setup: &Setup, entries: &[RegionCopy], slots: &[Vec<u8>], what: impl Display) -> Outcome {
+    let plan = setup.device.plan_regions(entries)?;
+    let mut memories = slots.iter().map(|bytes| setup.upload(bytes)).collect::<Result<Vec<_>>>()?;
+    plan.execute(&setup.stream, &mut bind(&plan, &mut memories))?;
     let mut expected = slots.to_vec();
     oracle::run(entries, &mut expected);
     for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
-        same(&rig.download(memory)?, expected, format_args!("{what}: slot {slot}"))?;
+        same(&setup.download(memory)?, expected, format_args!("{what}: slot {slot}"))?;
     }
     Ok(())
 }
 
 /// Contiguous copies work at odd offsets, for every length up to a few words, and for some KiB.
 pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let source = elements::<u8>(1, 9000);
     let target = elements::<u8>(2, 9000);
     for bytes in (1..40).chain([127, 4096, 8999]) {
@@ -75,7 +75,7 @@ pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
         entry.source.offset = 9000 - bytes;
         entry.destination.offset = (bytes * 7) % (9001 - bytes);
         let slots = [source.clone(), target.clone()];
-        prove(&rig, &[entry], &slots, format_args!("{bytes} bytes"))?;
+        prove(&setup, &[entry], &slots, format_args!("{bytes} bytes"))?;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ pub fn contiguous_regions_are_copied(fixture: &Fixture) -> Outcome {
 /// Random plans match the definition in every byte: all element types and ranks, strides in any order and sign, sources
 /// that repeat elements. Bytes between the regions do not change.
 pub fn random_regions_agree_with_the_definition(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let mut entries = Vec::new();
@@ -106,7 +106,7 @@ pub fn random_regions_agree_with_the_definition(fixture: &Fixture) -> Outcome {
             entries.push(entry);
         }
         let slots = ends.map(|end| elements::<u8>(seed + 100, end + 16)).to_vec();
-        prove(&rig, &entries, &slots, format_args!("{entries:?}"))?;
+        prove(&setup, &entries, &slots, format_args!("{entries:?}"))?;
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ fn place(
 
 /// The eight symmetries of the square move every element to its geometric position, for several element sizes.
 pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let (rows, columns) = (5_usize, 7_usize);
     for dtype in [DType::U8, DType::F16, DType::F32, DType::F64, DType::C128] {
         let size = dtype.size();
@@ -178,11 +178,11 @@ pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
                 side(0, 0, &[columns.cast_signed() * size, size]),
                 side(1, offset, &strides),
             );
-            let plan = rig.device.plan_regions(&[entry])?;
-            let mut memories = [rig.upload(&bytes)?, rig.upload(&vec![0_u8; bytes.len()])?];
-            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+            let plan = setup.device.plan_regions(&[entry])?;
+            let mut memories = [setup.upload(&bytes)?, setup.upload(&vec![0_u8; bytes.len()])?];
+            plan.execute(&setup.stream, &mut bind(&plan, &mut memories))?;
             let what = format_args!("symmetry {symmetry} of {rows} × {columns} {dtype}");
-            same(&rig.download(&memories[1])?, &expected, what)?;
+            same(&setup.download(&memories[1])?, &expected, what)?;
         }
     }
     Ok(())
@@ -190,7 +190,7 @@ pub fn the_symmetries_of_the_square_are_exact(fixture: &Fixture) -> Outcome {
 
 /// Permuted three-dimensional arrays, thin faces of them, and large planes are copied in any orientation.
 pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let shape = [30_usize, 41, 52];
     let dtype = DType::F32;
     let strides = |shape: [usize; 3]| {
@@ -211,40 +211,40 @@ pub fn large_regions_are_copied_in_any_orientation(fixture: &Fixture) -> Outcome
             let entry =
                 copy(dtype, &extents, side(0, 0, &strides(shape)), side(1, 0, &destination));
             let what = format_args!("{extents:?} of {shape:?} in order {order:?}");
-            prove(&rig, &[entry], &slots, what)?;
+            prove(&setup, &[entry], &slots, what)?;
         }
     }
     let (width, bytes) = (300_isize, 300 * 300 * 8);
     let slots = [elements::<u8>(6, bytes), elements::<u8>(7, bytes)];
     let turned = side(1, (300 - 1) * 8, &[-8, width * 8]);
     let entry = copy(DType::F64, &[300, 300], side(0, 0, &[width * 8, 8]), turned);
-    prove(&rig, &[entry], &slots, "a plane of 300² f64 turned by 90°")
+    prove(&setup, &[entry], &slots, "a plane of 300² f64 turned by 90°")
 }
 
 /// A plan without elements does nothing, whichever extent is zero.
 pub fn empty_regions_do_nothing(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let slots = [elements::<u8>(8, 64), elements::<u8>(9, 64)];
     for extents in [&[0][..], &[0, 4], &[4, 0], &[2, 0, 2]] {
         let strides = vec![4; extents.len()];
         let entry = copy(DType::F32, extents, side(0, 0, &strides), side(1, 0, &strides));
-        let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
+        let plan = setup.device.plan_regions(std::slice::from_ref(&entry))?;
         check_eq!((plan.bytes(), plan.phases()), (0, 0), "bytes and phases of {extents:?}");
-        prove(&rig, &[entry], &slots, format_args!("{extents:?}"))?;
+        prove(&setup, &[entry], &slots, format_args!("{extents:?}"))?;
     }
     Ok(())
 }
 
 /// Negation works for every type that supports it, and is refused for others.
 pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     for dtype in DType::ALL {
         let size = dtype.size().cast_signed();
         let mut entry =
             copy(dtype, &[50], side(0, 0, &[size]), side(1, 49 * dtype.size(), &[-size]));
         entry.negate = true;
         if !dtype.admits_negate() {
-            let plan = rig.device.plan_regions(&[entry]);
+            let plan = setup.device.plan_regions(&[entry]);
             refused(plan, ErrorKind::InvalidArgument, format_args!("negating {dtype}"))?;
             continue;
         }
@@ -253,14 +253,14 @@ pub fn negation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
         source[..8 * dtype.size()].fill(0);
         source[dtype.size() * 2 - 1] = 0x80;
         let slots = [source, elements::<u8>(11, 50 * dtype.size())];
-        prove(&rig, &[entry], &slots, format_args!("negating {dtype}"))?;
+        prove(&setup, &[entry], &slots, format_args!("negating {dtype}"))?;
     }
     Ok(())
 }
 
 /// Sum, minimum and maximum are exact for every type that supports them, and refused for others.
 pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     for dtype in DType::ALL {
         let size = dtype.size().cast_signed();
         for combine in [Combine::Sum, Combine::Min, Combine::Max] {
@@ -278,12 +278,12 @@ pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome 
                 };
                 let what = format!("{combine:?} of {dtype}, negate: {negate}");
                 if !admitted {
-                    let plan = rig.device.plan_regions(&[entry]);
+                    let plan = setup.device.plan_regions(&[entry]);
                     refused(plan, ErrorKind::InvalidArgument, what)?;
                     continue;
                 }
                 let slots = [oracle::numbers(dtype, 12, 63), oracle::numbers(dtype, 13, 63)];
-                prove(&rig, &[entry], &slots, what)?;
+                prove(&setup, &[entry], &slots, what)?;
             }
         }
     }
@@ -294,7 +294,7 @@ pub fn accumulation_is_exact_where_it_is_admitted(fixture: &Fixture) -> Outcome 
 pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
     const SPECIAL: [f32; 8] =
         [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 2.0];
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let bytes = |dtype: DType, value: f32| match dtype {
         DType::F16 => f16::from_f32(value).to_ne_bytes().to_vec(),
         DType::BF16 => bf16::from_f32(value).to_ne_bytes().to_vec(),
@@ -317,10 +317,10 @@ pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
         for combine in [Combine::Sum, Combine::Min, Combine::Max] {
             let mut entry = copy(dtype, &[pairs.len()], side(0, 0, &[size]), side(1, 0, &[size]));
             entry.combine = combine;
-            let plan = rig.device.plan_regions(&[entry])?;
-            let mut memories = [rig.upload(&new)?, rig.upload(&old)?];
-            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
-            let found = rig.download(&memories[1])?;
+            let plan = setup.device.plan_regions(&[entry])?;
+            let mut memories = [setup.upload(&new)?, setup.upload(&old)?];
+            plan.execute(&setup.stream, &mut bind(&plan, &mut memories))?;
+            let found = setup.download(&memories[1])?;
             for ((old, new), found) in pairs.iter().zip(found.chunks(dtype.size())) {
                 let (old, new, found) = (f64::from(*old), f64::from(*new), value(dtype, found));
                 let expected = match combine {
@@ -344,7 +344,7 @@ pub fn special_values_combine_as_documented(fixture: &Fixture) -> Outcome {
 
 /// One plan can use several memories and element types; one byte buffer can hold all of them.
 pub fn one_plan_serves_many_slots_and_types(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     // Packs four fields into one buffer, as for a message, and unpacks them into other fields.
     let types = [DType::F64, DType::I16, DType::C64, DType::U8];
     let buffer = types.len();
@@ -362,52 +362,52 @@ pub fn one_plan_serves_many_slots_and_types(fixture: &Fixture) -> Outcome {
     for (entries, what) in [(pack, "packing"), (unpack, "unpacking")] {
         let mut slots: Vec<_> = (20..).zip(types).map(|(seed, dtype)| field(seed, dtype)).collect();
         slots.push(elements::<u8>(30, end));
-        prove(&rig, &entries, &slots, what)?;
+        prove(&setup, &entries, &slots, what)?;
     }
     // More memories than fit into one launch on any device.
     let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
     let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
-    prove(&rig, &entries, &slots, "eighty memories")
+    prove(&setup, &entries, &slots, "eighty memories")
 }
 
 /// Typed views can be bound if the type matches. They are bound by their lowest byte.
 pub fn views_are_bound_by_their_first_byte(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let data = elements::<f32>(14, 60);
-    let source = rig.upload(&data)?;
-    let mut target = rig.upload(&[0.0_f32; 60])?;
+    let source = setup.upload(&data)?;
+    let mut target = setup.upload(&[0.0_f32; 60])?;
     let entry = copy(DType::F32, &[6], side(0, 4, &[8]), side(1, 20, &[-4]));
-    let plan = rig.device.plan_regions(&[entry])?;
+    let plan = setup.device.plan_regions(&[entry])?;
     let mut expected = vec![0.0_f32; 60];
     for (from, to) in [(0, 0), (7, 30), (48, 54)] {
         let mut slots = [
             Slot::from(source.view().slice(from..from + 12)?),
             Slot::from(target.view_mut().slice(to..to + 6)?),
         ];
-        plan.execute(&rig.stream, &mut slots)?;
+        plan.execute(&setup.stream, &mut slots)?;
         for i in 0..6 {
             expected[to + 5 - i] = data[from + 1 + 2 * i];
         }
     }
-    same(&rig.download(&target)?, &expected, "three executions on parts of two memories")?;
+    same(&setup.download(&target)?, &expected, "three executions on parts of two memories")?;
     let shaped = source.view().reshape(&[6, 10])?.region(&[1..4, 2..5])?;
-    let mut row = rig.upload(&[0.0_f32; 9])?;
+    let mut row = setup.upload(&[0.0_f32; 9])?;
     let contiguous = row.view().reshape(&[3, 3])?.region_side(1);
     let gather = copy(DType::F32, &[3, 3], shaped.region_side(0), contiguous);
-    let plan = rig.device.plan_regions(&[gather])?;
-    plan.execute(&rig.stream, &mut [Slot::from(shaped), Slot::from(row.view_mut())])?;
+    let plan = setup.device.plan_regions(&[gather])?;
+    plan.execute(&setup.stream, &mut [Slot::from(shaped), Slot::from(row.view_mut())])?;
     let expected: Vec<f32> = (0..9).map(|i| data[(1 + i / 3) * 10 + 2 + i % 3]).collect();
-    same(&rig.download(&row)?, &expected, "a box gathered by its own layout")
+    same(&setup.download(&row)?, &expected, "a box gathered by its own layout")
 }
 
 /// Overlapping destinations, and destinations that overlap a source, are refused. Interleaved ones are accepted.
 pub fn overlap_is_decided_exactly(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let f32s = |offset: usize, stride: isize| {
         copy(DType::F32, &[8], side(0, 0, &[4]), side(1, offset, &[stride]))
     };
     let refuse = |entries: &[RegionCopy], what: &str| -> Outcome {
-        refused(rig.device.plan_regions(entries), ErrorKind::InvalidArgument, what)?;
+        refused(setup.device.plan_regions(entries), ErrorKind::InvalidArgument, what)?;
         Ok(())
     };
     refuse(&[f32s(0, 4), f32s(0, 4)], "two entries to one place")?;
@@ -431,17 +431,17 @@ pub fn overlap_is_decided_exactly(fixture: &Fixture) -> Outcome {
 
     let slots = [elements::<u8>(15, 64), elements::<u8>(16, 128)];
     half.destination.offset = 32;
-    prove(&rig, &[f32s(0, 4), half], &slots, "destinations that touch")?;
-    prove(&rig, &[f32s(0, 8), f32s(4, 8)], &slots, "interleaved destinations")?;
+    prove(&setup, &[f32s(0, 4), half], &slots, "destinations that touch")?;
+    prove(&setup, &[f32s(0, 8), f32s(4, 8)], &slots, "interleaved destinations")?;
     let combs: Vec<_> = [0, 4, 8, 12].map(|offset| f32s(offset, 16)).to_vec();
-    prove(&rig, &combs, &slots, "four interleaved destinations")?;
+    prove(&setup, &combs, &slots, "four interleaved destinations")?;
     let within = copy(DType::F32, &[8], side(1, 0, &[16]), side(1, 8, &[16]));
-    prove(&rig, &[within], &slots, "source and destination interleaved in one memory")
+    prove(&setup, &[within], &slots, "source and destination interleaved in one memory")
 }
 
 /// Accumulations into the same element happen in the order of the entries.
-pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+pub fn overlapping_accumulations_happen_in_entry_order(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
     // The order is visible: a large number absorbs earlier terms before it is subtracted again.
     let terms = [1.0_f64, 1.0e17, 3.0, -1.0e17, 5.0];
     let source: Vec<u8> = terms.iter().flat_map(|x| [*x; 6]).flat_map(f64::to_ne_bytes).collect();
@@ -454,12 +454,12 @@ pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outco
         .collect();
     let zeros: Vec<u8> = [0.5_f64; 6].iter().flat_map(|x| x.to_ne_bytes()).collect();
     let slots = [source, zeros];
-    let plan = rig.device.plan_regions(&entries)?;
-    check!(plan.phases() > 1, "sums that meet in one element take {} phase", plan.phases());
+    let plan = setup.device.plan_regions(&entries)?;
+    check!(plan.phases() > 1, "sums into one element take {} phase", plan.phases());
     for turn in 0..terms.len() {
         let mut turned = entries.clone();
         turned.rotate_left(turn);
-        prove(&rig, &turned, &slots, format_args!("sums in order, turned by {turn}"))?;
+        prove(&setup, &turned, &slots, format_args!("sums in order, turned by {turn}"))?;
     }
     // Destinations that overlap partly, as of neighbours that share a line of elements, with different accumulations.
     let mut shared: Vec<_> = (0..4)
@@ -470,7 +470,7 @@ pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outco
     {
         entry.combine = combine;
     }
-    prove(&rig, &shared, &slots, "accumulations of different kinds that meet")?;
+    prove(&setup, &shared, &slots, "overlapping accumulations of different kinds")?;
     let apart: Vec<_> = (0..2)
         .map(|i| {
             let mut entry = copy(DType::F64, &[3], side(0, i * 24, &[8]), side(1, i * 24, &[8]));
@@ -478,47 +478,47 @@ pub fn accumulations_that_meet_happen_in_entry_order(fixture: &Fixture) -> Outco
             entry
         })
         .collect();
-    let plan = rig.device.plan_regions(&apart)?;
-    check_eq!(plan.phases(), 1, "phases of sums that do not meet");
+    let plan = setup.device.plan_regions(&apart)?;
+    check_eq!(plan.phases(), 1, "phases of sums that do not overlap");
     Ok(())
 }
 
 /// A slot that is read and written can be bound to two parts of one memory, or to all of it.
 pub fn two_parts_of_one_memory_share_a_slot(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let data = elements::<u8>(17, 100);
     for (read_first, from, to) in [(true, 0, 60), (false, 60, 0)] {
         let entry = copy(DType::U8, &[40], side(0, from, &[1]), side(0, to, &[1]));
-        let plan = rig.device.plan_regions(&[entry])?;
-        let mut memory = rig.upload(&data)?;
+        let plan = setup.device.plan_regions(&[entry])?;
+        let mut memory = setup.upload(&data)?;
         let (low, high) = memory.view_mut().split_at(50)?;
         // The upper part begins where the copy needs it; offsets count from the lower start.
         let high = high.slice(10..50)?;
         let (read, write) = if read_first { (low, high) } else { (high, low) };
         let mut slots = [Slot::Both { read: read.as_view().erase(), write: write.erase() }];
-        plan.execute(&rig.stream, &mut slots)?;
+        plan.execute(&setup.stream, &mut slots)?;
         let mut expected = data.clone();
         expected.copy_within(from..from + 40, to);
-        same(&rig.download(&memory)?, &expected, format_args!("40 bytes from {from} to {to}"))?;
-        let mut whole = rig.upload(&data)?;
-        plan.execute(&rig.stream, &mut [Slot::from(whole.view_mut())])?;
-        same(&rig.download(&whole)?, &expected, "the same with the whole memory bound")?;
+        same(&setup.download(&memory)?, &expected, format_args!("40 bytes from {from} to {to}"))?;
+        let mut whole = setup.upload(&data)?;
+        plan.execute(&setup.stream, &mut [Slot::from(whole.view_mut())])?;
+        same(&setup.download(&whole)?, &expected, "the same with the whole memory bound")?;
     }
     let entry = copy(DType::U8, &[4], side(0, 0, &[1]), side(0, 8, &[1]));
-    let plan = rig.device.plan_regions(&[entry])?;
-    let (one, mut two) = (rig.upload(&data)?, rig.upload(&data)?);
+    let plan = setup.device.plan_regions(&[entry])?;
+    let (one, mut two) = (setup.upload(&data)?, setup.upload(&data)?);
     let mut slots = [Slot::Both { read: one.view().erase(), write: two.view_mut().erase() }];
-    let executed = plan.execute(&rig.stream, &mut slots);
+    let executed = plan.execute(&setup.stream, &mut slots);
     refused(executed, ErrorKind::InvalidArgument, "two parts of different memories")?;
-    same(&rig.download(&two)?, &data, "memory after a refused execution")
+    same(&setup.download(&two)?, &data, "memory after a refused execution")
 }
 
 /// A plan touches nothing between the elements of its bound views; other work may use these gaps at the same time. A
 /// plan that would touch a gap is refused. Regions of any shape within the elements are accepted.
 pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let mut expected = elements::<u32>(23, 48);
-    let mut memory = rig.upload(&expected)?;
+    let mut memory = setup.upload(&expected)?;
     let values = elements::<u32>(24, 16);
     // Regions in rows 1 to 4 of six and columns 2 to 5 of eight, and whether the whole region lies in them.
     let cases: [(&[usize], usize, &[isize], bool); 11] = [
@@ -545,8 +545,8 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
         let entry = |source: &RegionSide, destination: &RegionSide| {
             copy(DType::U32, extents, source.clone(), destination.clone())
         };
-        let reads = rig.device.plan_regions(&[entry(&near, &wire)])?;
-        let writes = rig.device.plan_regions(&[entry(&wire, &near)])?;
+        let reads = setup.device.plan_regions(&[entry(&near, &wire)])?;
+        let writes = setup.device.plan_regions(&[entry(&wire, &near)])?;
         let place = |index: usize| {
             let inner = extents.last().copied().unwrap_or(1);
             let steps = [index / inner, index % inner].map(usize::cast_signed);
@@ -557,14 +557,14 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
         // Views of bytes fit any type. Each case runs twice, to test what a plan caches.
         for as_bytes in [false, true, false, true] {
             let what = format!("{extents:?} at byte {offset} by {strides:?}, bytes: {as_bytes}");
-            let mut row = rig.upload(&[0_u32; 16])?;
+            let mut row = setup.upload(&[0_u32; 16])?;
             let from = boxed(memory.view_mut(), as_bytes)?;
             let read =
-                reads.execute(&rig.stream, &mut [from.as_view().into(), row.view_mut().into()]);
-            let mut to = rig.upload(&values)?;
+                reads.execute(&setup.stream, &mut [from.as_view().into(), row.view_mut().into()]);
+            let mut to = setup.upload(&values)?;
             let to = to.view_mut();
             let from = boxed(memory.view_mut(), as_bytes)?;
-            let written = writes.execute(&rig.stream, &mut [from.into(), to.as_view().into()]);
+            let written = writes.execute(&setup.stream, &mut [from.into(), to.as_view().into()]);
             if !inside {
                 refused(read, ErrorKind::OutOfBounds, format_args!("reading {what}"))?;
                 refused(written, ErrorKind::OutOfBounds, format_args!("writing {what}"))?;
@@ -574,12 +574,16 @@ pub fn plans_stay_within_the_elements_of_views(fixture: &Fixture) -> Outcome {
             written?;
             let mut picked: Vec<u32> = (0..len).map(|index| expected[place(index)]).collect();
             picked.resize(16, 0);
-            same(&rig.download(&row)?, &picked, format_args!("what was read of {what}"))?;
+            same(&setup.download(&row)?, &picked, format_args!("the values read from {what}"))?;
             (0..len).for_each(|index| expected[place(index)] = values[index]);
-            same(&rig.download(&memory)?, &expected, format_args!("what was written of {what}"))?;
+            same(
+                &setup.download(&memory)?,
+                &expected,
+                format_args!("the values written to {what}"),
+            )?;
         }
     }
-    same(&rig.download(&memory)?, &expected, "memory after refused executions")
+    same(&setup.download(&memory)?, &expected, "memory after refused executions")
 }
 
 /// Rows 1 to 4 and columns 2 to 5 of a view of 6 × 8 words.
@@ -594,9 +598,9 @@ fn boxed(view: MemoryViewMut<'_, u32>, as_bytes: bool) -> Result<AnyViewMut<'_>>
 /// Two parts of one memory that lie in each other's gaps can share a slot. The plan writes only one of them, and reads
 /// only these two.
 pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let mut expected = elements::<u8>(25, 60);
-    let mut memory = rig.upload(&expected)?;
+    let mut memory = setup.upload(&expected)?;
     // Columns 1 to 4 and 5 to 8 of six rows of ten.
     let layout = Layout::new(DType::U8, &[10, 6], &[1, 10])?;
     for (from, to, inside) in [
@@ -608,7 +612,7 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         (8, 5, false),
         (3, 8, false),
     ] {
-        let plan = rig.device.plan_regions(&[copy(
+        let plan = setup.device.plan_regions(&[copy(
             DType::U8,
             &[6],
             side(0, from, &[10]),
@@ -617,7 +621,7 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         let columns = memory.view_mut().with_layout(0, &layout)?.region(&[1..9, 0..6])?;
         let (read, write) = columns.split_at(4)?;
         let (read, write) = (read.as_view().erase(), write.erase());
-        let done = plan.execute(&rig.stream, &mut [Slot::Both { read, write }]);
+        let done = plan.execute(&setup.stream, &mut [Slot::Both { read, write }]);
         let what = format!("column {from} to {to}");
         if inside {
             done?;
@@ -625,47 +629,51 @@ pub fn parts_in_the_gaps_of_each_other_share_a_slot(fixture: &Fixture) -> Outcom
         } else {
             refused(done, ErrorKind::OutOfBounds, &what)?;
         }
-        same(&rig.download(&memory)?, &expected, what)?;
+        same(&setup.download(&memory)?, &expected, what)?;
     }
     // The elements of a view outside a box, and an element beyond the view.
     let plan = |to| {
-        let plan =
-            rig.device.plan_regions(&[copy(DType::U8, &[], side(1, 0, &[]), side(0, to, &[]))])?;
+        let plan = setup.device.plan_regions(&[copy(
+            DType::U8,
+            &[],
+            side(1, 0, &[]),
+            side(0, to, &[]),
+        )])?;
         plan.with_split(0, 11, &Layout::contiguous(DType::U8, &[1, 1])?)
     };
-    let one = rig.upload(&[77_u8])?;
+    let one = setup.upload(&[77_u8])?;
     let (at, beyond) = (plan(13)?, plan(18)?);
     for (plan, inside) in [(at, true), (beyond, false)] {
         let part = memory.view_mut().reshape(&[6, 10])?.region(&[1..5, 2..9])?;
         let (_, outside) = part.split_off_box(&[1..2, 1..2])?;
-        let done = plan.execute(&rig.stream, &mut [outside.into(), one.view().into()]);
+        let done = plan.execute(&setup.stream, &mut [outside.into(), one.view().into()]);
         match inside {
             true => done?,
             false => drop(refused(done, ErrorKind::OutOfBounds, "outside a box, beyond the view")?),
         }
     }
     expected[12 + 13] = 77;
-    same(&rig.download(&memory)?, &expected, "the memory outside the box")
+    same(&setup.download(&memory)?, &expected, "the memory outside the box")
 }
 
 /// Several slots can be bound to parts of one memory for reading.
 pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let data = elements::<u8>(22, 64);
-    let source = rig.upload(&data)?;
-    let mut target = rig.upload(&[0_u8; 64])?;
+    let source = setup.upload(&data)?;
+    let mut target = setup.upload(&[0_u8; 64])?;
     let entries: Vec<_> = (0..3)
         .map(|slot| copy(DType::U8, &[20], side(slot, 0, &[1]), side(3, 20 * slot, &[1])))
         .collect();
-    let plan = rig.device.plan_regions(&entries)?;
+    let plan = setup.device.plan_regions(&entries)?;
     // Adjacent parts, and overlapping parts.
     for step in [20, 7] {
         let part = |slot: usize| source.view().slice(step * slot..step * slot + 20);
         let [a, b, c] = [part(0)?, part(1)?, part(2)?].map(Slot::from);
-        plan.execute(&rig.stream, &mut [a, b, c, target.view_mut().into()])?;
+        plan.execute(&setup.stream, &mut [a, b, c, target.view_mut().into()])?;
         let parts = (0..3).flat_map(|slot| data[step * slot..step * slot + 20].to_vec());
         let expected: Vec<u8> = parts.chain([0; 4]).collect();
-        same(&rig.download(&target)?, &expected, format_args!("parts {step} bytes apart"))?;
+        same(&setup.download(&target)?, &expected, format_args!("parts {step} bytes apart"))?;
     }
     Ok(())
 }
@@ -673,7 +681,7 @@ pub fn slots_that_are_read_share_a_memory(fixture: &Fixture) -> Outcome {
 /// Slots that are read and written can be bound to parts of one memory that share no elements: adjacent parts, and
 /// interleaved parts.
 pub fn slots_that_are_written_share_a_memory(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let data = elements::<i32>(23, 32);
     // The stride within a part, and the distance from one part to the other.
     for (stride, parts) in [(1_usize, 16_usize), (2, 1)] {
@@ -684,26 +692,26 @@ pub fn slots_that_are_written_share_a_memory(fixture: &Fixture) -> Outcome {
             copy(DType::I32, &[15], side(0, 0, &[bytes]), side(1, 4 * stride, &[bytes])),
             copy(DType::I32, &[1], side(2, 0, &[4]), side(1, 0, &[bytes])),
         ];
-        let plan = rig.device.plan_regions(&entries)?;
-        let mut memory = rig.upload(&data)?;
-        let other = rig.upload(&[-7_i32])?;
+        let plan = setup.device.plan_regions(&entries)?;
+        let mut memory = setup.upload(&data)?;
+        let other = setup.upload(&[-7_i32])?;
         let whole = memory.view_mut().with_layout(0, &layout)?;
         let (from, to) = whole.split_at(1)?;
         let mut slots = [Slot::from(from.as_view()), Slot::from(to), Slot::from(other.view())];
-        plan.execute(&rig.stream, &mut slots)?;
+        plan.execute(&setup.stream, &mut slots)?;
         let mut expected = data.clone();
         expected[parts] = -7;
         for i in 1..16 {
             expected[parts + i * stride] = data[(i - 1) * stride];
         }
-        same(&rig.download(&memory)?, &expected, format_args!("parts {parts} elements apart"))?;
+        same(&setup.download(&memory)?, &expected, format_args!("parts {parts} elements apart"))?;
     }
     Ok(())
 }
 
 /// Copies that read or write an absent slot are left out, and all others are made, whichever slots are absent.
 pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     // Sums into one element, and copies to separate memories.
     let mut entries = Vec::new();
     for source in 0..3 {
@@ -715,14 +723,14 @@ pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
     let mut slots: Vec<_> = (0..3).map(|seed| elements::<u8>(seed, 60)).collect();
     slots.extend([elements::<u8>(3, 60), elements::<u8>(4, 180)]);
     for absent in 0..1 << slots.len() {
-        prove_without(&rig, &entries, &slots, |slot| absent >> slot & 1 != 0)?;
+        prove_without(&setup, &entries, &slots, |slot| absent >> slot & 1 != 0)?;
     }
     // More memories than fit into one launch on any device.
     let entries: Vec<_> = (0..40).map(|slot| row_copy::<u8>(2 * slot, 2 * slot + 1, 17)).collect();
     let slots: Vec<_> = (0..80).map(|seed| elements::<u8>(seed, 20)).collect();
-    prove_without(&rig, &entries, &slots, |slot| slot % 3 == 0)?;
-    let plan = rig.device.plan_regions(&entries[..1])?;
-    let few = plan.execute(&rig.stream, &mut [Slot::Absent]);
+    prove_without(&setup, &entries, &slots, |slot| slot % 3 == 0)?;
+    let plan = setup.device.plan_regions(&entries[..1])?;
+    let few = plan.execute(&setup.stream, &mut [Slot::Absent]);
     refused(few, ErrorKind::InvalidArgument, "one absent slot for two")?;
     Ok(())
 }
@@ -731,17 +739,17 @@ pub fn copies_of_absent_slots_are_left_out(fixture: &Fixture) -> Outcome {
 /// all slots are present.
 #[track_caller]
 fn prove_without(
-    rig: &Rig,
+    setup: &Setup,
     entries: &[RegionCopy],
     slots: &[Vec<u8>],
     is_absent: impl Fn(usize) -> bool,
 ) -> Outcome {
-    let plan = rig.device.plan_regions(entries)?;
-    let mut memories = slots.iter().map(|bytes| rig.upload(bytes)).collect::<Result<Vec<_>>>()?;
+    let plan = setup.device.plan_regions(entries)?;
+    let mut memories = slots.iter().map(|bytes| setup.upload(bytes)).collect::<Result<Vec<_>>>()?;
     let mut bound = bind(&plan, &mut memories);
     let absent: Vec<usize> = (0..slots.len()).filter(|slot| is_absent(*slot)).collect();
     absent.iter().for_each(|slot| bound[*slot] = Slot::Absent);
-    plan.execute(&rig.stream, &mut bound)?;
+    plan.execute(&setup.stream, &mut bound)?;
     let mut expected = slots.to_vec();
     let is_left_out =
         |entry: &&RegionCopy| is_absent(entry.source.slot) || is_absent(entry.destination.slot);
@@ -749,13 +757,13 @@ fn prove_without(
     oracle::run(&executed, &mut expected);
     for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
         let what = format_args!("slot {slot} without the slots {absent:?}");
-        same(&rig.download(memory)?, expected, what)?;
+        same(&setup.download(memory)?, expected, what)?;
     }
-    plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+    plan.execute(&setup.stream, &mut bind(&plan, &mut memories))?;
     oracle::run(entries, &mut expected);
     for (slot, (memory, expected)) in memories.iter().zip(&expected).enumerate() {
         let what = format_args!("slot {slot} after the slots {absent:?} were absent");
-        same(&rig.download(memory)?, expected, what)?;
+        same(&setup.download(memory)?, expected, what)?;
     }
     Ok(())
 }
@@ -763,62 +771,62 @@ fn prove_without(
 /// A memory is split by a box: one stream copies out of the box, another stream writes the memory outside it. The
 /// two are not ordered.
 pub fn a_box_is_read_while_the_elements_outside_are_written(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     // Ten rows of 8. The first and last rows, and the ends of the others, are outside the box.
     let bytes = elements::<u8>(21, 80);
-    let mut memory = rig.upload(&bytes)?;
-    let mut copied = rig.upload(&[0; 48])?;
+    let mut memory = setup.upload(&bytes)?;
+    let mut copied = setup.upload(&[0; 48])?;
     let (inside, mut outside) =
         memory.view_mut().reshape(&[10, 8])?.split_off_box(&[1..9, 1..7])?;
     // The split survives both conversions.
     let part = inside.erase().typed::<u8>()?;
     let strides = [8, 1];
     let inwards = copy(DType::U8, &[8, 6], side(0, 0, &strides), side(1, 0, &[6, 1]));
-    let read = rig.device.plan_regions(&[inwards])?.with_split(0, 0, part.layout())?;
+    let read = setup.device.plan_regions(&[inwards])?.with_split(0, 0, part.layout())?;
     let ends = [(9, 0), (14, 7)]
         .map(|(from, to)| copy(DType::U8, &[8], side(0, from, &[8]), side(0, to + 8, &[8])));
-    let write = rig.device.plan_regions(&ends)?.with_split(0, 9, part.layout())?;
-    let other = rig.device.stream_create(&Default::default())?;
-    other.wait(&rig.stream.record_event()?)?;
+    let write = setup.device.plan_regions(&ends)?.with_split(0, 9, part.layout())?;
+    let other = setup.device.stream_create(&Default::default())?;
+    other.wait(&setup.stream.record_event()?)?;
     for _ in 0..20 {
         read.execute(&other, &mut [part.into(), Slot::from(copied.view_mut())])?;
-        write.execute(&rig.stream, &mut [outside.reborrow().into()])?;
+        write.execute(&setup.stream, &mut [outside.reborrow().into()])?;
     }
     other.synchronize()?;
     let inside = (1..9).flat_map(|row| bytes[8 * row + 1..8 * row + 7].to_vec());
-    same(&rig.download(&copied)?, &inside.collect::<Vec<_>>(), "what was read from the box")?;
-    let stranger = rig.device.plan_regions(&ends)?;
-    let refused_plan = stranger.execute(&rig.stream, &mut [outside.reborrow().into()]);
+    same(&setup.download(&copied)?, &inside.collect::<Vec<_>>(), "the values read from the box")?;
+    let other_plan = setup.device.plan_regions(&ends)?;
+    let refused_plan = other_plan.execute(&setup.stream, &mut [outside.reborrow().into()]);
     refused(refused_plan, ErrorKind::InvalidArgument, "a plan that was not made for the box")?;
     let into = copy(DType::U8, &[1], side(0, 0, &[1]), side(0, 9, &[1]));
-    let into = rig.device.plan_regions(&[into])?.with_split(0, 9, part.layout());
+    let into = setup.device.plan_regions(&[into])?.with_split(0, 9, part.layout());
     refused(into, ErrorKind::InvalidArgument, "a plan that writes into the box")?;
     let beyond = copy(DType::U8, &[2], side(0, 5, &[1]), side(1, 0, &[1]));
-    let beyond = rig.device.plan_regions(&[beyond])?.with_split(0, 0, part.layout());
+    let beyond = setup.device.plan_regions(&[beyond])?.with_split(0, 0, part.layout());
     refused(beyond, ErrorKind::InvalidArgument, "a plan that reads beyond the box")?;
     let mut expected = bytes.clone();
     for row in 1..9 {
         expected[8 * row] = bytes[8 * row + 1];
         expected[8 * row + 7] = bytes[8 * row + 6];
     }
-    same(&rig.download(&memory)?, &expected, "the memory outside the box")
+    same(&setup.download(&memory)?, &expected, "the memory outside the box")
 }
 
 /// One plan can be executed many times, with different memory each time.
 pub fn a_plan_is_bound_to_memory_at_each_execution(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let entry = copy(DType::U32, &[10], side(0, 0, &[8]), side(1, 36, &[-4]));
-    let plan = rig.device.plan_regions(&[entry])?;
-    check!(plan.device().is_same(&rig.device), "a plan names another device");
+    let plan = setup.device.plan_regions(&[entry])?;
+    check!(plan.device().is_same(&setup.device), "a plan names another device");
     check_eq!(plan.bytes(), 40, "the bytes it moves");
     for seed in 0..30 {
         let data = elements::<u32>(seed, 19);
         let expected: Vec<u32> = data.iter().step_by(2).rev().copied().collect();
-        let source = rig.upload(&data)?;
-        let mut target = rig.device.memory_allocate::<u32>(10)?;
+        let source = setup.upload(&data)?;
+        let mut target = setup.device.memory_allocate::<u32>(10)?;
         let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
-        plan.execute(&rig.stream, &mut slots)?;
-        same(&rig.download(&target)?, &expected, format_args!("execution {seed}"))?;
+        plan.execute(&setup.stream, &mut slots)?;
+        same(&setup.download(&target)?, &expected, format_args!("execution {seed}"))?;
     }
     Ok(())
 }
@@ -845,45 +853,49 @@ pub(super) fn bind_numbers<'a>(
 
 /// A plan over hundreds of slots can be bound to other memory while earlier executions on two streams are in flight.
 pub fn executions_in_flight_keep_their_memories(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let other = rig.new_stream()?;
-    let is_native = rig.device.capabilities().region_copy == Support::Native;
+    let setup = fixture.setup()?;
+    let other = setup.new_stream()?;
+    let is_native = setup.device.capabilities().region_copy == Support::Native;
     // In emulation, each slot is read by a separate copy.
     let count = if is_native { MANY } else { 40 };
-    let plan = rig.device.plan_regions(&gather(count))?;
+    let plan = setup.device.plan_regions(&gather(count))?;
     let sources = [20, 21, 22].map(|seed| elements::<u32>(seed, count));
-    let memories = sources.iter().map(|data| rig.upload(data)).collect::<Result<Vec<_>>>()?;
+    let memories = sources.iter().map(|data| setup.upload(data)).collect::<Result<Vec<_>>>()?;
     let mut targets = Vec::new();
     for _ in 0..6 {
-        targets.push(rig.upload(&vec![0_u32; count])?);
+        targets.push(setup.upload(&vec![0_u32; count])?);
     }
-    let _busy = rig.spin(&rig.stream, Duration::from_millis(40))?;
+    let _busy = setup.spin(&setup.stream, Duration::from_millis(40))?;
     for (round, target) in targets.iter_mut().enumerate() {
-        let stream = [&rig.stream, &other][round % 2];
+        let stream = [&setup.stream, &other][round % 2];
         plan.execute(stream, &mut bind_numbers(&memories[round / 2], target)?)?;
     }
-    rig.stream.wait(&other.record_event()?)?;
+    setup.stream.wait(&other.record_event()?)?;
     for (round, target) in targets.iter().enumerate() {
         let expected: Vec<u32> = sources[round / 2].iter().rev().copied().collect();
-        same(&rig.download(target)?, &expected, format_args!("execution {round}"))?;
+        same(&setup.download(target)?, &expected, format_args!("execution {round}"))?;
     }
     Ok(())
 }
 
 /// Several threads can execute one plan on their own streams at once.
 pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let entry = copy(DType::F64, &[40, 50], side(0, 0, &[400, 8]), side(1, 0, &[8, 320]));
-    let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
+    let plan = setup.device.plan_regions(std::slice::from_ref(&entry))?;
     let work = |seed: u64| -> Outcome {
-        let rig = rig.with_stream()?;
+        let setup = setup.with_stream()?;
         for round in 0..8 {
             let slots = [elements::<u8>(seed + round, 16_000), vec![0; 16_000]];
-            let mut memories = [rig.upload(&slots[0])?, rig.upload(&slots[1])?];
-            plan.execute(&rig.stream, &mut bind(&plan, &mut memories))?;
+            let mut memories = [setup.upload(&slots[0])?, setup.upload(&slots[1])?];
+            plan.execute(&setup.stream, &mut bind(&plan, &mut memories))?;
             let mut expected = slots.to_vec();
             oracle::run(std::slice::from_ref(&entry), &mut expected);
-            same(&rig.download(&memories[1])?, &expected[1], "what one of several threads copied")?;
+            same(
+                &setup.download(&memories[1])?,
+                &expected[1],
+                "the values that one of several threads copied",
+            )?;
         }
         Ok(())
     };
@@ -898,44 +910,44 @@ pub fn threads_execute_one_plan(fixture: &Fixture) -> Outcome {
 
 /// Plans on two streams write into each other's gaps without order, and do not disturb each other.
 pub fn bytes_between_the_regions_may_change_meanwhile(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let other = rig.new_stream()?;
+    let setup = fixture.setup()?;
+    let other = setup.new_stream()?;
     let (even, odd) = (
         copy(DType::U32, &[500], side(0, 0, &[4]), side(1, 0, &[8])),
         copy(DType::U32, &[500], side(0, 0, &[4]), side(1, 4, &[8])),
     );
-    let plans = [rig.device.plan_regions(&[even])?, rig.device.plan_regions(&[odd])?];
-    let (ones, twos) = (rig.upload(&[1_u32; 500])?, rig.upload(&[2_u32; 500])?);
+    let plans = [setup.device.plan_regions(&[even])?, setup.device.plan_regions(&[odd])?];
+    let (ones, twos) = (setup.upload(&[1_u32; 500])?, setup.upload(&[2_u32; 500])?);
     for _ in 0..20 {
-        let mut target = rig.upload(&[0_u32; 1000])?;
-        let streams = [&rig.stream, &other];
+        let mut target = setup.upload(&[0_u32; 1000])?;
+        let streams = [&setup.stream, &other];
         for ((plan, stream), source) in plans.iter().zip(streams).zip([&ones, &twos]) {
             let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
             plan.execute(stream, &mut slots)?;
         }
-        rig.stream.wait(&other.record_event()?)?;
+        setup.stream.wait(&other.record_event()?)?;
         let expected: Vec<u32> = [1, 2].into_iter().cycle().take(1000).collect();
-        same(&rig.download(&target)?, &expected, "two plans in the gaps of each other")?;
+        same(&setup.download(&target)?, &expected, "two plans in the gaps of each other")?;
     }
     Ok(())
 }
 
 /// An execution runs after earlier work on its stream and before later work.
 pub fn region_copies_run_in_stream_order(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let entry = copy(DType::U32, &[200], side(0, 0, &[4]), side(1, 199 * 4, &[-4]));
-    let plan = rig.device.plan_regions(&[entry])?;
+    let plan = setup.device.plan_regions(&[entry])?;
     for start in [0, 1000] {
-        let mut source = rig.upload(&[0_u32; 200])?;
-        let mut target = rig.upload(&[0_u32; 200])?;
-        let _busy = rig.spin(&rig.stream, Duration::from_millis(30))?;
-        rig.kernels.fill_index(&rig.stream, source.view_mut(), start)?;
+        let mut source = setup.upload(&[0_u32; 200])?;
+        let mut target = setup.upload(&[0_u32; 200])?;
+        let _busy = setup.spin(&setup.stream, Duration::from_millis(30))?;
+        setup.kernels.fill_index(&setup.stream, source.view_mut(), start)?;
         let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
-        plan.execute(&rig.stream, &mut slots)?;
-        rig.kernels.fill_index(&rig.stream, source.view_mut(), 5)?;
-        rig.kernels.add_one(&rig.stream, target.view_mut())?;
+        plan.execute(&setup.stream, &mut slots)?;
+        setup.kernels.fill_index(&setup.stream, source.view_mut(), 5)?;
+        setup.kernels.add_one(&setup.stream, target.view_mut())?;
         let expected: Vec<u32> = (start + 1..start + 201).rev().collect();
-        same(&rig.download(&target)?, &expected, "what was copied between two kernels")?;
+        same(&setup.download(&target)?, &expected, "the values copied between two kernels")?;
     }
     Ok(())
 }
@@ -943,38 +955,38 @@ pub fn region_copies_run_in_stream_order(fixture: &Fixture) -> Outcome {
 /// If the device copies regions natively, launches are counted and an execution does not block. If region copies are
 /// emulated, there are no launches.
 pub fn launches_agree_with_the_capability(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let entry = copy(DType::F32, &[100], side(0, 0, &[8]), side(1, 0, &[4]));
-    let plan = rig.device.plan_regions(&[entry])?;
+    let plan = setup.device.plan_regions(&[entry])?;
     check_eq!(plan.phases(), 1, "phases of one copy");
-    if rig.device.capabilities().region_copy != Support::Native {
+    if setup.device.capabilities().region_copy != Support::Native {
         check_eq!(plan.launches(), 0, "launches of an emulated plan");
         return Ok(());
     }
     check!(plan.launches() > 0, "a copy by the device without a launch");
-    let source = rig.upload(&[1.0_f32; 200])?;
-    let mut target = rig.upload(&[0.0_f32; 100])?;
+    let source = setup.upload(&[1.0_f32; 200])?;
+    let mut target = setup.upload(&[0.0_f32; 100])?;
     best_of_three(|| {
-        let busy = rig.spin(&rig.stream, Duration::from_millis(200))?;
+        let busy = setup.spin(&setup.stream, Duration::from_millis(200))?;
         let mut slots = [Slot::from(source.view()), Slot::from(target.view_mut())];
-        plan.execute(&rig.stream, &mut slots)?;
-        check!(!rig.stream.is_done()?, "an execution waited for work in flight");
-        busy.was_done(&rig.stream)
+        plan.execute(&setup.stream, &mut slots)?;
+        check!(!setup.stream.is_done()?, "an execution waited for work in flight");
+        busy.was_done(&setup.stream)
     })?;
-    same(&rig.download(&target)?, &[1.0; 100], "what was copied")
+    same(&setup.download(&target)?, &[1.0; 100], "the copied values")
 }
 
 /// Memory that does not fit the plan is refused before anything is copied.
 pub fn memory_that_does_not_fit_the_plan_is_refused(fixture: &Fixture) -> Outcome {
-    let (rig, other) = (fixture.rig()?, fixture.other()?);
+    let (setup, other) = (fixture.setup()?, fixture.other()?);
     let entry = copy(DType::F32, &[8], side(0, 0, &[8]), side(1, 0, &[4]));
-    let plan = rig.device.plan_regions(std::slice::from_ref(&entry))?;
-    let source = rig.upload(&[1.0_f32; 16])?;
-    let mut target = rig.upload(&[2.0_f32; 8])?;
-    let mut integers = rig.upload(&[3_i32; 16])?;
-    let bytes = rig.upload(&[0_u8; 65])?;
+    let plan = setup.device.plan_regions(std::slice::from_ref(&entry))?;
+    let source = setup.upload(&[1.0_f32; 16])?;
+    let mut target = setup.upload(&[2.0_f32; 8])?;
+    let mut integers = setup.upload(&[3_i32; 16])?;
+    let bytes = setup.upload(&[0_u8; 65])?;
     let mut foreign = other.upload(&[4.0_f32; 16])?;
-    let stream = &rig.stream;
+    let stream = &setup.stream;
     let invalid = ErrorKind::InvalidArgument;
     let attempt = |kind: ErrorKind, what: &str, slots: &mut [Slot<'_>]| -> Outcome {
         refused(plan.execute(stream, slots), kind, what)?;
@@ -999,15 +1011,15 @@ pub fn memory_that_does_not_fit_the_plan_is_refused(fixture: &Fixture) -> Outcom
     let theirs =
         plan.execute(&other.stream, &mut [foreign.view().into(), target.view_mut().into()]);
     refused(theirs, ErrorKind::WrongDevice, "a stream of another device")?;
-    same(&rig.download(&target)?, &[2.0; 8], "the destination after refused executions")?;
+    same(&setup.download(&target)?, &[2.0; 8], "the destination after refused executions")?;
     same(&other.download(&foreign)?, &[4.0; 16], "foreign memory")?;
-    same(&rig.download(&integers)?, &[3; 16], "memory of another type")
+    same(&setup.download(&integers)?, &[3; 16], "memory of another type")
 }
 
 /// Entries that no device could execute are refused at once, whatever their numbers.
 pub fn hostile_entries_are_refused(fixture: &Fixture) -> Outcome {
     const KINDS: &[ErrorKind] = &[ErrorKind::InvalidArgument, ErrorKind::OutOfBounds];
-    let rig = fixture.rig()?;
+    let setup = fixture.setup()?;
     let plain = copy(DType::F64, &[4], side(0, 0, &[8]), side(1, 0, &[8]));
     let change = |f: &dyn Fn(&mut RegionCopy)| {
         let mut entry = plain.clone();
@@ -1061,10 +1073,10 @@ pub fn hostile_entries_are_refused(fixture: &Fixture) -> Outcome {
     let right = change(&|e| e.destination.slot = 2);
     let start = Instant::now();
     for (what, entry) in hostile {
-        refused_as(rig.device.plan_regions(&[right.clone(), entry.clone()]), KINDS, what)?;
-        refused_as(rig.device.plan_regions(&[entry]), KINDS, what)?;
+        refused_as(setup.device.plan_regions(&[right.clone(), entry.clone()]), KINDS, what)?;
+        refused_as(setup.device.plan_regions(&[entry]), KINDS, what)?;
     }
     let took = start.elapsed();
     check!(took < Duration::from_secs(5), "refusing them took {took:?}");
-    rig.is_usable()
+    setup.is_usable()
 }

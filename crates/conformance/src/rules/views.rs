@@ -8,15 +8,15 @@ use runtime_core::{
 use crate::Fixture;
 use crate::data::{each_element, elements};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
-use crate::rig::{Rig, attempt};
+use crate::setup::{Setup, attempt};
 
 /// Slices, boxes, reshaped views and views with a new layout address the right elements, and copies through them move
 /// exactly those.
 pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let stream = &rig.stream;
+    let setup = fixture.setup()?;
+    let stream = &setup.stream;
     let mut expected: Vec<u32> = (0..60).collect();
-    let mut memory = rig.upload(&expected)?;
+    let mut memory = setup.upload(&expected)?;
     let twice = memory.view().slice(10..50)?.slice(5..15)?;
     same(&twice.to_vec(stream)?, &expected[15..25], "a slice of a slice")?;
     check_eq!(twice.byte_range(), 60..100, "the bytes of a slice");
@@ -30,27 +30,27 @@ pub fn views_address_the_elements_they_name(fixture: &Fixture) -> Outcome {
     same(&element.to_vec(stream)?, &[37], "element [1, 3, 2]")?;
 
     let inner = memory.view_mut().reshape(&[6, 10])?.region(&[4..5, 2..9])?;
-    write(&rig, inner, &[100, 101, 102, 103, 104, 105, 106])?;
+    write(&setup, inner, &[100, 101, 102, 103, 104, 105, 106])?;
     expected[42..49].copy_from_slice(&[100, 101, 102, 103, 104, 105, 106]);
     let (low, high) = memory.view_mut().reshape(&[6, 10])?.split_at(2)?;
-    write(&rig, high.region(&[0..1, 0..10])?, &[7; 10])?;
-    write(&rig, low.region(&[1..2, 9..10])?, &[8])?;
+    write(&setup, high.region(&[0..1, 0..10])?, &[7; 10])?;
+    write(&setup, low.region(&[1..2, 9..10])?, &[8])?;
     expected[20..30].fill(7);
     expected[19] = 8;
     let bytes = Layout::row(DType::U16, 4)?;
     memory.view_mut().reinterpret(4, &bytes)?.typed()?.fill(stream, 0x0101_u16)?;
     expected[1..3].fill(0x0101_0101);
-    same(&rig.download(&memory)?, &expected, "the memory after writing through views")
+    same(&setup.download(&memory)?, &expected, "the memory after writing through views")
 }
 
-fn write(rig: &Rig, mut view: MemoryViewMut<'_, u32>, values: &[u32]) -> Result<()> {
-    view.copy_from_slice(&rig.stream, values)
+fn write(setup: &Setup, mut view: MemoryViewMut<'_, u32>, values: &[u32]) -> Result<()> {
+    view.copy_from_slice(&setup.stream, values)
 }
 
 /// A view cannot exceed its memory, whatever numbers are given.
 pub fn views_do_not_leave_their_memory(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let memory = rig.device.memory_allocate::<u32>(20)?;
+    let setup = fixture.setup()?;
+    let memory = setup.device.memory_allocate::<u32>(20)?;
     let view = memory.view();
     let out = ErrorKind::OutOfBounds;
     #[expect(clippy::reversed_empty_ranges, reason = "a mistake that must be refused")]
@@ -124,11 +124,11 @@ fn places((offset, layout): &(usize, Layout)) -> Vec<usize> {
 
 /// Copies and fills move the elements of views with gaps, in order, and do not touch the gaps.
 pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let stream = &rig.stream;
+    let setup = fixture.setup()?;
+    let stream = &setup.stream;
     let mut expected = elements::<u32>(1, 24);
-    let mut memory = rig.upload(&expected)?;
-    let other = rig.upload(&elements::<u32>(2, 8))?;
+    let mut memory = setup.upload(&expected)?;
+    let other = setup.upload(&elements::<u32>(2, 8))?;
     for (offset, layout) in layouts_with_gaps()? {
         let what = format!("{layout:?} from byte {offset}");
         let at = places(&(offset, layout));
@@ -138,9 +138,9 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
         let mut out = [0; 8];
         view.copy_to_slice(stream, &mut out)?;
         same(&out, &picked(&expected), format_args!("copy_to_slice of {what}"))?;
-        let mut row = rig.device.memory_allocate::<u32>(8)?;
+        let mut row = setup.device.memory_allocate::<u32>(8)?;
         row.view_mut().reshape(layout.shape())?.copy_from(stream, &view)?;
-        same(&rig.download(&row)?, &picked(&expected), format_args!("copy_from {what}"))?;
+        same(&setup.download(&row)?, &picked(&expected), format_args!("copy_from {what}"))?;
         if layout.strides() == [0] {
             continue;
         }
@@ -157,7 +157,7 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
                 _ => view.fill_zero(stream).map(|()| vec![0; 8]),
             }?;
             at.iter().zip(written).for_each(|(place, value)| expected[*place] = value);
-            same(&rig.download(&memory)?, &expected, format_args!("{step} of {what}"))?;
+            same(&setup.download(&memory)?, &expected, format_args!("{step} of {what}"))?;
         }
     }
     // Every second element is copied to its neighbour, in one memory.
@@ -165,23 +165,23 @@ pub fn copies_reach_the_elements_of_views_with_gaps(fixture: &Fixture) -> Outcom
     let (even, mut odd) = memory.view_mut().with_layout(0, &halves)?.split_at(1)?;
     odd.copy_from(stream, &even.as_view())?;
     (0..24).step_by(2).for_each(|place| expected[place + 1] = expected[place]);
-    same(&rig.download(&memory)?, &expected, "a copy between parts in the gaps of each other")?;
-    let longer = rig.device.memory_allocate::<u32>(12)?;
+    same(&setup.download(&memory)?, &expected, "a copy between parts in the gaps of each other")?;
+    let longer = setup.device.memory_allocate::<u32>(12)?;
     let mut row = memory.view_mut().with_layout(0, &Layout::new(DType::U32, &[12], &[2])?)?;
     let shaped = longer.view().reshape(&[3, 4])?;
     refused(row.copy_from(stream, &shaped), ErrorKind::InvalidArgument, "another shape")?;
     let short = row.copy_from_slice(stream, &[0_u32; 11]);
     refused(short, ErrorKind::OutOfBounds, "11 elements for 12")?;
-    same(&rig.download(&memory)?, &expected, "memory after refused copies")
+    same(&setup.download(&memory)?, &expected, "memory after refused copies")
 }
 
 /// Views with gaps refuse copies from and to pinned memory, which do not block, and reshaping. Nothing changes.
 pub fn pinned_copies_of_views_with_gaps_are_refused(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let stream = &rig.stream;
+    let setup = fixture.setup()?;
+    let stream = &setup.stream;
     let expected = elements::<u32>(1, 24);
-    let mut memory = rig.upload(&expected)?;
-    let mut pinned = rig.device.pinned_allocate::<u32>(8)?;
+    let mut memory = setup.upload(&expected)?;
+    let mut pinned = setup.device.pinned_allocate::<u32>(8)?;
     let kind = ErrorKind::InvalidArgument;
     for (offset, layout) in layouts_with_gaps()? {
         let view = memory.view().with_layout(offset, &layout)?;
@@ -194,18 +194,18 @@ pub fn pinned_copies_of_views_with_gaps_are_refused(fixture: &Fixture) -> Outcom
         }
         refused(view?.copy_from_pinned(stream, &pinned), kind, format_args!("{layout:?}"))?;
     }
-    same(&rig.download(&memory)?, &expected, "memory after refused copies")
+    same(&setup.download(&memory)?, &expected, "memory after refused copies")
 }
 
 /// A view bound to a stream works on that stream, and is refused with `WrongStream` on every other stream.
 pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let (own, other) = (&rig.stream, rig.new_stream()?);
+    let setup = fixture.setup()?;
+    let (own, other) = (&setup.stream, setup.new_stream()?);
     let expected = elements::<u8>(3, 64);
-    let mut memory = rig.upload(&expected)?;
-    let source = rig.upload(&elements::<u8>(4, 64))?;
-    let mut words = rig.device.memory_allocate::<u32>(8)?;
-    let mut pinned = rig.device.pinned_allocate::<u8>(64)?;
+    let mut memory = setup.upload(&expected)?;
+    let source = setup.upload(&elements::<u8>(4, 64))?;
+    let mut words = setup.device.memory_allocate::<u32>(8)?;
+    let mut pinned = setup.device.pinned_allocate::<u8>(64)?;
     let kind = ErrorKind::WrongStream;
     {
         let mut bound = memory.view_mut().on_stream(own)?;
@@ -219,31 +219,31 @@ pub fn views_bound_to_a_stream_are_refused_elsewhere(fixture: &Fixture) -> Outco
         refused(bound.as_view().copy_to_pinned(&other, &mut pinned), kind, "a copy to pinned")?;
         let bound_source = source.view().on_stream(&other)?;
         refused(bound.copy_from(own, &bound_source), kind, "a copy from a bound view")?;
-        let plan = rig.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 64)])?;
+        let plan = setup.device.plan_regions(&[super::regions::row_copy::<u8>(0, 1, 64)])?;
         let bind = &mut [Slot::from(source.view()), Slot::from(bound)];
         refused(plan.execute(&other, bind), kind, "a plan")?;
-        let kernel = rig.kernels.kernel("add_one")?;
+        let kernel = setup.kernels.kernel("add_one")?;
         let arguments = args![words.view_mut().on_stream(own)?, 8_u32];
         let launched = attempt(&kernel, &other, &Launch::cover(8, 1), arguments);
         let error = refused(launched, kind, "a launch")?;
         check!(error.message().contains("argument 0"), "{error} does not name the argument");
     }
-    if let Some(graphs) = rig.device.graphs() {
+    if let Some(graphs) = setup.device.graphs() {
         let captured = graphs.capture(|c| memory.view_mut().on_stream(own)?.fill(c, 1_u8));
         let error = refused(captured, kind, "a capture")?;
         check!(error.message().contains("captured"), "{error} does not name the capture");
     }
-    same(&rig.download(&memory)?, &expected, "memory after refused operations")?;
+    same(&setup.download(&memory)?, &expected, "memory after refused operations")?;
     memory.view_mut().on_stream(own)?.fill(own, 9_u8)?;
-    same(&rig.download(&memory)?, &[9; 64], "memory filled through a bound view")
+    same(&setup.download(&memory)?, &[9; 64], "memory filled through a bound view")
 }
 
 /// A bound view, and views made from it, cannot be bound to another stream. A view that reports its writes has only one
 /// report.
-pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let (own, other, foreign) = (&rig.stream, rig.new_stream()?, fixture.other()?);
-    let mut memory = rig.upload(&[0_u8; 64])?;
+pub fn views_keep_their_stream_and_their_report(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
+    let (own, other, foreign) = (&setup.stream, setup.new_stream()?, fixture.other()?);
+    let mut memory = setup.upload(&[0_u8; 64])?;
     let (report, another) = (WriteReport::new(), WriteReport::new());
     let (wrong, abroad) = (ErrorKind::WrongStream, ErrorKind::WrongDevice);
     let mut view = memory.view_mut().on_stream(own)?.reporting_to(&report)?;
@@ -260,7 +260,7 @@ pub fn views_keep_their_stream_and_their_lender(fixture: &Fixture) -> Outcome {
     check!(report.wrote() && !another.wrote(), "the lender has {report:?}, not {another:?}");
     refused(memory.view().on_stream(&foreign.stream), abroad, "a stream of another device")?;
     same(
-        &rig.download(&memory)?,
+        &setup.download(&memory)?,
         &[3; 64],
         "memory filled through a view bound twice to one stream",
     )
@@ -281,22 +281,22 @@ pub fn views_get_back_their_own_element_type_only(fixture: &Fixture) -> Outcome 
         }
         Ok(())
     }
-    fn converts<T: Element + std::fmt::Debug>(rig: &Rig) -> Outcome {
+    fn converts<T: Element + std::fmt::Debug>(setup: &Setup) -> Outcome {
         let values = elements::<T>(5, 12);
-        let memory = rig.upload(&values)?;
+        let memory = setup.upload(&values)?;
         let any: AnyView<'_> = memory.view().slice(2..12)?.erase();
         check_eq!(any.dtype(), T::DTYPE, "the type of an erased view");
         let mut fitting = Vec::new();
         each_element!(fits(any, &mut fitting))?;
         check_eq!(fitting, [T::DTYPE], "the types that a view of {} got", T::DTYPE);
         let again: MemoryView<'_, T> = any.slice(1..10)?.typed()?;
-        same(&again.to_vec(&rig.stream)?, &values[3..], "elements of a view with its type back")
+        same(&again.to_vec(&setup.stream)?, &values[3..], "elements of a view with its type back")
     }
-    let rig = fixture.rig()?;
-    each_element!(converts(&rig))?;
+    let setup = fixture.setup()?;
+    each_element!(converts(&setup))?;
 
-    let (own, other) = (&rig.stream, rig.new_stream()?);
-    let mut memory = rig.upload(&[0_u16; 32])?;
+    let (own, other) = (&setup.stream, setup.new_stream()?);
+    let mut memory = setup.upload(&[0_u16; 32])?;
     let (report, another) = (WriteReport::new(), WriteReport::new());
     let any = memory.view_mut().on_stream(own)?.reporting_to(&report)?.erase();
     check!(!any.as_view().is_usable_on(&other), "an erased view forgot its stream");
@@ -307,17 +307,17 @@ pub fn views_get_back_their_own_element_type_only(fixture: &Fixture) -> Outcome 
     check!(!report.wrote(), "nothing was written yet: {report:?}");
     view.fill(own, 7)?;
     check!(report.wrote(), "the lender of a view that was converted twice: {report:?}");
-    same(&rig.download(&memory)?, &[7; 32], "memory filled through a view converted twice")
+    same(&setup.download(&memory)?, &[7; 32], "memory filled through a view converted twice")
 }
 
 /// Every kind of write through a lent view is reported to the lender.
-pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let stream = &rig.stream;
-    let mut memory = rig.upload(&[0_u32; 16])?;
-    let source = rig.upload(&[1_u32; 16])?;
-    let pinned = rig.device.pinned_allocate::<u32>(16)?;
-    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
+pub fn writes_are_reported(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
+    let stream = &setup.stream;
+    let mut memory = setup.upload(&[0_u32; 16])?;
+    let source = setup.upload(&[1_u32; 16])?;
+    let pinned = setup.device.pinned_allocate::<u32>(16)?;
+    let plan = setup.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
     let mut reported = |what: &str, write: &mut dyn FnMut(MemoryViewMut<'_, u32>) -> Result<()>| {
         let report = WriteReport::new();
         write(memory.view_mut().slice(0..16)?.reporting_to(&report)?)?;
@@ -332,7 +332,7 @@ pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
     reported("a copy between devices", &mut |mut view| {
         view.copy_from_device(stream, &source.view(), stream)
     })?;
-    reported("a launch", &mut |view| rig.kernels.fill_index(stream, view, 0))?;
+    reported("a launch", &mut |view| setup.kernels.fill_index(stream, view, 0))?;
     reported("a plan", &mut |view| {
         plan.execute(stream, &mut [Slot::from(source.view()), Slot::from(view)])
     })?;
@@ -341,13 +341,13 @@ pub fn writes_are_reported_to_the_lender(fixture: &Fixture) -> Outcome {
 }
 
 /// Refused operations, reads and empty launches report no write.
-pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
-    let rig = fixture.rig()?;
-    let stream = &rig.stream;
-    let mut memory = rig.upload(&[0_u32; 16])?;
-    let source = rig.upload(&[1_u32; 15])?;
-    let mut target = rig.device.memory_allocate::<u32>(16)?;
-    let kernel = rig.kernels.kernel("fill_index")?;
+pub fn operations_that_do_not_write_report_nothing(fixture: &Fixture) -> Outcome {
+    let setup = fixture.setup()?;
+    let stream = &setup.stream;
+    let mut memory = setup.upload(&[0_u32; 16])?;
+    let source = setup.upload(&[1_u32; 15])?;
+    let mut target = setup.device.memory_allocate::<u32>(16)?;
+    let kernel = setup.kernels.kernel("fill_index")?;
     let report = WriteReport::new();
     let mut view = memory.view_mut().reporting_to(&report)?;
     let (bounds, invalid) = (ErrorKind::OutOfBounds, ErrorKind::InvalidArgument);
@@ -355,7 +355,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     refused(view.copy_from(stream, &source.view()), bounds, "a copy that is too short")?;
     refused(view.reborrow().erase().typed::<f32>(), invalid, "the type f32")?;
     let mut limit = Launch::cover(16, 1);
-    limit.block[0] = rig.device.info().limits.max_block[0].saturating_add(1);
+    limit.block[0] = setup.device.info().limits.max_block[0].saturating_add(1);
     if limit.block[0] != u32::MAX {
         let arguments = args![view.reborrow(), 0_u32, 16_u32];
         refused(attempt(&kernel, stream, &limit, arguments), invalid, "a launch too large")?;
@@ -366,7 +366,7 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
         &Launch::new([0, 1, 1], [1, 1, 1]),
         args![view.reborrow(), 0_u32, 16_u32],
     )?;
-    let plan = rig.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
+    let plan = setup.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 16)])?;
     let missing = plan.execute(stream, &mut [Slot::from(view.reborrow())]);
     refused(missing, invalid, "a plan with one memory for two slots")?;
     view.as_view().to_vec(stream)?;
@@ -374,5 +374,5 @@ pub fn what_does_not_write_reports_nothing(fixture: &Fixture) -> Outcome {
     let bind = &mut [Slot::from(view.reborrow()), Slot::from(target.view_mut())];
     plan.execute(stream, bind)?;
     check!(!report.wrote() && !report.failed(), "after operations that wrote nothing: {report:?}");
-    same(&rig.download(&memory)?, &[0; 16], "memory nobody wrote")
+    same(&setup.download(&memory)?, &[0; 16], "unwritten memory")
 }

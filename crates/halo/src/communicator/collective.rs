@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
-use super::{Buffer, COLLECTIVE_TAG, Communicator, MOST_RANKS, Request, deadline};
+use super::{Buffer, COLLECTIVE_TAG, Communicator, MAX_RANKS, Request, deadline};
 
 /// The state of one rank in the collective calls of its communicator. Each transport makes one for each communicator,
 /// by `default`, and keeps it. A communicator that wraps another returns that of the other.
@@ -68,8 +68,8 @@ impl Collectives {
             );
             return Err(Error::new(ErrorKind::Conflict, operation, message));
         };
-        if rank >= size || size > MOST_RANKS {
-            let message = format!("rank {rank} of {size}; at most {MOST_RANKS} ranks");
+        if rank >= size || size > MAX_RANKS {
+            let message = format!("rank {rank} of {size}; at most {MAX_RANKS} ranks");
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         }
         let (own, ranks) = *state.numbers.get_or_insert((rank, size));

@@ -54,7 +54,7 @@ pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommuni
 pub const COLLECTIVE_TAG: u32 = 0;
 
 /// More ranks than any machine has.
-pub(crate) const MOST_RANKS: usize = 1 << 24;
+pub(crate) const MAX_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///

@@ -95,7 +95,7 @@ pub(crate) enum Moved {
 }
 
 /// The most launches whose times are not yet read. Further launches are not measured.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 
 /// Counts the work of exchanges. Times come from events that are read once they are reached, so nothing waits for them.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Recorder {
         if self.timing {
             self.read()?;
         }
-        if !self.timing || self.open.len() == MOST_OPEN {
+        if !self.timing || self.open.len() == MAX_OPEN {
             self.statistics.launches += f()? as u64;
             return Ok(());
         }

@@ -14,7 +14,7 @@ use runtime_core::{Error, ErrorKind, Result};
 pub use self::side::Side;
 pub use self::symmetry::Symmetry;
 use self::symmetry::{AXES, Map};
-use crate::communicator::MOST_RANKS;
+use crate::communicator::MAX_RANKS;
 
 /// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each block.
 ///
@@ -367,14 +367,14 @@ impl Tile {
 /// Refuses sizes that are too large, before anything is allocated for them. Other code counts axes and ranks with
 /// `i32`, and every rank stores all cuts.
 fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
-    const MOST_CELLS: usize = i32::MAX as usize;
+    const MAX_CELLS: usize = i32::MAX as usize;
     let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
-    if all.is_none_or(|all| all > MOST_RANKS) {
+    if all.is_none_or(|all| all > MAX_RANKS) {
         let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
-        return Err(refuse(format!("{} ranks; at most {MOST_RANKS}", ranks.join(" x "))));
+        return Err(refuse(format!("{} ranks; at most {MAX_RANKS}", ranks.join(" x "))));
     }
-    match cells.iter().find(|cells| **cells > MOST_CELLS) {
-        Some(cells) => Err(refuse(format!("{cells} cells along an axis; at most {MOST_CELLS}"))),
+    match cells.iter().find(|cells| **cells > MAX_CELLS) {
+        Some(cells) => Err(refuse(format!("{cells} cells along an axis; at most {MAX_CELLS}"))),
         None => Ok(()),
     }
 }

@@ -160,7 +160,7 @@ impl<S: State> ArrayExchange<S> {
 struct Private {
     buffers: [*const c_void; 2],
     event: *mut c_void,
-    #[expect(dead_code, reason = "it is kept to be dropped")]
+    #[expect(dead_code, reason = "it is held only to be dropped")]
     keeper: Keeper,
 }
 
@@ -234,7 +234,7 @@ fn described(arrow: &ArrowDevice) -> Result<(Description, Pending)> {
     // SAFETY: a string, as the maker of the `ArrowDevice` promised.
     let format = unsafe { CStr::from_ptr(schema.format) };
     let Some((dtype, _)) = FORMATS.iter().find(|(_, known)| *known == format) else {
-        return Err(invalid(format!("format {format:?}, which is not one of numbers")));
+        return Err(invalid(format!("format {format:?}, which is not a number format")));
     };
     let ArrowArray { length, null_count, offset, n_buffers, n_children, .. } = *array;
     if n_children != 0 || schema.n_children != 0 {

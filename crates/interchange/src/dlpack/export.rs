@@ -138,7 +138,7 @@ impl<S: State> ArrayExchange<S> {
 /// The tensor without its extents and strides.
 fn written(array: &Description, options: DlpackOptions, legacy: bool) -> Result<DLTensor> {
     if legacy && !array.access.is_writable() {
-        let message = "an array that is only to be read, which the old structure cannot say";
+        let message = "a read-only array, which the unversioned structure cannot express";
         return Err(Error::new(ErrorKind::InvalidArgument, PROTOCOL, message));
     }
     let device = dl_device::numbers(array, options.sycl_index, PROTOCOL)?;

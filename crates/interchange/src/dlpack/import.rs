@@ -133,7 +133,9 @@ fn layout_of(tensor: &DLTensor, version: Option<DLPackVersion>) -> Result<Layout
     unsafe { ptr::copy_nonoverlapping(tensor.shape, shape.as_mut_ptr(), rank) };
     if tensor.strides.is_null() {
         if version.is_some_and(|version| version >= STRIDES_GIVEN) {
-            return Err(invalid(format!("no strides for {rank} dimensions, which 1.2 asks for")));
+            return Err(invalid(format!(
+                "no strides for {rank} dimensions, which version 1.2 requires"
+            )));
         }
         return layout(dtype, &shape[..rank], None);
     }

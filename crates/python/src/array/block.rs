@@ -13,7 +13,7 @@ use super::work::Work;
 /// Device memory that is shared by the arrays over its parts.
 pub(crate) struct Block {
     // Dropped before the memory: it waits for foreign work.
-    strangers: OnceLock<Option<Keeper>>,
+    exported: OnceLock<Option<Keeper>>,
     memory: Place,
     device: Device,
     pub(crate) work: Work,
@@ -21,12 +21,12 @@ pub(crate) struct Block {
 
 enum Place {
     Own(Memory<u8>),
-    /// Lent by an array buffer until its access ends.
-    Lent(Mutex<Option<Arc<dyn Lent>>>),
+    /// Loan by an array buffer until its access ends.
+    Loan(Mutex<Option<Arc<dyn Loan>>>),
 }
 
 /// Memory that an array buffer lends.
-pub(crate) trait Lent: Send + Sync {
+pub(crate) trait Loan: Send + Sync {
     /// The number of elements along each dimension.
     fn shape(&self) -> &[usize];
 
@@ -40,7 +40,7 @@ pub(crate) trait Lent: Send + Sync {
     fn host_address(&self) -> Result<usize>;
 
     /// Records that foreign code may write the values from now on.
-    fn lend_to_strangers(&self);
+    fn lend_to_consumers(&self);
 
     /// Gives up a share of the access. The access ends with the last share. The written values then become the array's,
     /// unless the code that held the access failed.
@@ -48,9 +48,9 @@ pub(crate) trait Lent: Send + Sync {
 }
 
 /// Memory that exists while this value lives.
-pub(crate) enum Held<'a> {
+pub(crate) enum BlockMemory<'a> {
     Own(&'a Memory<u8>),
-    Lent(Arc<dyn Lent>),
+    Loan(Arc<dyn Loan>),
 }
 
 impl Block {
@@ -60,13 +60,13 @@ impl Block {
     }
 
     /// A block over memory that is lent for work on a stream.
-    pub(crate) fn lent(lent: Arc<dyn Lent>, stream: &Stream) -> Self {
-        let memory = Place::Lent(Mutex::new(Some(lent)));
+    pub(crate) fn lent(lent: Arc<dyn Loan>, stream: &Stream) -> Self {
+        let memory = Place::Loan(Mutex::new(Some(lent)));
         Self::of(memory, stream.device().clone(), Work::bound_to(stream))
     }
 
     fn of(memory: Place, device: Device, work: Work) -> Self {
-        Self { strangers: OnceLock::new(), memory, device, work }
+        Self { exported: OnceLock::new(), memory, device, work }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -78,28 +78,30 @@ impl Block {
     /// # Errors
     ///
     /// `Conflict` if the memory was lent and the access has ended.
-    pub(crate) fn hold(&self) -> Result<Held<'_>> {
+    pub(crate) fn hold(&self) -> Result<BlockMemory<'_>> {
         match &self.memory {
-            Place::Own(memory) => Ok(Held::Own(memory)),
-            Place::Lent(lent) => crate::lock(lent).clone().map(Held::Lent).ok_or_else(|| {
-                let message = "the access to the array buffer that lent it has ended";
-                Error::new(ErrorKind::Conflict, "array", message).on(self.device.id())
-            }),
+            Place::Own(memory) => Ok(BlockMemory::Own(memory)),
+            Place::Loan(lent) => {
+                crate::lock(lent).clone().map(BlockMemory::Loan).ok_or_else(|| {
+                    let message = "the access to the array buffer that lent it has ended";
+                    Error::new(ErrorKind::Conflict, "array", message).on(self.device.id())
+                })
+            }
         }
     }
 
     /// Ends the access of memory that was lent.
-    pub(crate) fn end(&self) -> Option<Arc<dyn Lent>> {
+    pub(crate) fn end(&self) -> Option<Arc<dyn Loan>> {
         match &self.memory {
             Place::Own(_) => None,
-            Place::Lent(lent) => crate::lock(lent).take(),
+            Place::Loan(lent) => crate::lock(lent).take(),
         }
     }
 
     /// Records that foreign code has the address. The memory is then freed only once all work of the device has
     /// finished.
-    pub(crate) fn lend_to_strangers(&self) -> Result<()> {
-        if self.strangers.get().is_some() {
+    pub(crate) fn lend_to_consumers(&self) -> Result<()> {
+        if self.exported.get().is_some() {
             return Ok(());
         }
         let held = self.hold()?;
@@ -107,24 +109,24 @@ impl Block {
         let after = Pending::events([]);
         // SAFETY: the view has no elements.
         let lent = unsafe { ArrayExchange::from_view_after(whole, Access::ReadOnly, after, ()) };
-        self.strangers.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
+        self.exported.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
     }
 }
 
-impl Held<'_> {
+impl BlockMemory<'_> {
     /// The access that keeps the memory alive in addition to its block, if it is lent.
-    pub(crate) fn lent(&self) -> Option<Arc<dyn Lent>> {
+    pub(crate) fn lent(&self) -> Option<Arc<dyn Loan>> {
         match self {
             Self::Own(_) => None,
-            Self::Lent(lent) => Some(Arc::clone(lent)),
+            Self::Loan(lent) => Some(Arc::clone(lent)),
         }
     }
 
     /// Records that foreign code may write the memory from now on.
-    pub(crate) fn lend_to_strangers(&self) {
-        if let Self::Lent(lent) = self {
-            lent.lend_to_strangers();
+    pub(crate) fn lend_to_consumers(&self) {
+        if let Self::Loan(lent) = self {
+            lent.lend_to_consumers();
         }
     }
 
@@ -132,7 +134,7 @@ impl Held<'_> {
     pub(crate) fn view(&self, origin: usize, layout: &Layout) -> Result<AnyView<'_>> {
         match self {
             Self::Own(memory) => memory.view().reinterpret(origin, layout),
-            Self::Lent(lent) => lent.view()?.reinterpret(origin, layout),
+            Self::Loan(lent) => lent.view()?.reinterpret(origin, layout),
         }
     }
 
@@ -142,7 +144,7 @@ impl Held<'_> {
             // SAFETY: this crate makes no slice of the memory. Foreign code that has its address orders accesses with
             // this view's work, as the documentation of the protocols requires.
             Self::Own(memory) => unsafe { memory.view_mut_shared() }.reinterpret(origin, layout),
-            Self::Lent(lent) => lent.view_mut()?.reinterpret(origin, layout),
+            Self::Loan(lent) => lent.view_mut()?.reinterpret(origin, layout),
         }
     }
 }

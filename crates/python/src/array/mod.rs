@@ -14,7 +14,7 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
 use runtime::{AnyView, AnyViewMut, DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
-pub(crate) use self::block::{Block, Held, Lent};
+pub(crate) use self::block::{Block, BlockMemory, Loan};
 pub(crate) use self::host::{HostArray, HostValues};
 pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
 pub(crate) use self::work::{Enqueuing, Work};
@@ -47,28 +47,28 @@ impl Part {
     }
 
     /// Holds the memory, to make views of it.
-    pub(crate) fn hold(&self) -> Result<Held<'_>> {
+    pub(crate) fn hold(&self) -> Result<BlockMemory<'_>> {
         Ok(self.block.hold()?)
     }
 
     /// A view of the elements, to read.
-    pub(crate) fn view<'a>(&self, held: &'a Held<'_>) -> Result<AnyView<'a>> {
+    pub(crate) fn view<'a>(&self, held: &'a BlockMemory<'_>) -> Result<AnyView<'a>> {
         Ok(held.view(self.origin, &self.layout)?)
     }
 
     /// A view of the elements, to write.
-    pub(crate) fn view_mut<'a>(&self, held: &'a Held<'_>) -> Result<AnyViewMut<'a>> {
+    pub(crate) fn view_mut<'a>(&self, held: &'a BlockMemory<'_>) -> Result<AnyViewMut<'a>> {
         self.check_writable()?;
         Ok(held.view_mut(self.origin, &self.layout)?)
     }
 
     /// A view of the bytes from the first to past the last, to read.
-    fn bytes<'a>(&self, held: &'a Held<'_>) -> Result<MemoryView<'a, u8>> {
+    fn bytes<'a>(&self, held: &'a BlockMemory<'_>) -> Result<MemoryView<'a, u8>> {
         Ok(held.view(self.first_byte(), &Layout::row(DType::U8, self.span())?)?.typed()?)
     }
 
     /// A view of the bytes from the first to past the last, to write.
-    fn bytes_mut<'a>(&self, held: &'a Held<'_>) -> Result<MemoryViewMut<'a, u8>> {
+    fn bytes_mut<'a>(&self, held: &'a BlockMemory<'_>) -> Result<MemoryViewMut<'a, u8>> {
         self.check_writable()?;
         Ok(held.view_mut(self.first_byte(), &Layout::row(DType::U8, self.span())?)?.typed()?)
     }

@@ -1,7 +1,7 @@
 //! Array buffers of any element type, behind one interface.
 #![expect(
     unsafe_code,
-    reason = "leases are written by kernels of Python, and lent to other libraries"
+    reason = "leases are written by kernels of Python, and exported to other libraries"
 )]
 
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use runtime::array::ndarray::IxDyn;
 use runtime::array::{ArrayBuffer, Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
 use runtime::{AnyView, AnyViewMut, DType, Device, Element, Error, ErrorKind, Result, Stream};
 
-use crate::array::{HostArray, Lent};
+use crate::array::{HostArray, Loan};
 use crate::dtype;
 
 /// The kind of access.
@@ -34,7 +34,7 @@ pub(super) trait Buffer: Send + Sync {
     fn describe(&self, timeout: Duration) -> Result<Description>;
 
     /// Starts an access to the values, on the stream or on the host.
-    fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Lent>>;
+    fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Loan>>;
 
     fn prefetch(&self, on: Option<&Stream>, timeout: Duration) -> Result<()>;
 
@@ -121,7 +121,7 @@ impl<T: Element> Buffer for Shared<T> {
         Ok(Description { version, status, transfers: array.transfers() })
     }
 
-    fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Lent>> {
+    fn take(&self, how: How, on: Option<&Stream>, timeout: Duration) -> Result<Arc<dyn Loan>> {
         let lease = match how {
             How::Read => self.array.lease_read(on, timeout),
             How::ReadWrite => self.array.lease_read_write(on, timeout),
@@ -196,7 +196,7 @@ impl<T: Element> Access<T> {
     }
 }
 
-impl<T: Element> Lent for Access<T> {
+impl<T: Element> Loan for Access<T> {
     fn view(&self) -> Result<AnyView<'_>> {
         match self.lease()?.values()? {
             Leased::Device(view) => Ok(view.erase()),
@@ -222,7 +222,7 @@ impl<T: Element> Lent for Access<T> {
         }
     }
 
-    fn lend_to_strangers(&self) {
+    fn lend_to_consumers(&self) {
         self.strange.store(true, Ordering::Release);
     }
 

@@ -15,7 +15,7 @@ use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
-use crate::array::{self, Block, DeviceArray, HostArray, HostValues, Lent, Order, Part, Shape};
+use crate::array::{self, Block, DeviceArray, HostArray, HostValues, Loan, Order, Part, Shape};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};
@@ -294,7 +294,7 @@ pub(crate) struct ArrayAccess {
 
 enum Entered {
     Device(Arc<Block>),
-    Host(Arc<dyn Lent>, Py<PyAny>),
+    Host(Arc<dyn Loan>, Py<PyAny>),
 }
 
 impl ArrayAccess {
@@ -314,7 +314,7 @@ impl ArrayAccess {
             let values = HostValues { _owner: owner, address, layout, read_only };
             let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
             if !read_only {
-                lent.lend_to_strangers();
+                lent.lend_to_consumers();
             }
             (Entered::Host(lent, array.clone().unbind()), array.unbind())
         };

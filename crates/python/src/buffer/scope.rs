@@ -13,11 +13,11 @@ use crate::stream::Stream;
 
 thread_local! {
     /// The settings of this thread's open blocks, by number. They cannot leave their thread.
-    static BLOCKS: RefCell<Vec<(u64, Held)>> = const { RefCell::new(Vec::new()) };
+    static BLOCKS: RefCell<Vec<(u64, BlockMemory)>> = const { RefCell::new(Vec::new()) };
 }
 
-enum Held {
-    Offload(#[expect(dead_code, reason = "it is kept to be dropped")] buffers::Offload),
+enum BlockMemory {
+    Offload(#[expect(dead_code, reason = "it is held only to be dropped")] buffers::Offload),
     Budget(buffers::TransferBudget),
 }
 
@@ -26,7 +26,7 @@ enum Held {
 struct Block(Mutex<Option<u64>>);
 
 impl Block {
-    fn enter(&self, held: Held) -> Result<()> {
+    fn enter(&self, held: BlockMemory) -> Result<()> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let mut block = crate::lock(&self.0);
         if block.is_some() {
@@ -40,7 +40,7 @@ impl Block {
         Ok(())
     }
 
-    fn leave(&self) -> Result<Held> {
+    fn leave(&self) -> Result<BlockMemory> {
         let mut block = crate::lock(&self.0);
         let held = BLOCKS.with_borrow_mut(|blocks| {
             let place = blocks.iter().position(|(known, _)| Some(*known) == *block)?;
@@ -84,7 +84,7 @@ impl Offload {
     }
 
     fn __enter__(&self) -> Result<Stream> {
-        self.block.enter(Held::Offload(buffers::offload(&self.stream)))?;
+        self.block.enter(BlockMemory::Offload(buffers::offload(&self.stream)))?;
         Ok(Stream(self.stream.clone()))
     }
 
@@ -130,13 +130,14 @@ impl TransferBudget {
 
     fn __enter__(slf: Py<Self>) -> Result<Py<Self>> {
         let own = slf.get();
-        own.block.enter(Held::Budget(buffers::TransferBudget::bytes(own.bytes, own.direction)))?;
+        own.block
+            .enter(BlockMemory::Budget(buffers::TransferBudget::bytes(own.bytes, own.direction)))?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> Result<()> {
-        if let Held::Budget(budget) = self.block.leave()? {
+        if let BlockMemory::Budget(budget) = self.block.leave()? {
             *crate::lock(&self.used) = budget.used();
         }
         Ok(())

@@ -13,7 +13,7 @@ use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
 use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
-use crate::array::{DeviceArray, Held, Part, Work, copy};
+use crate::array::{BlockMemory, DeviceArray, Part, Work, copy};
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
@@ -74,7 +74,7 @@ impl HaloExchange {
         py.detach(|| {
             let works: Vec<&Work> = parts.iter().map(|part| &part.block.work).collect();
             let stream = copy::stream_for(stream, &self.device, &works)?;
-            let held = parts.iter().map(Part::hold).collect::<Result<Vec<Held<'_>>>>()?;
+            let held = parts.iter().map(Part::hold).collect::<Result<Vec<BlockMemory<'_>>>>()?;
             let _noted: Vec<_> =
                 parts.iter().map(|part| part.block.work.enqueuing(&stream)).collect();
             let bound =
@@ -228,16 +228,16 @@ impl HaloExchange {
 
 /// An exchange in flight, lent to the overlapping work.
 #[pyclass(frozen, module = "device_runtime.halo")]
-pub(crate) struct Progress(Mutex<Option<Lent>>);
+pub(crate) struct Progress(Mutex<Option<Loan>>);
 
-struct Lent(NonNull<halo::Progress<'static, 'static>>);
+struct Loan(NonNull<halo::Progress<'static, 'static>>);
 
 // SAFETY: every use holds the lock, and `take_back` takes it before the thread of the exchange continues.
-unsafe impl Send for Lent {}
+unsafe impl Send for Loan {}
 
 impl Progress {
     fn lend(progress: &mut halo::Progress<'_, '_>) -> Self {
-        Self(Mutex::new(Some(Lent(NonNull::from(progress).cast()))))
+        Self(Mutex::new(Some(Loan(NonNull::from(progress).cast()))))
     }
 
     /// Ends the loan.

@@ -1,8 +1,5 @@
 //! Exports arrays of this package to other libraries.
-#![expect(
-    unsafe_code,
-    reason = "hands over memory that blocks keep, and takes up streams of consumers"
-)]
+#![expect(unsafe_code, reason = "exports memory that blocks keep, and adopts streams of consumers")]
 
 use std::sync::Arc;
 
@@ -16,13 +13,13 @@ use runtime::interchange::{Access, ArrayExchange, ConversionError, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
-use crate::array::{Held, Order, Part, copy};
+use crate::array::{BlockMemory, Order, Part, copy};
 use crate::device::no_attribute;
 use crate::dtype;
 use crate::error::{Failure, Result};
 
 /// A capsule of a part, with the work that it waits for.
-fn exchange(part: &Part, held: &Held<'_>) -> Result<ArrayExchange<Pending>> {
+fn exchange(part: &Part, held: &BlockMemory<'_>) -> Result<ArrayExchange<Pending>> {
     exchange_after(part, held, Pending::events(part.block.work.unfinished()?))
 }
 
@@ -31,7 +28,11 @@ fn asked(part: &Part) -> Result<ArrayExchange<Pending>> {
     exchange_after(part, &part.hold()?, Pending::events([]))
 }
 
-fn exchange_after(part: &Part, held: &Held<'_>, after: Pending) -> Result<ArrayExchange<Pending>> {
+fn exchange_after(
+    part: &Part,
+    held: &BlockMemory<'_>,
+    after: Pending,
+) -> Result<ArrayExchange<Pending>> {
     let view = part.view(held)?;
     let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let owner = (Arc::clone(&part.block), held.lent());
@@ -141,7 +142,7 @@ fn tensor<'py>(
             let capsule = capsule::of_tensor(py, tensor)?;
             // Only now: a query, or a refused request, writes nothing.
             if !part.read_only {
-                held.lend_to_strangers();
+                held.lend_to_consumers();
             }
             return Ok(capsule);
         }
@@ -208,7 +209,7 @@ fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
 fn consumer_stream(part: &Part, handle: NativeHandle) -> Result<Stream> {
     let device = part.block.device();
     let Some(interop) = device.interop() else {
-        let message = format!("{handle:?}: {} takes up no streams of others", device.id());
+        let message = format!("{handle:?}: {} does not adopt streams", device.id());
         return Err(Failure::invalid("dlpack", message));
     };
     // SAFETY: by the protocol, a stream of the consumer on this device, alive during the call. The handle is not kept
@@ -221,11 +222,11 @@ fn consumer_stream(part: &Part, handle: NativeHandle) -> Result<Stream> {
 /// # Errors
 ///
 /// `AttributeError` if it is lent: the address would outlive the access.
-fn hold_own(part: &Part) -> Result<Held<'_>> {
+fn hold_own(part: &Part) -> Result<BlockMemory<'_>> {
     let held = part.hold()?;
     match held {
-        Held::Own(_) => Ok(held),
-        Held::Lent(_) => {
+        BlockMemory::Own(_) => Ok(held),
+        BlockMemory::Loan(_) => {
             let message = "memory lent by an array buffer, which __dlpack__ alone holds";
             Err(no_attribute(message).into())
         }
@@ -268,7 +269,7 @@ pub(crate) fn cuda_array_interface<'py>(
         }
         _ => py.detach(|| ready(pending))?.to_cuda_array_interface()?,
     };
-    part.block.lend_to_strangers()?;
+    part.block.lend_to_consumers()?;
     dictionary::of_cuda_array_interface(py, &said)
 }
 

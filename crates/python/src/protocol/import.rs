@@ -1,5 +1,5 @@
 //! Imports arrays of other libraries.
-#![expect(unsafe_code, reason = "takes the word of whoever speaks a protocol")]
+#![expect(unsafe_code, reason = "trusts the description that a protocol gives")]
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;

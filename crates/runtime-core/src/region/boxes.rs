@@ -77,7 +77,7 @@ impl RegionProgram {
                 Some(false) => (
                     ErrorKind::OutOfBounds,
                     format!(
-                        "some of bytes {range:?} of slot {slot}, which are of no element bound to it"
+                        "some of bytes {range:?} of slot {slot}, which belong to no bound element"
                     ),
                 ),
                 None => (
@@ -186,7 +186,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn what_is_touched_decides(
+        fn overlap_depends_on_the_elements_touched(
             order in order(), inner in ranges(), touched in ranges(), writes in any::<bool>(),
         ) {
             let (inside, low) = part(order, inner);

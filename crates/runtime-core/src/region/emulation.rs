@@ -132,7 +132,7 @@ impl Through<'_> {
                     // SAFETY: the slot is at least as long as the program uses.
                     unsafe { stream.core.raw.memory_copy_from(memory, offset, to) }
                 });
-                stream.core.told(copied)?;
+                stream.core.count_failure(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 pinned.block().enqueue(stream, true, |raw| {
@@ -174,7 +174,7 @@ impl Through<'_> {
                     // SAFETY: the slot is at least as long as the program uses.
                     unsafe { stream.core.raw.memory_copy_to(memory, offset, of(run)) }
                 });
-                stream.core.told(copied)?;
+                stream.core.count_failure(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 let mut packed = pinned.as_mut_slice()?;

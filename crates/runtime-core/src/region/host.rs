@@ -4,7 +4,7 @@
 use std::ptr;
 
 use super::loops::{Dim, Plane};
-use super::schedule::{Job, MOST_TOGETHER, Part, Schedule};
+use super::schedule::{Job, MAX_TOGETHER, Part, Schedule};
 use super::{MAX_REGION_RANK, RegionProgram, SlotUse};
 
 /// A loop nest, outermost dimension first.
@@ -50,7 +50,7 @@ impl Job {
     ///
     /// As [`RegionProgram::run`]; the box is inside the copies'.
     unsafe fn run_box(&self, slots: &[HostSlot], dims: &Dims, to: isize, from: isize) {
-        let mut ends = [(ptr::null_mut(), ptr::null()); MOST_TOGETHER];
+        let mut ends = [(ptr::null_mut(), ptr::null()); MAX_TOGETHER];
         let mut present = 0;
         for place in &self.places {
             let [target, source] =

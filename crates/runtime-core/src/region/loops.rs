@@ -421,7 +421,7 @@ impl<O: Operation> Loops for Transposed<O> {
         let height = (STRIPE / size).next_multiple_of(edge);
         let creeping = creeps(along.from) && creeps(down.to);
         let small = down.extent * along.extent * size <= HALF_SECOND_CACHE;
-        let width = if creeping && small { FEW_ROWS } else { MOST_ROWS };
+        let width = if creeping && small { FEW_ROWS } else { MAX_ROWS };
         // The part of a block that uses each cache line of the source once.
         let lines = (LINE / size).next_multiple_of(edge);
         for top in (0..full_down).step_by(height) {
@@ -460,7 +460,7 @@ pub(super) const LINE: usize = 64;
 const STRIPE: usize = 512;
 
 /// Number of source rows in a block.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 
 /// The same, if lines of adjacent rows compete for places in the first-level cache.
 const FEW_ROWS: usize = 16;

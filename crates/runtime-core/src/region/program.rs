@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_say_what_must_be_bound() {
+    fn slots_state_the_required_bytes() {
         let mut sum = copy(&[3], side(4, 0, &[8]), side(1, 96, &[8]));
         sum.dtype = DType::F64;
         sum.combine = Combine::Sum;
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_aligned_is_refused() {
+    fn misaligned_entries_are_refused() {
         invalid(
             copy(&[2], side(0, 6, &[4]), side(1, 0, &[4])),
             "byte offset 6 of the source is no multiple of 4",
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_slot_is_out_of_bounds() {
+    fn entries_beyond_the_slot_are_out_of_bounds() {
         let out = |entry, message: &str| {
             refused(&[entry], ErrorKind::OutOfBounds, &format!("entry 0: {message}"));
         };
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn accumulations_that_meet_come_in_entry_order() {
+    fn overlapping_accumulations_keep_entry_order() {
         let sum = |offset, extent| RegionCopy {
             combine: Combine::Sum,
             ..copy(&[extent], side(0, 0, &[4]), side(1, offset, &[4]))

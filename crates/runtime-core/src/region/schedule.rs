@@ -14,7 +14,7 @@ const PART_COST: u64 = 2 * (64 << 10);
 const MAX_PARTS: u64 = 1 << 10;
 
 /// The most copies that are run together.
-pub(super) const MOST_TOGETHER: usize = 8;
+pub(super) const MAX_TOGETHER: usize = 8;
 
 /// Longest row, in bytes, for which the first or last cache line is a significant part.
 const SHORT_ROW: usize = 4 * LINE;
@@ -37,7 +37,7 @@ pub(super) struct Schedule {
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) choice: Choice,
-    /// Never empty, at most [`MOST_TOGETHER`].
+    /// Never empty, at most [`MAX_TOGETHER`].
     pub(super) places: Vec<Place>,
     /// The number of rows of the kernel's outer dimension that each copy is run for in its turn.
     pub(super) turn: usize,
@@ -129,7 +129,7 @@ fn gather(copies: &[LoweredCopy]) -> (Vec<Job>, Vec<u64>) {
             true => alike.entry(copy.at_start()).or_insert(next),
             false => &mut alone,
         };
-        if jobs.get(*known).is_some_and(|job: &Job| job.places.len() == MOST_TOGETHER) {
+        if jobs.get(*known).is_some_and(|job: &Job| job.places.len() == MAX_TOGETHER) {
             *known = next;
         }
         let job = *known;
@@ -224,7 +224,7 @@ mod tests {
             schedule.jobs.iter().map(|job| job.places.len()).collect()
         };
         assert_eq!(together(&side_by_side(3, 10, 4)), [3]);
-        assert_eq!(together(&side_by_side(2 * MOST_TOGETHER + 1, 10, 4)), [8, 8, 1]);
+        assert_eq!(together(&side_by_side(2 * MAX_TOGETHER + 1, 10, 4)), [8, 8, 1]);
         assert_eq!(together(&side_by_side(3, 10, 1000)), [1, 1, 1]);
     }
 
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_run_together_is_cut_together() {
+    fn entries_of_one_group_are_split_together() {
         let schedule = side_by_side(4, 100_000, 4);
         assert_eq!(schedule.jobs.len(), 1);
         let pieces: usize = schedule
@@ -253,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_too_many_to_run_together_is_cut_too() {
-        let schedule = side_by_side(MOST_TOGETHER + 1, 100_000, 4);
+    fn a_group_one_entry_too_large_is_split_too() {
+        let schedule = side_by_side(MAX_TOGETHER + 1, 100_000, 4);
         assert_eq!(schedule.jobs.len(), 2);
         let whole = |part: &Part| matches!(part, Part::Jobs(_));
         assert!(!schedule.parts.iter().any(whole), "{:?}", schedule.parts);

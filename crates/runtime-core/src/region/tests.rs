@@ -306,7 +306,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn programs_do_what_the_oracle_does(specs in prop::collection::vec(spec(), 1..6)) {
+    fn programs_agree_with_the_oracle(specs in prop::collection::vec(spec(), 1..6)) {
         let (entries, used) = entries(&specs);
         check(&entries, &memory(&entries, used));
     }
@@ -353,7 +353,7 @@ fn periodic(dtype: DType, cells: &[usize], halo: usize, fields: usize) -> Vec<Re
 }
 
 #[test]
-fn copies_that_take_turns_do_what_the_oracle_does() {
+fn interleaved_copies_agree_with_the_oracle() {
     for (cells, halo) in [(&[5, 4, 6][..], 3), (&[70, 3, 9], 1), (&[300, 20], 2), (&[6, 200, 5], 4)]
     {
         for dtype in [DType::U8, DType::F16, DType::F32, DType::F64, DType::C128] {

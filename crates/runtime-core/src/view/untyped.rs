@@ -239,7 +239,7 @@ impl<'a> Untyped<'a> {
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory belongs to the stream's device and the view lies inside it.
         let copied = unsafe { stream.core.raw.memory_copy_from(raw, range.start, out) };
-        stream.core.told(copied).map_err(|e| self.device().place(e))?;
+        stream.core.count_failure(copied).map_err(|e| self.device().place(e))?;
         stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
         Ok(())
@@ -416,7 +416,9 @@ impl<'a> UntypedMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
         self.enqueue(|| {
             // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-            stream.core.told(unsafe { stream.core.raw.memory_copy_to(raw, range.start, source) })
+            stream
+                .core
+                .count_failure(unsafe { stream.core.raw.memory_copy_to(raw, range.start, source) })
         })?;
         stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");

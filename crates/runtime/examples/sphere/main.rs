@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_tiles() {
+    fn mass_is_conserved_between_tiles() {
         let case = case(12, 45.0, [1, 2]);
         let heights = case.run(&device("host")).unwrap().heights;
         let mass = case.mass(&heights[0]);

@@ -46,8 +46,8 @@ macro_rules! device_functions {
                 can.put((ordinal(device)? != ordinal(peer)?).into());
             $priorities(least: Out<i32>, greatest: Out<i32>) = {
                 current()?.1.check()?;
-                let [most_urgent, least_urgent] = $range;
-                greatest.offer(most_urgent);
+                let [max_urgent, least_urgent] = $range;
+                greatest.offer(max_urgent);
                 least.offer(least_urgent);
                 Ok(())
             };

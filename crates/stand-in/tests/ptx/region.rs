@@ -40,7 +40,7 @@ fn by_kernel(
     let limits = RegionLimits {
         compute_units: 1 + random.below(8),
         group_size: 1 + random.below(64),
-        most_groups: 1 + random.below(9) as u64,
+        max_groups: 1 + random.below(9) as u64,
         slab: random.slab(),
     };
     let lowered = kernel.lower(program, limits).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::super::state::{Access, Health, Reduce};
 use super::super::{
-    Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, hits, owner, plan,
+    Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, fast_readers, owner, plan,
 };
 use super::machine::{Machine, Op};
 use super::*;
@@ -183,9 +183,9 @@ fn written(parts: &[PartState], set: Set, action: Action) -> Set {
 
 /// For each part at each place, the streams that its bytes came through. If one of these streams fails, the bytes are
 /// lost.
-struct Doubts(Vec<[Set; PLACES as usize]>);
+struct SourceSets(Vec<[Set; PLACES as usize]>);
 
-impl Doubts {
+impl SourceSets {
     fn of(parts: &[PartState]) -> Self {
         let of = |state: &PartState| std::array::from_fn(|at| of_bytes(state, at.to_le_bytes()[0]));
         Self(parts.iter().map(of).collect())
@@ -197,13 +197,13 @@ impl Doubts {
 
     /// Whether the host may learn of a failure by waiting for a stream.
     fn any(&self, lane: Lane) -> bool {
-        self.0.iter().flatten().any(|doubts| doubts.contains(lane))
+        self.0.iter().flatten().any(|sources| sources.contains(lane))
     }
 
     fn step(&mut self, step: Step, paths: &Paths) {
         match step {
             Step::Wait { who: None, on } => {
-                self.0.iter_mut().flatten().for_each(|doubts| doubts.remove(on));
+                self.0.iter_mut().flatten().for_each(|sources| sources.remove(on));
             }
             Step::Wait { .. } => {}
             Step::Copy { part, from, to, reads, writes } => {
@@ -231,17 +231,17 @@ impl Doubts {
                 Health::Writing { at, .. } | Health::Exchanging { at, .. } => Set::one(at),
                 _ => Set::EMPTY,
             };
-            let (doubts, marked) = (*self.at(part, at), of_bytes(state, at));
+            let (sources, marked) = (*self.at(part, at), of_bytes(state, at));
             let bytes = state.bytes(at);
             if !state.valid.union(held).contains(at) {
                 if bytes.origins != SmallSet::EMPTY {
                     return Err(format!("origins of nothing: {bytes:?}"));
                 }
-            } else if !doubts.is_subset(marked)
+            } else if !sources.is_subset(marked)
                 // A stream that the host has waited for may still be recorded as the writer.
-                || !bytes.origins.set().is_subset(doubts)
+                || !bytes.origins.set().is_subset(sources)
             {
-                return Err(format!("{part} at {at} comes through {doubts:?}: {bytes:?}"));
+                return Err(format!("{part} at {at} comes through {sources:?}: {bytes:?}"));
             }
         }
         Ok(())
@@ -270,16 +270,16 @@ fn check(
     let mut current: Vec<Set> = parts.iter().map(|state| state.valid).collect();
     let mut machine = machine(parts);
     let mut copied = Set::EMPTY;
-    let mut doubts = Doubts::of(parts);
+    let mut sources = SourceSets::of(parts);
     for (index, step) in plan.steps.iter().enumerate() {
         if let Step::Wait { who, on } = *step
             && before_knows(&machine, who, on)
-            && !(who.is_none() && doubts.any(on))
+            && !(who.is_none() && sources.any(on))
         {
             return Err(format!("{step:?} is for nothing"));
         }
         machine.step(*step, &world.paths)?;
-        doubts.step(*step, &world.paths);
+        sources.step(*step, &world.paths);
         match *step {
             Step::Copy { part, from, to, .. } => {
                 let current = &mut current[usize::from(part)];
@@ -318,26 +318,26 @@ fn check(
             let mut from = Set::EMPTY;
             for part in wanted.without(written).iter() {
                 machine.touch(by, part, at, false)?;
-                from = from.union(*doubts.at(part, at));
+                from = from.union(*sources.at(part, at));
             }
             if !matches!(action, Action::Begin { .. }) {
                 from = Set::EMPTY;
             }
             for part in wanted.iter().filter(|_| by.is_none()) {
-                if !doubts.at(part, at).is_empty() {
+                if !sources.at(part, at).is_empty() {
                     return Err(format!("the host uses {part} unasked"));
                 }
             }
             for part in written.iter() {
                 machine.touch(by, part, at, true)?;
-                doubts.write(part, at, by, wanted.contains(part), from);
+                sources.write(part, at, by, wanted.contains(part), from);
             }
         }
     }
     if let Some(at) = evicted {
-        doubts.0.iter_mut().for_each(|part| part[usize::from(at)] = Set::EMPTY);
+        sources.0.iter_mut().for_each(|part| part[usize::from(at)] = Set::EMPTY);
     }
-    doubts.hold(&plan.next)?;
+    sources.hold(&plan.next)?;
     marks_hold(&machine, &plan.next, evicted)?;
 
     // Values: valid means current.
@@ -527,11 +527,11 @@ fn check_refusal(
 }
 
 /// Checks that the mirror says "no action" exactly where the transition function does nothing.
-fn check_hits(world: &World, parts: &[PartState]) -> Result<(), String> {
+fn check_fast_path(world: &World, parts: &[PartState]) -> Result<(), String> {
     for part in Set::below(parts.len()).iter() {
         for (at, by) in places(world) {
             let bit = by.map_or(HOST_BIT, |lane| 1 << lane);
-            let hit = hits(parts, part, at) & bit != 0;
+            let hit = fast_readers(parts, part, at) & bit != 0;
             let set = Set::one(part);
             let read = plan(parts, set, Action::Read { at, by }, &world.paths);
             let idle = read.is_ok_and(|plan| plan.steps.is_empty() && plan.next == parts);
@@ -607,7 +607,7 @@ fn explore(world: &World, roles: &[Role]) -> (usize, usize) {
     let mut queue = VecDeque::from([first]);
     let mut transitions = 0;
     while let Some(parts) = queue.pop_front() {
-        check_hits(world, &parts)
+        check_fast_path(world, &parts)
             .unwrap_or_else(|why| panic!("{}: {why}\nin {parts:#?}", world.name));
         for &(set, action) in &actions {
             let checked = match plan(&parts, set, action, &world.paths) {
@@ -640,7 +640,7 @@ fn closure(world: World, roles: &[Role], expected: usize) {
 }
 
 #[test]
-fn two_owned_parts_on_devices_apart() {
+fn two_owned_parts_on_devices_that_are_no_peers() {
     closure(apart(ONE), &[Role::Owned, Role::Owned], 76_176);
 }
 
@@ -655,7 +655,7 @@ fn two_owned_parts_with_a_device_in_host_memory() {
 }
 
 #[test]
-fn an_owned_and_a_ghost_part_on_devices_apart() {
+fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
     closure(apart(ONE), &[Role::Owned, Role::Ghost], 211_541);
 }
 

@@ -221,7 +221,7 @@ impl Program {
                     self.machine.drain(lane);
                     self.act(random, Set::below(count), Action::Forget { lane }).unwrap();
                     let mut bytes = self.parts.iter().flat_map(|part| &part.bytes);
-                    let marked = |b: &Bytes| b.doubts().union(b.readers).contains(lane);
+                    let marked = |b: &Bytes| b.sources().union(b.readers).contains(lane);
                     assert!(!bytes.any(marked), "lane {lane} is not forgotten");
                 }
             }
@@ -245,7 +245,7 @@ fn run(world: World, roles: &[Role], programs: u64) {
 }
 
 #[test]
-fn programs_on_devices_apart() {
+fn programs_on_devices_that_are_no_peers() {
     run(apart(MANY), &[Role::Owned, Role::Owned, Role::Ghost], 60_000);
 }
 

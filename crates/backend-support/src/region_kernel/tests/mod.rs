@@ -15,7 +15,7 @@ use random::Random;
 const LIMITS: RegionLimits = RegionLimits {
     compute_units: 4,
     group_size: 8,
-    most_groups: (1 << 31) - 1,
+    max_groups: (1 << 31) - 1,
     slab: RegionLimits::MAX_SLAB,
 };
 
@@ -76,7 +76,7 @@ fn lowered_programs_do_what_the_host_does() {
             let limits = RegionLimits {
                 compute_units: 1 + random.below(8),
                 group_size: 1 + random.below(16),
-                most_groups: 1 + random.below(9) as u64,
+                max_groups: 1 + random.below(9) as u64,
                 slab: random.slab(),
             };
             let lowered = kernel.lower(&program, limits).unwrap();
@@ -150,7 +150,7 @@ fn copies_beyond_32_bits_stay_small_and_within_the_grid() {
         let kernel = RegionKernel::new(mapping, Binding::Parameters(2), true).unwrap();
         let lowered = kernel.lower(&program, LIMITS).unwrap();
         assert!(lowered.words().len() < 64);
-        assert_eq!(lowered.launches()[0].groups, LIMITS.most_groups);
+        assert_eq!(lowered.launches()[0].groups, LIMITS.max_groups);
     }
 }
 
@@ -231,7 +231,7 @@ fn limits_out_of_range_are_refused() {
     for limits in [
         RegionLimits { compute_units: 0, ..LIMITS },
         RegionLimits { group_size: 0, ..LIMITS },
-        RegionLimits { most_groups: 0, ..LIMITS },
+        RegionLimits { max_groups: 0, ..LIMITS },
         RegionLimits { slab: 0, ..LIMITS },
         RegionLimits { slab: RegionLimits::MAX_SLAB + 1, ..LIMITS },
     ] {

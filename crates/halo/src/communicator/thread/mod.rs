@@ -14,7 +14,7 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 pub(crate) use self::direct::Declined;
 pub use self::direct::{Direct, LentViews, Loan, LoanEvents, LoanSession};
 use self::group::Group;
-use super::{Buffer, Collectives, Communicator, Envelope, MOST_RANKS, Request, Way};
+use super::{Buffer, Collectives, Communicator, Envelope, MAX_RANKS, Request, Way};
 
 /// One of several ranks that are threads of one process.
 ///
@@ -55,8 +55,8 @@ impl ThreadCommunicator {
     ///
     /// `InvalidArgument` for no ranks, or more than 2^24.
     pub fn group(size: usize) -> Result<Vec<Self>> {
-        if !(1..=MOST_RANKS).contains(&size) {
-            let message = format!("{size} ranks; 1 to {MOST_RANKS}");
+        if !(1..=MAX_RANKS).contains(&size) {
+            let message = format!("{size} ranks; 1 to {MAX_RANKS}");
             return Err(Error::new(ErrorKind::InvalidArgument, "group", message));
         }
         let group = Arc::new(Group::new(size));

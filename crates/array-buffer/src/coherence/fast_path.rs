@@ -3,18 +3,18 @@
 use super::set::{Set, SmallSet};
 use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
 
-/// The bit of the host in [`hits`], above the bits of the lanes.
+/// The bit of the host in [`fast_readers`], above the bits of the lanes.
 pub(crate) const HOST_BIT: u32 = 1 << 31;
 const _: () = assert!(LANES < 31);
 
 /// The users that can read `part` at `at` without a wait, a copy or a new mark: bits of lanes, and [`HOST_BIT`].
-pub(crate) fn hits(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
+pub(crate) fn fast_readers(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
     let state = &parts[usize::from(part)];
     if readable(parts, part).is_some() || !state.valid.contains(at) {
         return 0;
     }
     let bytes = state.bytes(at);
-    let host = if at == HOST && bytes.doubts() == SmallSet::EMPTY { HOST_BIT } else { 0 };
+    let host = if at == HOST && bytes.sources() == SmallSet::EMPTY { HOST_BIT } else { 0 };
     let writer = bytes.writer.map_or(0, |lane| 1 << lane);
     bytes.readers.bits() | writer | host
 }

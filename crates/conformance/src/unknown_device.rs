@@ -15,11 +15,13 @@ use runtime_core::{
 /// Opens this device. The front treats it like any opened device; no backend knows it.
 pub(crate) fn open() -> Result<Device> {
     let limits = Limits::new(0, [1; 3], [1; 3], 1).with_max_arguments(0, 0);
-    let id = DeviceId::new("stranger", 0);
-    Device::new(Stranger { info: DeviceInfo::new(id, DeviceKind::Simulated, "stranger", limits) })
+    let id = DeviceId::new("unknown", 0);
+    Device::new(UnknownDevice {
+        info: DeviceInfo::new(id, DeviceKind::Simulated, "unknown", limits),
+    })
 }
 
-struct Stranger {
+struct UnknownDevice {
     info: DeviceInfo,
 }
 
@@ -27,21 +29,21 @@ struct Stranger {
 struct Idle;
 
 fn cannot<T>(operation: &'static str) -> Result<T> {
-    Err(Error::new(ErrorKind::Unavailable, operation, "a stranger can do nothing"))
+    Err(Error::new(ErrorKind::Unavailable, operation, "a device of an unknown kind does nothing"))
 }
 
 const fn handle(kind: NativeKind) -> NativeHandle {
-    NativeHandle { api: "stranger", kind, raw: 0 }
+    NativeHandle { api: "unknown", kind, raw: 0 }
 }
 
-impl CommonRuntime for Stranger {
+impl CommonRuntime for UnknownDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 }
 
 // SAFETY: no memory is ever made, so none can be described wrongly or freed too early.
-unsafe impl AcceleratorDevice for Stranger {
+unsafe impl AcceleratorDevice for UnknownDevice {
     fn abilities(&self) -> Abilities<'_> {
         Abilities::none()
     }

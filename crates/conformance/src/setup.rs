@@ -20,13 +20,13 @@ pub(crate) type SpinRate = Arc<OnceLock<Outcome<u64>>>;
 
 /// A device with the suite's kernels loaded on it, and a stream that only one rule uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Rig {
+pub(crate) struct Setup {
     pub(crate) device: Device,
     pub(crate) stream: Stream,
     pub(crate) kernels: Kernels,
 }
 
-impl Rig {
+impl Setup {
     pub(crate) fn new(device: Device, bundle: &ModuleBundle<'_>, rate: SpinRate) -> Result<Self> {
         let kernels = Kernels { module: device.module_load_bundle(bundle)?, rate };
         let stream = device.stream_create(&StreamOptions::default())?;
@@ -47,7 +47,7 @@ impl Rig {
         self.device.memory_from_slice(&self.stream, elements)
     }
 
-    /// Returns the elements as the rig's stream sees them.
+    /// Returns the elements as the setup's stream sees them.
     pub(crate) fn download<T: Element>(&self, memory: &Memory<T>) -> Result<Vec<T>> {
         memory.view().to_vec(&self.stream)
     }
@@ -65,7 +65,7 @@ impl Rig {
         self.kernels.fill_index(&stream, memory.view_mut(), 7)?;
         let found = memory.view().to_vec(&stream)?;
         let expected: Vec<u32> = (7..7 + 257).collect();
-        check_eq!(found, expected, "what the device computes afterwards");
+        check_eq!(found, expected, "the values the device computes afterwards");
         Ok(())
     }
 }
@@ -108,7 +108,12 @@ impl Busy {
     #[track_caller]
     pub(crate) fn was_done(&self, stream: &Stream) -> Outcome {
         let found = self.out.view().to_vec(stream)?;
-        check_eq!(found, [spin_value(self.rounds)], "what spin computed in {} rounds", self.rounds);
+        check_eq!(
+            found,
+            [spin_value(self.rounds)],
+            "the value that spin computed in {} rounds",
+            self.rounds
+        );
         Ok(())
     }
 }

@@ -20,29 +20,29 @@ use crate::vendor::{Vendor, error};
 
 /// An opened device, shared by all of its objects.
 #[derive(Debug)]
-pub struct Shared<V: Vendor> {
+pub struct OpenDevice<V: Vendor> {
     pub(crate) id: DeviceId,
     /// The number of the device's processors.
     pub compute_units: u32,
     /// The maximum number of blocks of a launch in one dimension.
-    pub(crate) most_blocks: u32,
+    pub(crate) max_blocks: u32,
     // The reaper comes first, so that objects are released before the state that they came from.
     reaper: Reaper<Context<V>>,
     pub(crate) pool: Pool<V>,
     /// The backend's own kernels.
-    pub kernels: V::Own,
+    pub kernels: V::Builtin,
     /// The device's own stream. It holds only short work, so a wait for it is short.
     pub(crate) service: Arc<RawStream<V>>,
     /// All streams. Dropped ones stay until their work is done.
     streams: Mutex<Vec<Arc<RawStream<V>>>>,
     pub(crate) failures: Arc<Failures>,
     /// Whether this instance has reported the fault that broke its context.
-    told: AtomicBool,
+    reported: AtomicBool,
     /// The context of the library's calls.
     pub context: Arc<Context<V>>,
 }
 
-impl<V: Vendor> Shared<V> {
+impl<V: Vendor> OpenDevice<V> {
     pub(crate) fn new(info: &DeviceInfo, context: Arc<Context<V>>, pool: PoolKind) -> Result<Self> {
         let failed = |code| {
             let what = "the device's own streams and pool";
@@ -62,14 +62,14 @@ impl<V: Vendor> Shared<V> {
         Ok(Self {
             id: info.id.clone(),
             compute_units: info.compute_units,
-            most_blocks: info.limits.max_grid[0],
+            max_blocks: info.limits.max_grid[0],
             reaper: Reaper::new(&info.id, &context, &failures),
             pool,
-            kernels: V::own(&context),
+            kernels: V::builtin_kernels(&context),
             service,
             streams: Mutex::new(streams),
             failures,
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             context,
         })
     }
@@ -138,7 +138,7 @@ impl<V: Vendor> Shared<V> {
             Ok(()) => None,
         };
         match (self.context.fault(), error) {
-            (Some(code), _) if !self.told.swap(true, Ordering::AcqRel) => {
+            (Some(code), _) if !self.reported.swap(true, Ordering::AcqRel) => {
                 let message = "a program on the device was stopped";
                 Err(Error::new(ErrorKind::DeviceFault, operation, message)
                     .with_driver(self.context.api.name(code), code.into())
@@ -151,14 +151,14 @@ impl<V: Vendor> Shared<V> {
     }
 
     /// Whether a fault is known and not yet reported.
-    pub(crate) fn has_untold_fault(&self) -> bool {
-        self.context.fault().is_some() && !self.told.load(Ordering::Acquire)
+    pub(crate) fn has_unreported_fault(&self) -> bool {
+        self.context.fault().is_some() && !self.reported.load(Ordering::Acquire)
     }
 
     /// Keeps a stream until its work is done, which may be after the stream was dropped.
     pub(crate) fn add_stream(&self, stream: &Arc<RawStream<V>>) {
         let mut streams = lock(&self.streams);
-        streams.retain(|s| Arc::strong_count(s) > 1 || s.told() != Some(true));
+        streams.retain(|s| Arc::strong_count(s) > 1 || s.finished() != Some(true));
         streams.push(Arc::clone(stream));
     }
 
@@ -178,7 +178,10 @@ impl<V: Vendor> Shared<V> {
     }
 
     /// Makes an allocation. If memory is short, drains the device and tries once more.
-    pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R, u32>) -> Result<R, u32> {
+    pub(crate) fn with_allocation<R>(
+        &self,
+        attempt: impl Fn() -> Result<R, u32>,
+    ) -> Result<R, u32> {
         match attempt() {
             Err(code) if code == V::OUT_OF_MEMORY => {
                 self.drain()?;
@@ -227,12 +230,12 @@ pub(crate) fn streams<'a, V: Vendor>(
     })
 }
 
-impl<V: Vendor> Drop for Shared<V> {
+impl<V: Vendor> Drop for OpenDevice<V> {
     fn drop(&mut self) {
         // The backend's own kernels may still run on streams that were dropped.
         for stream in &*lock(&self.streams) {
             // The context records failures, and no caller is left to report them to.
-            let _ = stream.settle();
+            let _ = stream.wait_or_give_up();
         }
         self.reaper.drain();
     }

@@ -7,23 +7,23 @@ pub const ALIGNMENT: usize = 256;
 
 /// An allocation of the library, which holds memory that begins at a multiple of [`ALIGNMENT`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct AlignedAllocation {
     pub(crate) address: u64,
     pub(crate) bytes: usize,
 }
 
-impl Room {
+impl AlignedAllocation {
     /// Allocates room for that many bytes. If the allocation is not aligned enough, replaces it with a larger one.
     pub(crate) fn new<V: Vendor>(
         bytes: usize,
         allocate: impl Fn(usize) -> Result<u64, u32>,
         give_back: impl FnOnce(Self),
     ) -> Result<Self, u32> {
-        let room = Self { address: allocate(bytes)?, bytes };
-        if room.first() == room.address {
-            return Ok(room);
+        let allocation = Self { address: allocate(bytes)?, bytes };
+        if allocation.first() == allocation.address {
+            return Ok(allocation);
         }
-        give_back(room);
+        give_back(allocation);
         let bytes = bytes.checked_add(ALIGNMENT - 1).ok_or(V::OUT_OF_MEMORY)?;
         Ok(Self { address: allocate(bytes)?, bytes })
     }

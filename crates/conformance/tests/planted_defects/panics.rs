@@ -11,13 +11,13 @@ use runtime_core::{
     args,
 };
 
-use crate::saboteur::{Broken, Saboteur};
+use crate::faulty_device::{Broken, FaultyDevice};
 
 const LEN: usize = 1000;
 
 /// A device that panics, and one of its streams, which is busy for a while.
 fn busy(broken: Broken) -> Result<(Device, Stream)> {
-    let device = Device::new(Saboteur::new(SimDevice::new(0, SimConfig::new()), broken))?;
+    let device = Device::new(FaultyDevice::new(SimDevice::new(0, SimConfig::new()), broken))?;
     let sleep = |_: &Grid<'_>| thread::sleep(Duration::from_millis(100));
     let kernel = device.module_load(&HostModule::new().with("sleep", sleep))?.kernel("sleep")?;
     let stream = device.default_stream();
@@ -44,8 +44,8 @@ fn a_copy_whose_enqueue_panicked_is_waited_for() {
 #[test]
 fn a_write_whose_enqueue_panicked_has_failed() {
     let sim = |index| SimDevice::new(index, SimConfig::new());
-    let saboteur = |index| Device::new(Saboteur::new(sim(index), Broken::WritesPanic));
-    let (device, other) = (saboteur(0).unwrap(), saboteur(1).unwrap());
+    let faulty = |index| Device::new(FaultyDevice::new(sim(index), Broken::WritesPanic));
+    let (device, other) = (faulty(0).unwrap(), faulty(1).unwrap());
     let stream = device.default_stream();
     let failed = |what: &str, write: &dyn Fn(&mut MemoryViewMut<'_, u32>) -> Result<()>| {
         let mut memory = device.memory_allocate::<u32>(LEN).unwrap();

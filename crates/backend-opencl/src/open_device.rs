@@ -22,7 +22,7 @@ use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::codes;
 use crate::handle::{self, Handle};
-use crate::platform::{self, Found, integer};
+use crate::platform::{self, DeviceEntry, integer};
 use crate::pointers::{HostMemory, Pointers, Usm};
 use crate::queue::{self, Queue};
 
@@ -37,7 +37,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(devices: &[&Found]) -> Result<Self> {
+    pub(crate) fn new(devices: &[&DeviceEntry]) -> Result<Self> {
         let ids: Vec<cl_device_id> = devices.iter().map(|found| found.id()).collect();
         let raw = create_context(&ids, ptr::null(), None, ptr::null_mut())
             .map_err(|code| codes::error("open", code, "a context cannot be created"))?;
@@ -55,7 +55,7 @@ impl Context {
     /// # Safety
     ///
     /// `raw` is a live context.
-    pub(crate) unsafe fn retained(raw: cl_context, device: &Found) -> Result<Self> {
+    pub(crate) unsafe fn retained(raw: cl_context, device: &DeviceEntry) -> Result<Self> {
         let failed = |code| codes::error("open", code, format_args!("{raw:p} is no context"));
         let devices = get_context_data(raw, CL_CONTEXT_DEVICES).map_err(failed)?;
         let ids: Vec<u64> = devices.chunks_exact(size_of::<cl_device_id>()).map(integer).collect();
@@ -91,9 +91,9 @@ impl Context {
 
 /// An opened device, shared by all of its objects.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OpenDevice {
     pub(crate) id: DeviceId,
-    pub(crate) found: Found,
+    pub(crate) found: DeviceEntry,
     pub(crate) context: Arc<Context>,
     /// How memory is addressed by pointers, if the device supports it.
     pub(crate) pointers: Option<Pointers>,
@@ -146,10 +146,10 @@ impl std::fmt::Debug for Object {
     }
 }
 
-impl Shared {
+impl OpenDevice {
     pub(crate) fn new(
         id: DeviceId,
-        found: Found,
+        found: DeviceEntry,
         context: Arc<Context>,
         (pointers, host): (Option<Pointers>, Option<HostMemory>),
         alignment: usize,
@@ -383,7 +383,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         self.reap_all();
     }

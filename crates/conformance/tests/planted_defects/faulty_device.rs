@@ -21,7 +21,7 @@ use runtime_core::{
     RegionProgram, Result, StreamOptions,
 };
 
-/// The defect of a saboteur. Unless stated otherwise, the method does nothing and reports success.
+/// The defect of a faulty device. Unless stated otherwise, the method does nothing and reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     Nothing,
@@ -90,7 +90,7 @@ pub(crate) enum Broken {
 }
 
 /// Forwards every call to a working device, except for the defect.
-pub(crate) struct Saboteur {
+pub(crate) struct FaultyDevice {
     inner: Box<dyn AcceleratorDevice>,
     broken: Broken,
     /// The handle of the memory adopted last and its owner, if the owner is to be dropped in a stream.
@@ -101,7 +101,7 @@ pub(crate) struct Saboteur {
 
 type Owner = Box<dyn Any + Send + Sync>;
 
-impl Saboteur {
+impl FaultyDevice {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
         let (adopted, asked) = Default::default();
         Self { inner: Box::new(inner), broken, adopted, asked }
@@ -130,7 +130,7 @@ impl Saboteur {
         let module = HostModule::new().with("take", take);
         let module = self.inner.module_load(&ModuleImage::functions(&module)).expect("a module");
         let kernel = module.kernel("take").expect("the kernel");
-        let on = stream(on).expect("a stream of the saboteur");
+        let on = stream(on).expect("a stream of the faulty device");
         // SAFETY: the kernel has no arguments and belongs to this device.
         unsafe { on.launch(&*kernel, &Launch::cover(1, 1), &[]) }.expect("a launch");
     }
@@ -156,11 +156,11 @@ struct Count {
 struct Hidden(Box<dyn DeviceMemory>);
 
 fn stream(wrapped: &dyn DeviceStream) -> Result<&dyn DeviceStream> {
-    own::<Stream>(wrapped, "saboteur").map(|stream| &*stream.inner)
+    own::<Stream>(wrapped, "faulty device").map(|stream| &*stream.inner)
 }
 
 fn event(wrapped: &dyn DeviceEvent) -> Result<&dyn DeviceEvent> {
-    own::<Event>(wrapped, "saboteur").map(|event| &*event.inner)
+    own::<Event>(wrapped, "faulty device").map(|event| &*event.inner)
 }
 
 /// If freeing should block, blocks until the streams have finished. Then unwraps the streams.
@@ -172,7 +172,7 @@ fn streams<'a>(broken: Broken, after: &[&'a dyn DeviceStream]) -> Vec<&'a dyn De
     inner
 }
 
-impl CommonRuntime for Saboteur {
+impl CommonRuntime for FaultyDevice {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
     }
@@ -181,7 +181,7 @@ impl CommonRuntime for Saboteur {
 // SAFETY: objects belong to the inner device, or hold such an object and forward every call. A defect leaves work out,
 // or does it at other places of the same memory, or frees memory later or never. What is released early is kept by the
 // work that uses it.
-unsafe impl AcceleratorDevice for Saboteur {
+unsafe impl AcceleratorDevice for FaultyDevice {
     fn abilities(&self) -> Abilities<'_> {
         if self.is(Broken::AbilitiesVanish) && self.asked.swap(true, Ordering::Relaxed) {
             return Abilities::none();
@@ -264,7 +264,7 @@ unsafe impl AcceleratorDevice for Saboteur {
 }
 
 // SAFETY: forwarded, or left out.
-unsafe impl RegionCopyAbility for Saboteur {
+unsafe impl RegionCopyAbility for FaultyDevice {
     fn prepare(&self, program: &RegionProgram) -> Result<Box<dyn DeviceRegions>> {
         self.inner.abilities().region_copy().expect("the ability").prepare(program)
     }
@@ -301,14 +301,14 @@ unsafe impl RegionCopyAbility for Saboteur {
 }
 
 // SAFETY: forwarded, left out, or launched on a stream that does not order it.
-unsafe impl GraphCapture for Saboteur {
+unsafe impl GraphCapture for FaultyDevice {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         let inner = self.inner.abilities().graphs().expect("the ability").begin()?;
         Ok(Box::new(Stream { inner, broken: self.broken }))
     }
 
     fn end(&self, captured: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>> {
-        let captured: Stream = own_box(captured, "saboteur")?;
+        let captured: Stream = own_box(captured, "faulty device")?;
         self.inner.abilities().graphs().expect("the ability").end(captured.inner)
     }
 
@@ -328,7 +328,7 @@ unsafe impl GraphCapture for Saboteur {
 }
 
 // SAFETY: forwarded, or left out.
-unsafe impl PeerAccess for Saboteur {
+unsafe impl PeerAccess for FaultyDevice {
     fn reaches(&self, other: &dyn AcceleratorDevice) -> bool {
         let any: &dyn Any = other;
         match (self.broken, any.downcast_ref::<Self>()) {
@@ -355,7 +355,7 @@ unsafe impl PeerAccess for Saboteur {
             return Ok(());
         }
         let ability = self.inner.abilities().peer().expect("the ability");
-        let peer = &*own::<Self>(peer, "saboteur")?.inner;
+        let peer = &*own::<Self>(peer, "faulty device")?.inner;
         // SAFETY: forwarded.
         unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }?;
         panic_if(self.is(Broken::WritesPanic));
@@ -364,7 +364,7 @@ unsafe impl PeerAccess for Saboteur {
 }
 
 // SAFETY: forwarded, or another stream or event that is equally valid.
-unsafe impl NativeInterop for Saboteur {
+unsafe impl NativeInterop for FaultyDevice {
     unsafe fn stream(&self, handle: NativeHandle) -> Result<Box<dyn DeviceStream>> {
         let ability = self.inner.abilities().interop().expect("the ability");
         let inner = match self.broken {
@@ -409,7 +409,7 @@ unsafe impl NativeInterop for Saboteur {
     }
 }
 
-impl UnifiedMemory for Saboteur {
+impl UnifiedMemory for FaultyDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         let memory =
             self.inner.abilities().unified_memory().expect("the ability").allocate(bytes)?;
@@ -432,7 +432,7 @@ unsafe impl DeviceMemory for Hidden {
     }
 }
 
-impl MemoryAdoption for Saboteur {
+impl MemoryAdoption for FaultyDevice {
     unsafe fn adopt(
         &self,
         handle: NativeHandle,
@@ -457,7 +457,7 @@ impl MemoryAdoption for Saboteur {
     }
 }
 
-impl MemoryPool for Saboteur {
+impl MemoryPool for FaultyDevice {
     fn reserved_bytes(&self) -> usize {
         let pool = self.inner.abilities().memory_pool().expect("the ability");
         if self.is(Broken::PoolReservesTooLittle) { 1 } else { pool.reserved_bytes() }
@@ -474,7 +474,7 @@ impl MemoryPool for Saboteur {
     }
 }
 
-impl Monitor for Saboteur {
+impl Monitor for FaultyDevice {
     fn load(&self) -> Result<DeviceLoad> {
         let monitor = self.inner.abilities().monitor().expect("the ability");
         if self.is(Broken::MonitorTellsNothing) {
@@ -485,7 +485,7 @@ impl Monitor for Saboteur {
     }
 }
 
-impl Counters for Saboteur {
+impl Counters for FaultyDevice {
     fn names(&self) -> Vec<String> {
         let counters = self.inner.abilities().counters().expect("the ability");
         if self.is(Broken::CountersHaveNoNames) { Vec::new() } else { counters.names() }

@@ -1,27 +1,28 @@
 //! The suite detects wrong devices: a device with one defect breaks a rule whose name describes the defect.
 
+mod faulty_device;
 mod panics;
-mod saboteur;
 
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use conformance::{Fixture, Rule, Stop, kernels, rules};
 use runtime_core::{Device, Result};
 
-use saboteur::{Broken, Saboteur};
+use faulty_device::{Broken, FaultyDevice};
 
 /// A simulated device, which has its own memory, with one defect.
 fn simulated(broken: Broken) -> Fixture {
     let open = move |index| -> Result<Device> {
         let config = SimConfig::new().memory_bytes(16 << 20);
-        Device::new(Saboteur::new(SimDevice::new(index, config), broken))
+        Device::new(FaultyDevice::new(SimDevice::new(index, config), broken))
     };
     Fixture::new("sabotaged sim", open, kernels::host_functions())
 }
 
 /// A host device, which reaches other devices and shares memory with the host, with one defect.
 fn host(broken: Broken) -> Fixture {
-    let open = move |index| Device::new(Saboteur::new(HostDevice::with_threads(index, 2)?, broken));
+    let open =
+        move |index| Device::new(FaultyDevice::new(HostDevice::with_threads(index, 2)?, broken));
     Fixture::new("sabotaged host", open, kernels::host_functions())
 }
 
@@ -46,7 +47,7 @@ macro_rules! bites {
 }
 
 bites! {
-    memory_copy: simulated MemoryCopy => copies_within_the_device_move_what_they_name;
+    memory_copy: simulated MemoryCopy => copies_within_the_device_move_the_named_elements;
     memory_copy_to: simulated MemoryCopyTo => copies_round_trip_for_every_element_type;
     memory_copy_from_fresh_memory: simulated MemoryCopyFrom => fresh_memory_has_values;
     memory_copy_from: simulated MemoryCopyFrom => copies_round_trip_for_every_element_type;
@@ -55,22 +56,22 @@ bites! {
     pinned_copies_without_their_offset: simulated PinnedOffsetIsZero => copies_of_pinned_parts_touch_nothing_else;
     wait_for_pinned_parts: simulated Wait => copies_of_pinned_parts_are_ordered;
     event_wait_for_memory_alone: host EventWait => showing_memory_waits_for_its_own_work_alone;
-    query_for_the_host: host QueryIsTrue => what_is_done_is_visible_to_the_host;
-    event_query_for_the_host: host EventQueryIsTrue => what_is_done_is_visible_to_the_host;
-    synchronize_for_the_host: host Synchronize => what_is_done_is_visible_to_the_host;
+    query_for_the_host: host QueryIsTrue => finished_work_is_visible_to_the_host;
+    event_query_for_the_host: host EventQueryIsTrue => finished_work_is_visible_to_the_host;
+    synchronize_for_the_host: host Synchronize => finished_work_is_visible_to_the_host;
     memory_fill: simulated MemoryFill => fills_reach_every_element_type;
     a_fill_that_is_too_long: simulated FillIsTooLong => fills_reach_every_element_type;
-    a_copy_that_is_shifted: simulated CopyIsShifted => copies_within_the_device_move_what_they_name;
+    a_copy_that_is_shifted: simulated CopyIsShifted => copies_within_the_device_move_the_named_elements;
     launch: simulated Launch => kernels_compute;
     a_launch_that_blocks: simulated LaunchBlocks => enqueueing_does_not_block;
     record: simulated Record => an_event_holds_the_consumer_back;
     record_for_the_host: simulated Record => waiting_for_an_event_waits_for_the_work_before_it;
     wait: simulated Wait => an_event_holds_the_consumer_back;
     wait_the_other_way: simulated Wait => an_event_holds_the_next_producer_back;
-    query_is_true: simulated QueryIsTrue => is_done_tells_the_truth;
-    query_is_false: simulated QueryIsFalse => is_done_tells_the_truth;
+    query_is_true: simulated QueryIsTrue => is_done_is_reported_correctly;
+    query_is_false: simulated QueryIsFalse => is_done_is_reported_correctly;
     synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
-    event_wait_on_the_host: host EventWait => memory_is_shown_to_the_host_where_it_lies_there;
+    event_wait_on_the_host: host EventWait => host_visible_memory_is_lent_to_the_host;
     event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;
     event_wait_of_pinned_memory: simulated EventWait => reading_pinned_memory_waits_for_the_device;
     record_of_pinned_memory: simulated Record => copies_of_one_pinned_memory_are_ordered;
@@ -88,8 +89,8 @@ bites! {
     a_stream_taken_for_another_to_the_end: simulated TakenStreamIsAnother => a_stream_of_others_outlives_its_use;
     event_wait_of_a_stream_of_others: simulated EventWait => memory_outlasts_its_use_on_a_stream_of_others;
     an_event_taken_for_another: simulated TakenEventIsAnother => an_event_of_others_is_waited_for;
-    an_origin_that_is_too_short: simulated OriginIsTooShort => origins_are_told_truthfully;
-    an_origin_of_everything: simulated OriginOfEverything => origins_are_told_truthfully;
+    an_origin_that_is_too_short: simulated OriginIsTooShort => origins_are_reported_correctly;
+    an_origin_of_everything: simulated OriginOfEverything => origins_are_reported_correctly;
     memory_release_that_blocks: simulated FreeingBlocks => dropping_does_not_wait_for_the_work;
     regions_execute: simulated RegionsExecute => contiguous_regions_are_copied;
     regions_behind_copies: simulated RegionsExecute => copies_reach_the_elements_of_views_with_gaps;
@@ -108,7 +109,7 @@ bites! {
     abilities_that_vanish: host AbilitiesVanish => capabilities_agree_with_the_accessors;
     graph_release_that_blocks: simulated FreeingBlocks => graphs_dropped_in_flight_run_to_the_end;
     peer_copy: host PeerCopy => memory_is_copied_between_devices;
-    reaches_nobody: host PeersReachNobody => reaching_is_told_truthfully;
+    reaches_nobody: host PeersReachNobody => peer_access_is_reported_correctly;
     reaches_everybody: host PeersReachEverybody => a_device_of_another_backend_is_not_reached;
     pool_trim: simulated PoolTrim => the_memory_pool_accounts_for_its_bytes;
     pool_used_bytes: simulated PoolUsesNothing => the_memory_pool_accounts_for_its_bytes;
