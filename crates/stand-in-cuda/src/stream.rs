@@ -1,7 +1,7 @@
 //! Streams and events.
 
 use stand_in::abi::{Handle, Out, answer};
-use stand_in::{Engine, Result};
+use stand_in::{Code, Engine, Result};
 
 use crate::process::{current, current_to_wait, engine};
 
@@ -15,13 +15,11 @@ stand_in::stream_functions! {
 }
 
 stand_in::functions! {
-    cuStreamCreate(stream: Out<Handle>, flags: u32) = {
-        let (engine, context) = current_to_wait()?;
-        if flags > 1 {
-            return Err(stand_in::Code::INVALID_VALUE);
-        }
-        stream.put(engine.stream_create(&context)?)
-    };
+    cuStreamCreate(stream: Out<Handle>, flags: u32) =
+        match cuStreamCreateWithPriority(stream, flags, 0) {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        };
     cuStreamGetCtx(stream: Handle, context: Out<Handle>) = {
         let engine = engine()?;
         context.put(engine.stream(current_handle(engine, stream)?)?.context().handle())

@@ -1,7 +1,7 @@
 //! Streams and events.
 
 use stand_in::abi::{Handle, Out};
-use stand_in::{Engine, Result};
+use stand_in::{Code, Engine, Result};
 
 use crate::device::int;
 use crate::process::{answer, current, engine};
@@ -19,6 +19,11 @@ stand_in::stream_functions! {
 }
 
 stand_in::functions! {
+    hipStreamCreateWithFlags(stream: Out<Handle>, flags: u32) =
+        match hipStreamCreateWithPriority(stream, flags, 0) {
+            0 => Ok(()),
+            code => Err(Code(code)),
+        };
     hipStreamGetDevice(stream: Handle, device: Out<i32>) = {
         check(HIP_5_6)?;
         check_queries()?;
