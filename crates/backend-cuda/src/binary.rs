@@ -191,7 +191,8 @@ mod tests {
         let mut fatbin = [FATBIN, &[0; 28]].concat();
         put(&mut fatbin, 6, 16, 2);
         put(&mut fatbin, 8, 17, 8);
-        assert_eq!(check(&fatbin), Err("the binary has 32 bytes of 33".to_owned()));
+        let expected = "the binary is truncated: 32 bytes, its headers declare 33";
+        assert_eq!(check(&fatbin), Err(expected.to_owned()));
         assert!(check(b"neither").unwrap_err().contains("neither"));
     }
 }

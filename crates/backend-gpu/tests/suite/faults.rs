@@ -80,7 +80,7 @@ fn a_fault_is_reported_once_and_then_the_device_is_lost() {
     ] {
         let lost = outcome.unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
-        assert!(lost.driver().is_some_and(|backend| backend.code >= 700), "{lost}");
+        assert!(lost.driver().is_some_and(|driver| driver.code >= 700), "{lost}");
     }
 }
 

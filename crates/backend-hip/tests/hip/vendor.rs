@@ -54,7 +54,7 @@ pub(crate) const STOPS_WITHOUT_COMPILER: bool = false;
 pub(crate) const DEFAULT_STREAMS: [usize; 1] = [0];
 pub(crate) const NO_STREAMS: &[usize] = &[1, 2];
 pub(crate) const WHICH_STREAMS: &str = "the default stream is 0";
-pub(crate) const OF_ANOTHER: &str = "is of device 1";
+pub(crate) const OF_ANOTHER: &str = "belongs to device 1";
 
 /// Versions that differ in the numbers of kinds of memory, as set for the stand-in.
 pub(crate) const STAND_IN_VERSION: &str = "STAND_IN_HIP_VERSION";

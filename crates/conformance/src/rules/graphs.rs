@@ -196,7 +196,8 @@ pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
     let (event, marked) = (setup.device.event_create(false)?, setup.stream.record_event()?);
     let empty = graphs.capture(|_| Ok(()))?;
     type Attempt<'a> = &'a mut dyn FnMut(&Stream) -> Result<()>;
-    let attempts: [(&str, Attempt<'_>); 9] = [
+    let unused = setup.device.memory_allocate::<u32>(50)?;
+    let attempts: [(&str, Attempt<'_>); 10] = [
         ("synchronising", &mut |stream| stream.synchronize()),
         ("waiting for a time", &mut |stream| stream.synchronize_for(IN_FLIGHT)),
         ("asking whether it is done", &mut |stream| stream.is_done().map(drop)),
@@ -208,6 +209,7 @@ pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
             target.view_mut().copy_from_device(stream, &source.view(), &setup.stream)
         }),
         ("launching a graph", &mut |stream| replay(&empty, stream)),
+        ("ordering after unused memory", &mut |stream| unused.order_before(stream)),
     ];
     for (what, attempt) in attempts {
         let mut seen = None;
