@@ -5,7 +5,7 @@
 //! rest for a vendor: memory, streams, events, graphs, launches, copies between devices, region copies, and objects of
 //! other libraries.
 //!
-//! Safe code has no access to a device's [`Shared`] state and [`Context`], which only vendors use, because both believe
+//! Safe code has no access to a device's [`OpenDevice`] state and [`Context`], which only vendors use, because both believe
 //! what codes say about work.
 //!
 //! | file | subject |

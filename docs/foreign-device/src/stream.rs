@@ -119,7 +119,7 @@ impl Stream {
 
     fn enqueue(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         self.progress.add(self.id);
-        let lost = |_| Error::new(ErrorKind::DeviceLost, "enqueue", "the stream's thread has ended");
+        let lost = |_| Error::new(ErrorKind::DeviceLost, "enqueue", "the stream's thread ended");
         self.queue.send(Box::new(task)).map_err(lost)
     }
 
