@@ -16,7 +16,7 @@ use crate::{Failures, guarded, lock};
 /// A place in a stream.
 pub trait Mark: Send + 'static {
     /// Blocks until the work before the mark is finished: done, or certain never to run. Returns `false` if the driver
-    /// reports no progress for as long as [`POLL_TIMEOUT`](crate::PATIENCE).
+    /// reports no progress for as long as [`POLL_TIMEOUT`](crate::POLL_TIMEOUT).
     #[must_use]
     fn wait(&self) -> bool;
     /// Whether the driver reports that the work before the mark is finished.

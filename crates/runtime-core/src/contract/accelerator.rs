@@ -32,7 +32,7 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// The vendor's handle of the device or context.
     fn native(&self) -> NativeHandle;
 
-    /// Loads code. The front passes only formats listed in [`DeviceInfo::formats`].
+    /// Loads code. The front passes only formats listed in [`DeviceInfo::formats`](crate::DeviceInfo::formats).
     ///
     /// # Errors
     ///
