@@ -1,7 +1,5 @@
 //! Helpers that all embedded devices of this crate use.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use runtime_core::contract::MemoryArea;
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, Limits};
 
@@ -31,9 +29,4 @@ pub(crate) fn info(
         .with_architecture(processor.architecture().name)
         .with_driver_version(identity.version)
         .with_memory_bytes(bytes)
-}
-
-/// Locks even if a thread panicked while it held the lock: every critical section here leaves its data consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use backend_support::lock;
 use runtime_core::DeviceId;
-
-use crate::common::lock;
 
 /// Longer lines are split.
 const LINE_BYTES: usize = 4096;

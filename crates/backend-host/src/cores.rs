@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use backend_support::{Cores, Work};
+use backend_support::{Cores, Work, lock};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use runtime_core::{DeviceId, Result};
@@ -62,7 +62,7 @@ impl CorePool {
                         }
                         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(index))) {
                             stopped.store(true, Ordering::Relaxed);
-                            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+                            let mut first = lock(&first);
                             match &*first {
                                 None => *first = Some(payload),
                                 Some(_) => std::mem::forget(payload),

@@ -1,7 +1,8 @@
 //! Free memory, and the load of the processor.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use backend_support::lock;
 use runtime_core::contract::{DeviceLoad, Monitor};
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -48,7 +49,7 @@ impl Monitor for HostMonitor {
         let unreadable =
             || Error::new(ErrorKind::Driver, "load", "the system's memory account cannot be read");
         let (total, available) = machine::memory().ok_or_else(unreadable)?;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         if let Some((busy, total)) = machine::processor_ticks() {
             *last = last.next(busy, total);
         }

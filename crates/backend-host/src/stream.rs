@@ -1,9 +1,9 @@
 //! Streams of host devices.
 #![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use backend_support::{Cores, Function, HostLaunch, Queue, Work};
+use backend_support::{Cores, Function, HostLaunch, Queue, Work, lock};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
 };
@@ -41,7 +41,7 @@ impl HostStream {
     /// Takes the work captured so far.
     pub(crate) fn captured(&self) -> Vec<Work> {
         let Some(capture) = &self.capture else { return Vec::new() };
-        std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(capture))
     }
 
     /// Enqueues captured work as one task, which ends at the first failure.
@@ -52,7 +52,7 @@ impl HostStream {
 
     pub(crate) fn enqueue(&self, work: Work) -> Result<()> {
         if let Some(capture) = &self.capture {
-            capture.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+            lock(capture).push(work);
             return Ok(());
         }
         let small = !matches!(work, Work::Launch(_)) && work.bytes() <= INLINE_BYTES;

@@ -1,7 +1,8 @@
 //! Counts of a device's operations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use backend_support::lock;
 use runtime_core::contract::{CounterSet, Counters};
 use runtime_core::{Error, ErrorKind, Result, Traffic};
 
@@ -38,11 +39,11 @@ pub(crate) struct Tally(Mutex<SimCounts>);
 
 impl Tally {
     pub(crate) fn add(&self, add: impl FnOnce(&mut SimCounts)) {
-        add(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        add(&mut lock(&self.0));
     }
 
     pub(crate) fn counts(&self) -> SimCounts {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 

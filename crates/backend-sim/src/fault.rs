@@ -1,9 +1,10 @@
 //! Planned faults.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use backend_support::lock;
 use runtime_core::Error;
 
 use crate::codes;
@@ -141,7 +142,7 @@ impl FaultPlan {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Plan) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut lock(&self.0))
     }
 }
 

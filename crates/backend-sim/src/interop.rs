@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use backend_support::Block;
+use backend_support::{Block, lock};
 use runtime_core::contract::{DeviceEvent, DeviceStream, NativeInterop};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Origin, OriginKind, Result};
 
@@ -39,7 +39,7 @@ impl<T> Alive<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

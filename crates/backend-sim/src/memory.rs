@@ -7,9 +7,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use backend_support::{Block, Span};
+use backend_support::{Block, Span, lock};
 use runtime_core::contract::{DeviceMemory, DevicePinned, own};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
@@ -225,7 +225,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

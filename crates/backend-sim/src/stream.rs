@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe stream trait")]
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use backend_support::{Cores, Function, HostLaunch, Queue, Span, Work};
+use backend_support::{Cores, Function, HostLaunch, Queue, Span, Work, lock};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
 };
@@ -66,7 +66,7 @@ impl SimStream {
     /// Takes the work captured so far.
     pub(crate) fn captured(&self) -> Vec<Captured> {
         let Some(capture) = &self.capture else { return Vec::new() };
-        std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(capture))
     }
 
     /// Enqueues captured work as one task, which ends at the first failure. Fails at once if that is planned for a part
@@ -99,7 +99,7 @@ impl SimStream {
         if let Some(capture) = &self.capture {
             self.device.check("enqueue")?;
             let captured = Captured { operation, work, count: Box::new(count) };
-            capture.lock().unwrap_or_else(PoisonError::into_inner).push(captured);
+            lock(capture).push(captured);
             return Ok(());
         }
         let fate = self.device.begin(operation)?;

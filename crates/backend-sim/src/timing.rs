@@ -1,8 +1,10 @@
 //! The times at which a stream does its work: at once, or after a pause that a seeded generator chooses.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
+
+use backend_support::lock;
 
 /// The pause of a stream before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Timing {
         if self.longest.is_zero() {
             return Pause::None;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let (kind, length) = (mix(&mut state) % 64, mix(&mut state) % 1000);
         let share = |of: Duration| Pause::Sleep(of.mul_f64(length as f64 / 1000.0));
         match kind {

@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "implements the contract's stream by handing enqueues on")]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::contract::{
     DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg,
 };
 use crate::pinned::PinnedBlock;
 use crate::statistics::Counts;
+use crate::sync::lock;
 use crate::uses::Used;
 use crate::{Error, ErrorKind, Launch, NativeHandle, Result};
 
@@ -111,7 +112,7 @@ impl Capture {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

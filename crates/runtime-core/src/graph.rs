@@ -11,6 +11,7 @@ use crate::capture::{Capture, UsedObjects};
 use crate::contract::{DeviceGraph, GraphCapture, Released};
 use crate::mark::InUses;
 use crate::stream::StreamCore;
+use crate::sync::lock;
 use crate::uses::Uses;
 use crate::{Device, Error, ErrorKind, NativeHandle, Result, Statistics, Stream};
 
@@ -171,7 +172,7 @@ impl Graph {
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<dyn DeviceGraph>> {
-        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.raw)
     }
 
     #[cold]

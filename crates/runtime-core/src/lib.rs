@@ -41,6 +41,7 @@ mod slot;
 mod statistics;
 mod stream;
 mod strided;
+mod sync;
 mod uses;
 mod validate;
 mod view;

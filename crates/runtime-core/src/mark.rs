@@ -1,11 +1,12 @@
 //! The progress of streams that use an object. The host waits for it before it sees bytes that a device works on.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
 use crate::contract::{DeviceEvent, EventOptions};
 use crate::stream::StreamCore;
+use crate::sync::lock;
 use crate::{Device, Result, Stream};
 
 /// The end of the latest use of an object on one stream. All uses there share one event.
@@ -131,7 +132,7 @@ impl Marks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mark>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::contract::{DevicePinned, DeviceStream, Released};
 use crate::element::check_representation;
 use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
+use crate::sync::lock;
 use crate::{Device, Element, Error, ErrorKind, Result, Stream};
 
 /// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop.
@@ -280,7 +281,7 @@ impl PinnedBlock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.uses)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Counts of the work that one device did.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use crate::sync::lock;
 /// A number of copies and the bytes they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -61,7 +62,7 @@ impl TrafficCount {
     fn add(&self, bytes: usize) {
         let bytes = bytes as u64;
         if bytes > BYTE_MASK / 4 {
-            let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut emptied = lock(&self.emptied);
             (emptied.count, emptied.bytes) = (emptied.count + 1, emptied.bytes + bytes);
             return;
         }
@@ -74,7 +75,7 @@ impl TrafficCount {
 
     fn add_traffic(&self, traffic: Traffic) {
         if traffic.count > 0 {
-            let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut emptied = lock(&self.emptied);
             emptied.count += traffic.count;
             emptied.bytes += traffic.bytes;
         }
@@ -83,7 +84,7 @@ impl TrafficCount {
     /// Runs under the lock that [`snapshot`](Self::snapshot) takes, so that no observed count shrinks.
     #[cold]
     fn empty(&self) {
-        let mut emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut emptied = lock(&self.emptied);
         let full = self.packed.swap(0, Ordering::Relaxed);
         emptied.count += full >> BYTE_BITS;
         emptied.bytes += full & BYTE_MASK;
@@ -92,7 +93,7 @@ impl TrafficCount {
     fn snapshot(&self) -> Traffic {
         // Held while the packed word is read. Otherwise counts emptied between the two reads would be counted twice or
         // not at all.
-        let emptied = self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        let emptied = lock(&self.emptied);
         let packed = self.packed.load(Ordering::Relaxed);
         Traffic {
             count: emptied.count + (packed >> BYTE_BITS),

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::contract::{DeviceStream, EventOptions, Released};
 use crate::device::same_device;
 use crate::mark::Marks;
 use crate::stream::StreamCore;
+use crate::sync::lock;
 use crate::{Device, Result, Stream};
 
 /// Number of streams whose ids are found without a lock.
@@ -63,7 +64,7 @@ impl Uses {
         if let Some(capture) = &stream.core.capture {
             return capture.keep(self.owner.as_ref().and_then(Weak::upgrade));
         }
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = lock(&self.streams);
         if streams.iter().any(|used| used.core.id == stream.core.id) {
             return;
         }
@@ -114,7 +115,7 @@ impl Uses {
     }
 
     fn streams(&self) -> Vec<StreamUse> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.streams).clone()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::common::lock;
+use backend_support::lock;
 
 /// A range of addresses from which parts are taken, the highest that fits first: the start of memory stays free for
 /// programs that are linked to it.

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backend_support::lock;
 use runtime_core::contract::MemoryArea;
 use runtime_core::{Embedded, Error, ErrorKind, Result};
 
 use super::heap::{Heap, Range};
 use crate::Architecture;
-use crate::common::lock;
 
 /// The state that streams and modules share with the device.
 #[derive(Debug)]

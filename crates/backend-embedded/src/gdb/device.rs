@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use backend_support::lock;
 use runtime_core::contract::{
     CallOutcome, CallValue, CommonRuntime, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
@@ -12,7 +13,7 @@ use runtime_core::{DeviceInfo, Error, ErrorKind, Result};
 
 use super::client::{Client, Run, Stop};
 use crate::board::Board;
-use crate::common::{self, Identity, lock};
+use crate::common::{self, Identity};
 use crate::console::Console;
 use crate::mailbox::{self, Answer};
 use crate::program::Program;

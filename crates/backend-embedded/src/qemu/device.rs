@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use backend_support::lock;
 use runtime_core::contract::{
     CallOutcome, CallValue, CommonRuntime, EmbeddedAbilities, EmbeddedDevice, MemoryArea, Symbol,
 };
@@ -21,7 +22,6 @@ use super::failure::{gone, lost, refused};
 use super::layout::{MAILBOX, STACK, STAGING, STAGING_BYTES};
 use super::machine::{MACHINES, Machine, info};
 use super::process::{Process, anonymous_file};
-use crate::common::lock;
 use crate::console::Console;
 use crate::mailbox::{self, Answer, RING};
 use crate::program::Program;

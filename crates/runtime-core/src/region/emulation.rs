@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "calls the stream's unsafe copies on slots that were checked")]
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::overlap::Footprint;
 use super::{Combine, HostSlot, RegionProgram};
 use crate::contract::{DeviceMemory, RawSlot};
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Pinned, Result, Stream};
 
 /// Number of bytes that are staged in page-locked memory at once.
@@ -50,7 +51,7 @@ pub(crate) fn execute(
         }
     }
     let mut through = Through { stream, slots, pinned: None };
-    through.pinned = staging.lock().unwrap_or_else(PoisonError::into_inner).take();
+    through.pinned = lock(staging).take();
     through.read(&reads, &mut copies)?;
     let host: Vec<HostSlot> = copies
         .iter_mut()
@@ -62,7 +63,7 @@ pub(crate) fn execute(
     // SAFETY: each slot with memory is bound to its own buffer, which is long enough and aligned.
     unsafe { program.run(&host) };
     through.write(&writes, &copies)?;
-    *staging.lock().unwrap_or_else(PoisonError::into_inner) = through.pinned;
+    *lock(staging) = through.pinned;
     Ok(())
 }
 
