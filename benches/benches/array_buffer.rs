@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use array_buffer::ArrayBuffer;
-use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
+use conformance::NullDevice;
 use runtime_core::{Device, Result, Stream};
 
 /// The most nanoseconds for metadata.

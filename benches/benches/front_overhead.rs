@@ -5,8 +5,8 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use benches::null::NullDevice;
 use benches::overhead::nanoseconds;
+use conformance::NullDevice;
 use runtime_core::contract::{
     AcceleratorDevice, DeviceMemory, EventOptions, PinnedOptions, RawArg, RawSlot,
     RegionCopyAbility, StreamOptions,

@@ -8,7 +8,6 @@
 //! - `--verbose`: print every case, not only the worst of each group;
 //! - any other word: only groups whose title contains it.
 
-pub mod null;
 pub mod overhead;
 pub mod turns;
 

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use array_buffer::ArrayBuffer;
-use benches::null::NullDevice;
+use conformance::NullDevice;
 use runtime_core::{Device, ImageFormat, Launch, ModuleImage, args};
 
 /// The system's allocator, with a count of the current thread's allocations.

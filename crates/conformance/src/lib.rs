@@ -62,15 +62,16 @@
 mod data;
 mod fixture;
 pub mod kernels;
+mod null_device;
 mod oracle;
 mod outcome;
 mod report;
 pub mod rules;
 mod run;
 mod setup;
-mod unknown_device;
 
 pub use fixture::Fixture;
+pub use null_device::NullDevice;
 pub use outcome::{Outcome, Stop};
 pub use run::{Test, run};
 

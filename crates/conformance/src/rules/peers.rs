@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runtime_core::{Element, ErrorKind, Support};
+use runtime_core::{Device, Element, ErrorKind, Support};
 
 use crate::data::{each_element, elements};
 use crate::outcome::{Outcome, check, check_eq, refused, same};
 use crate::setup::Setup;
-use crate::{Fixture, Stop, unknown_device};
+use crate::{Fixture, NullDevice, Stop};
 
 /// Long enough that work behind it is late if it is not ordered.
 const HEAD_START: Duration = Duration::from_millis(40);
@@ -179,7 +179,7 @@ pub fn peer_access_is_reported_correctly(fixture: &Fixture) -> Outcome {
 /// A device of an unknown backend is not reached, and its events are refused.
 pub fn a_device_of_another_backend_is_not_reached(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let unknown = unknown_device::open()?;
+    let unknown = Device::new(NullDevice::default())?;
     check!(!setup.device.reaches(&unknown), "it claims to reach a device of another backend");
     check!(!setup.device.is_same(&unknown), "it counts as a device of another backend");
     let event = unknown.default_stream().record_event()?;

@@ -1,4 +1,5 @@
-//! A device that does nothing. The remaining cost of a call is then that of the runtime's front.
+//! A device that accepts every call and does nothing.
+#![expect(unsafe_code, reason = "implements the unsafe traits of a device")]
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -15,7 +16,8 @@ use runtime_core::{
     NativeHandle, NativeKind, RegionProgram, Result,
 };
 
-/// Accepts all calls and does nothing. Its memory is an address that is never dereferenced.
+/// A device that accepts every call and does nothing. A benchmark of it measures what the front of the runtime costs.
+/// To the rules, it is a device of a backend that no other backend knows.
 #[derive(Debug)]
 pub struct NullDevice {
     info: DeviceInfo,
@@ -30,9 +32,8 @@ impl Default for NullDevice {
     }
 }
 
-/// The type of all objects that the null device returns.
-#[derive(Debug)]
-pub struct NullObject(usize);
+/// The type of almost all objects of the device. As memory, it has this length and no byte that anything accesses.
+struct NullObject(usize);
 
 const HANDLE: NativeHandle = NativeHandle { api: "null", kind: NativeKind::Object, raw: 0 };
 
