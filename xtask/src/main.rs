@@ -123,8 +123,14 @@ enum Command {
         /// The tools to run; all of them by default.
         tools: Vec<sanitize::Tool>,
     },
-    /// Breaks the foreign device in every way that compiles, and checks that a conformance rule fails.
-    Mutants,
+    /// Breaks code in every way that compiles, and checks that its tests fail.
+    Mutants {
+        /// What to break.
+        #[arg(value_enum, default_value = "device")]
+        target: mutants::Target,
+        /// For `protocol`: runs only mutants whose description contains one of these words, such as `bring:`.
+        words: Vec<String>,
+    },
     /// Runs the benchmarks, which measure this code and its rivals in the same run.
     Bench {
         /// Exits with an error if a target is missed.
@@ -163,7 +169,7 @@ fn run() -> anyhow::Result<()> {
         Command::Firmware { check } => firmware::firmware(check),
         Command::Sanitize { tools } => sanitize::sanitize(&tools),
         Command::Layers => layers::layers(),
-        Command::Mutants => mutants::mutants(),
+        Command::Mutants { target, words } => mutants::mutants(target, &words),
         Command::Bench { check, quick } => bench::bench(check, quick),
     }
 }

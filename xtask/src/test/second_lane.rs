@@ -73,7 +73,7 @@ fn steps(totals: &mut Totals) {
     });
     let device = || Ok(TestRun::of([foreign(&["test", "--no-fail-fast"])]));
     totals.tests("foreign device", device, &["foreign"], "");
-    totals.step("mutants", mutants::mutants);
+    totals.step("mutants", || mutants::mutants(mutants::Target::Device, &[]));
     match firmware::absence() {
         None => totals.step("firmware", || firmware::firmware(true)),
         Some(why) => totals.skip("firmware", &why),

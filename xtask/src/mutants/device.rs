@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::{File, ImplItem, ImplItemFn, Item, ReturnType};
 
@@ -45,7 +44,7 @@ enum Change {
 }
 
 /// Runs every mutant. The error names the mutants that survived.
-pub(crate) fn mutants() -> Result<()> {
+pub(super) fn mutants() -> Result<()> {
     let source = root().join("docs/foreign-device");
     let copy = root().join("target/mutants/foreign-device");
     let mutants = find(&source)?;
@@ -101,9 +100,9 @@ fn find(source: &Path) -> Result<Vec<Mutant>> {
                 let method = format!("{name}::{}", method.sig.ident);
                 found.push(Mutant { file: relative.to_owned(), method, bytes, change });
             };
-            add(span(&text, method), Change::Delete);
+            add(method.span().byte_range(), Change::Delete);
             if let Some(body) = nothing(&method.sig.output) {
-                add(span(&text, &method.block), Change::Nothing(body));
+                add(method.block.span().byte_range(), Change::Nothing(body));
             }
         }
     }
@@ -142,17 +141,6 @@ fn nothing(output: &ReturnType) -> Option<&'static str> {
 
 fn quote(kind: &syn::Type) -> String {
     kind.span().source_text().unwrap_or_default()
-}
-
-fn span(text: &str, item: &impl Spanned) -> Range<usize> {
-    let span = item.span();
-    offset(text, span.start())..offset(text, span.end())
-}
-
-fn offset(text: &str, place: LineColumn) -> usize {
-    let lines: usize = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
-    let column = text[lines..].chars().take(place.column).map(char::len_utf8).sum::<usize>();
-    lines + column
 }
 
 /// Copies the device, and breaks the copy.

@@ -1,24 +1,22 @@
-//! Breaks the transition function in every way that compiles, and checks that its own tests notice. Each mutant swaps
-//! two neighbouring statements, or drops a statement that has an effect.
+//! Breaks the transition function of coherence in every way that compiles, and checks that its own tests notice. Each
+//! mutant swaps two neighbouring statements, or drops a statement that has an effect.
 //!
-//! Run it with `cargo run -p array-buffer --example mutants`. With arguments, it runs only mutants whose description
-//! contains one of them, for example those of one function: `'bring:'`.
 //! The protocol uses only the standard library, so each mutant is one call of `rustc`.
 
 use std::env;
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, ImplItemFn, ItemFn, Stmt};
+
+use crate::cargo::root;
 
 /// Swaps that change nothing, each with a reason. A statement is named by its beginning.
 const EQUIVALENT: &[(&str, &str, &str)] = &[
@@ -141,7 +139,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 
 impl Finder<'_> {
     fn swap(&mut self, first: &Stmt, second: &Stmt) {
-        let (a, b) = (self.range(first), self.range(second));
+        let (a, b) = (first.span().byte_range(), second.span().byte_range());
         let (one, other) = (&self.text[a.clone()], &self.text[b.clone()]);
         let text = format!(
             "{}{other}{}{one}{}",
@@ -156,25 +154,15 @@ impl Finder<'_> {
     }
 
     fn drop(&mut self, statement: &Stmt) {
-        let range = self.range(statement);
+        let range = statement.span().byte_range();
         let what = format!("{}: drop `{}`", self.function, line(&self.text[range.clone()]));
         let text = format!("{}{}", &self.text[..range.start], &self.text[range.end..]);
         self.found.push(Mutant { what, text, equivalent: None });
-    }
-
-    fn range(&self, item: &impl Spanned) -> Range<usize> {
-        let span = item.span();
-        offset(self.text, span.start())..offset(self.text, span.end())
     }
 }
 
 fn line(statement: &str) -> &str {
     statement.lines().next().unwrap_or_default()
-}
-
-fn offset(text: &str, place: LineColumn) -> usize {
-    let lines: usize = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
-    lines + text[lines..].chars().take(place.column).map(char::len_utf8).sum::<usize>()
 }
 
 /// The result of running a mutant.
@@ -184,9 +172,10 @@ enum Fate {
     Survived,
 }
 
-fn main() -> Result<ExitCode> {
-    let only: Vec<String> = env::args().skip(1).collect();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/coherence");
+/// Runs the mutants whose description contains one of `only`; an empty `only` runs all. The description starts with the
+/// function, as in `bring: drop …`.
+pub(super) fn mutants(only: &[String]) -> Result<()> {
+    let source = root().join("crates/array-buffer/src/coherence");
     let text = fs::read_to_string(source.join("plan.rs"))?;
     let file = syn::parse_file(&text)?;
     let mut finder = Finder { text: &text, function: String::new(), found: Vec::new() };
@@ -227,7 +216,8 @@ fn main() -> Result<ExitCode> {
         "{killed} mutants killed, {survived} survived; {same} are the same program, {invalid} do not compile"
     );
     ensure!(!only.is_empty() || killed >= LEAST, "{killed} mutants; at least {LEAST} are wanted");
-    Ok(ExitCode::from(u8::from(survived > 0)))
+    ensure!(survived == 0, "{survived} mutants survived");
+    Ok(())
 }
 
 /// The number of mutants for each result.
