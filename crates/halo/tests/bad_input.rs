@@ -250,6 +250,17 @@ fn in_host_memory(buffer: Buffer) -> Result<Buffer> {
     Ok(Buffer::host(buffer.to_vec()?).marked(buffer.mark()))
 }
 
+/// Returns a buffer of the same kind that is 8 bytes longer.
+fn too_long(buffer: Buffer) -> Result<Buffer> {
+    let (bytes, mark) = (buffer.len() + 8, buffer.mark());
+    let longer = match buffer.into_storage() {
+        Storage::Host(_) => Buffer::host(vec![0; bytes]),
+        Storage::Pinned(pinned) => Buffer::pinned(pinned.device().pinned_allocate(bytes)?),
+        Storage::Device(memory) => Buffer::device(memory.device().memory_allocate(bytes)?),
+    };
+    Ok(longer.marked(mark))
+}
+
 /// Lets work use the buffer of a message.
 fn used(mut buffer: Buffer) -> Result<Buffer> {
     fn nap(_: &Grid<'_>) {
@@ -284,13 +295,19 @@ fn a_returned_buffer_that_work_still_uses_is_refused() {
 
 /// With every staging of messages.
 #[test]
-fn a_returned_buffer_in_other_memory_is_refused() {
-    for staging in [Staging::Pinned, Staging::Device] {
+fn a_returned_buffer_of_another_kind_or_length_is_refused() {
+    type Change = fn(Buffer) -> Result<Buffer>;
+    let host: (Change, [&str; 3]) = (in_host_memory, ["Host(40)", "receive", "from rank 0"]);
+    let long: (Change, [&str; 3]) = (too_long, ["(48 u8", "receive of 40 bytes", "from rank 0"]);
+    let stagings = [Staging::Pinned, Staging::Device];
+    for (staging, (change, words)) in
+        stagings.into_iter().flat_map(|way| [(way, host), (way, long)])
+    {
         ThreadCommunicator::run(2, |ranks| {
             let (rank, device) = (ranks.rank(), device());
             let mut ranks = Altered { direct: Access::None, ..Altered::new(ranks) };
             if rank == 1 {
-                ranks.received = in_host_memory;
+                ranks.received = change;
             }
             let ranks = Arc::new(ranks);
             let stream = device.default_stream();
@@ -302,7 +319,6 @@ fn a_returned_buffer_in_other_memory_is_refused() {
             // Rank 0 sends a message that rank 1 refuses. Rank 1 may leave before it has sent everything that rank 0
             // waits for.
             if rank == 1 {
-                let words = ["Host(40)", "receive", "from rank 0"];
                 check(ErrorKind::InvalidArgument, &words, &done.unwrap_err());
             }
         })

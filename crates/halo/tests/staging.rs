@@ -195,6 +195,25 @@ fn a_rank_that_cannot_make_its_launches_is_an_error_on_all() {
     }
 }
 
+#[test]
+fn a_transport_that_completes_a_message_that_there_is_not_is_an_error() {
+    let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
+    let field = FieldSpec::new("f", DType::F64, &[Dim::axis(0, 2).halo(1, 1)]).unwrap();
+    let timeout = Duration::from_secs(5);
+    let options = HaloOptions { direct: false, timeout, ..Default::default() };
+    let errors = ThreadCommunicator::run(2, |inner| {
+        let device = sims(inner.rank());
+        let ranks = Arc::new(Altered { completed: |index| index + 100, ..Altered::new(inner) });
+        let quantities = [Quantity::scalar(field.clone())];
+        HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap_err()
+    });
+    for error in errors.unwrap() {
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        let names_it = |index| error.message().contains(&format!("request {index} of 2"));
+        assert!(names_it(100) || names_it(101), "{error}");
+    }
+}
+
 fn late(buffer: &Buffer) -> Result<()> {
     if let Storage::Pinned(_) = buffer.storage() {
         thread::sleep(Duration::from_secs(5));

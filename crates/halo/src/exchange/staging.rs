@@ -105,11 +105,15 @@ impl<'a> Trial<'a> {
             self.communicator().wait_any(&mut requests, remaining())?
         {
             let count = messages.len();
-            let Some(message) = messages.get_mut(index).filter(|_| !remaining().is_zero()) else {
-                let message =
-                    format!("message {index} of {count} came, before the timeout or after");
+            let Some(message) = messages.get_mut(index) else {
+                let message = format!("the transport completed request {index} of {count}");
                 return Err(Error::new(ErrorKind::Driver, "wait_any", message));
             };
+            // A transport that returns a request again and again never says that none is left.
+            if remaining().is_zero() {
+                let message = "the messages of the measurement took too long";
+                return Err(Error::new(ErrorKind::Timeout, "wait_any", message));
+            }
             message.buffer = buffer;
             if message.way == Way::Receive {
                 message.copy_to_device(&self.stream)?;

@@ -26,6 +26,8 @@ pub(crate) struct Altered {
     pub(crate) before_send: fn(&Buffer) -> Result<()>,
     /// Changes each buffer that a receive returns, except those of collective calls.
     pub(crate) received: fn(Buffer) -> Result<Buffer>,
+    /// Changes the index that `wait_any` returns.
+    pub(crate) completed: fn(usize) -> usize,
     /// The number of messages sent, without those of collective calls, and their largest tag.
     pub(crate) sent: AtomicU32,
     pub(crate) largest_tag: AtomicU32,
@@ -49,6 +51,7 @@ impl Altered {
             direct: Access::Own,
             before_send: |_| Ok(()),
             received: Ok,
+            completed: |index| index,
             sent: AtomicU32::new(0),
             largest_tag: AtomicU32::new(0),
         }
@@ -102,6 +105,14 @@ impl Communicator for Altered {
             COLLECTIVE_TAG => Ok(request),
             _ => Ok(Box::new(Changed(request, self.received))),
         }
+    }
+    fn wait_any(
+        &self,
+        requests: &mut [Option<Box<dyn Request>>],
+        timeout: Duration,
+    ) -> Result<Option<(usize, Buffer)>> {
+        let done = self.inner.wait_any(requests, timeout)?;
+        Ok(done.map(|(index, buffer)| ((self.completed)(index), buffer)))
     }
     fn all_gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
         if let Some(gathered) = &self.gathered {
