@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use runtime_core::{Backend, Device, DeviceId, DeviceInfo, Error, ErrorKind, Result, Selector};
 
-use crate::device::{Group, info};
+use crate::device::info;
+use crate::open_device::Group;
 use crate::{SimConfig, SimDevice};
 
 /// The backend `sim`: simulated devices that reach each other.

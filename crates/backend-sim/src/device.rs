@@ -3,11 +3,8 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use backend_support::{Block, Event, Identity, Queues, functions_load};
+use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceLoad, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryPool, Monitor,
@@ -19,14 +16,12 @@ use runtime_core::{
 };
 
 use crate::codes;
-use crate::counts::{SimCounters, Tally};
+use crate::counts::SimCounters;
 use crate::event::SimEvent;
-use crate::fault::{Fate, FaultPlan};
-use crate::interop::Alive;
-use crate::memory::{Pool, SimMemory, SimPinned, block};
-use crate::stream::{Lane, SimStream, queues};
-use crate::timing::Timing;
-use crate::{Fault, Operation, SimConfig, SimCounts};
+use crate::memory::{SimMemory, block};
+use crate::open_device::{Group, OpenDevice};
+use crate::stream::{SimStream, queues};
+use crate::{Fault, SimConfig, SimCounts};
 
 /// A simulated accelerator. The [crate documentation](crate) describes how it differs from the host.
 #[derive(Debug)]
@@ -35,30 +30,6 @@ pub struct SimDevice {
     queues: Queues,
     counters: SimCounters,
     shared: Arc<OpenDevice>,
-}
-
-/// The state that streams, events and handles share with the device.
-#[derive(Debug)]
-pub(crate) struct OpenDevice {
-    config: SimConfig,
-    index: usize,
-    group: Arc<Group>,
-    lost: AtomicBool,
-    faults: FaultPlan,
-    pool: Arc<Pool>,
-    streams: AtomicU64,
-    /// The live objects that native handles can refer to.
-    pub(crate) lanes: Alive<Lane>,
-    pub(crate) events: Alive<Event>,
-    pub(crate) blocks: Alive<Block>,
-    pub(crate) pinned: Alive<Block>,
-    pub(crate) tally: Arc<Tally>,
-}
-
-/// Devices that can reach each other: those of one backend. Not of size zero, so that each group has its own address.
-#[derive(Debug, Default)]
-pub(crate) struct Group {
-    _address: u8,
 }
 
 impl SimDevice {
@@ -70,20 +41,7 @@ impl SimDevice {
 
     pub(crate) fn in_group(index: usize, config: SimConfig, group: &Arc<Group>) -> Self {
         let id = DeviceId::new("sim", index);
-        let shared = OpenDevice {
-            index,
-            group: Arc::clone(group),
-            lost: AtomicBool::new(false),
-            faults: FaultPlan::new(&config.faults),
-            pool: Pool::new(config.memory_bytes),
-            streams: AtomicU64::new(0),
-            lanes: Alive::default(),
-            events: Alive::default(),
-            blocks: Alive::default(),
-            pinned: Alive::default(),
-            tally: Arc::default(),
-            config,
-        };
+        let shared = OpenDevice::new(index, config, group);
         Self {
             info: info(&id, &shared.config),
             queues: Queues::new(Identity { device: id, fault: codes::LAUNCH_FAILED }),
@@ -102,10 +60,7 @@ impl SimDevice {
     }
 
     pub(crate) fn new_stream(&self) -> SimStream {
-        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let config = &self.shared.config;
-        let timing = Timing::new(config.seed, self.shared.index, number, config.jitter);
-        SimStream::new(self.queues.create(), timing, &self.shared)
+        SimStream::new(self.queues.create(), &self.shared)
     }
 }
 
@@ -132,7 +87,7 @@ impl SimHandle {
 
     /// Loses the device now.
     pub fn lose(&self) {
-        self.0.lost.store(true, Ordering::Release);
+        self.0.lose();
     }
 
     /// Whether the device is lost.
@@ -143,97 +98,6 @@ impl SimHandle {
     /// Bytes of device memory in use.
     pub fn used_bytes(&self) -> usize {
         self.0.pool.used()
-    }
-}
-
-impl OpenDevice {
-    /// Refuses every call on a lost device.
-    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
-        if self.is_lost() { Err(codes::device_lost(operation)) } else { Ok(()) }
-    }
-
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
-    pub(crate) fn is_peer_of(&self, other: &Self) -> bool {
-        self.config.peers && other.config.peers && Arc::ptr_eq(&self.group, &other.group)
-    }
-
-    fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// Counts an operation and makes it fail at once if that is planned.
-    pub(crate) fn begin(&self, operation: Operation) -> Result<Fate> {
-        self.check("enqueue")?;
-        match self.faults.next(operation) {
-            Fate::Fail(operation, nth) => Err(Fate::error(operation, nth)),
-            Fate::Lose => {
-                self.lost.store(true, Ordering::Release);
-                Err(codes::device_lost("enqueue"))
-            }
-            fate => Ok(fate),
-        }
-    }
-
-    /// Performs an operation with its planned fate, unless the device was lost in the meantime.
-    pub(crate) fn carry_out(&self, fate: Fate, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        match fate {
-            Fate::FailLate(operation, nth) if !self.is_lost() => {
-                return Err(Fate::error(operation, nth));
-            }
-            Fate::Run(time) => self.hang(time),
-            _ => {}
-        }
-        if self.is_lost() { Ok(()) } else { work() }
-    }
-
-    /// Waits for `time`, but returns early if the device is lost.
-    fn hang(&self, time: Duration) {
-        let began = Instant::now();
-        while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            if self.is_lost() {
-                return;
-            }
-            thread::sleep(left.min(Duration::from_millis(5)));
-        }
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<SimMemory> {
-        self.check("memory_allocate")?;
-        self.plan_allocation(bytes)?;
-        let memory = self.pool.allocate(bytes)?;
-        memory.note_in(&self.blocks);
-        self.tally.add(|counts| counts.allocations += 1);
-        Ok(memory)
-    }
-
-    fn allocate_pinned(&self, bytes: usize) -> Result<SimPinned> {
-        self.check("pinned_allocate")?;
-        self.plan_allocation(bytes)?;
-        let memory = SimPinned::allocate(bytes)?;
-        memory.note_in(&self.pinned);
-        self.tally.add(|counts| counts.pinned_allocations += 1);
-        Ok(memory)
-    }
-
-    /// Makes an allocation fail if that is planned, and again when it is retried.
-    fn plan_allocation(&self, bytes: usize) -> Result<()> {
-        if self.pool.is_refused_again(bytes) {
-            return Err(codes::out_of_memory(
-                "allocate",
-                format!("{bytes} bytes fail as planned, again"),
-            ));
-        }
-        let failed = match self.begin(Operation::Allocation) {
-            Ok(Fate::FailLate(operation, nth)) => Err(Fate::error(operation, nth)),
-            fate => fate,
-        };
-        if failed.is_err() {
-            self.pool.refuse(bytes);
-        }
-        failed.map(drop)
     }
 }
 

@@ -8,7 +8,7 @@ use backend_support::Event;
 use runtime_core::contract::{DeviceEvent, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
-use crate::device::OpenDevice;
+use crate::open_device::OpenDevice;
 
 /// An event, and the device whose loss it reports.
 #[derive(Debug)]

@@ -60,6 +60,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod alive;
 mod backend;
 mod codes;
 mod config;
@@ -70,6 +71,7 @@ mod fault;
 mod graph;
 mod interop;
 mod memory;
+mod open_device;
 mod region;
 mod stream;
 mod timing;

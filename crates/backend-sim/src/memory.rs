@@ -13,8 +13,8 @@ use backend_support::{Block, Span, lock};
 use runtime_core::contract::{DeviceMemory, DevicePinned, own};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
+use crate::alive::Alive;
 use crate::codes;
-use crate::interop::Alive;
 
 /// The byte that fills fresh memory.
 const POISON: u8 = 0xAB;

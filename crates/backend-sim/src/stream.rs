@@ -11,18 +11,11 @@ use runtime_core::contract::{
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
 use crate::counts::{SimCounts, add_traffic};
-use crate::device::OpenDevice;
 use crate::event::SimEvent;
 use crate::fault::Operation;
 use crate::memory::{block, pinned_span, span};
-use crate::timing::Timing;
-
-/// A queue whose work begins at times that the simulated timing determines.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    queue: Queue,
-    timing: Timing,
-}
+use crate::open_device::OpenDevice;
+use crate::timing::Lane;
 
 /// A stream on a lane. Other streams that were made from its handle may share the lane.
 #[derive(Debug)]
@@ -47,8 +40,8 @@ impl fmt::Debug for Captured {
 }
 
 impl SimStream {
-    pub(crate) fn new(queue: Queue, timing: Timing, device: &Arc<OpenDevice>) -> Self {
-        let lane = Arc::new(Lane { queue, timing });
+    pub(crate) fn new(queue: Queue, device: &Arc<OpenDevice>) -> Self {
+        let lane = Arc::new(Lane { queue, timing: device.next_timing() });
         device.lanes.note(Arc::as_ptr(&lane).addr(), &lane);
         Self::on(lane, device)
     }

@@ -4,7 +4,14 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use backend_support::lock;
+use backend_support::{Queue, lock};
+
+/// A queue whose work begins at times that the simulated timing determines.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) queue: Queue,
+    pub(crate) timing: Timing,
+}
 
 /// The pause of a stream before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,10 +73,7 @@ mod setup;
 pub use fixture::Fixture;
 pub use null_device::NullDevice;
 pub use outcome::{Outcome, Stop};
-pub use run::{Test, run};
-
-/// A rule: a function that checks one requirement on a device.
-pub type Rule = fn(&Fixture) -> Outcome;
+pub use run::{Rule, Test, run};
 
 /// The names of all rules.
 pub fn rules() -> &'static [&'static str] {

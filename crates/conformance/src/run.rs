@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use crate::{Fixture, Outcome, Rule, Stop, report};
+use crate::{Fixture, Outcome, Stop, report};
 
 /// If `1`, a rule that skips itself fails.
 const STRICT: &str = "CONFORMANCE_STRICT";
@@ -24,6 +24,9 @@ const FAULTING: &str = "faulting";
 
 /// The timeout of a rule if [`TIMEOUT`] is not set.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A rule: a function that checks one requirement on a device.
+pub type Rule = fn(&Fixture) -> Outcome;
 
 /// A test that [`accelerator!`](crate::accelerator) made.
 #[derive(Clone, Copy, Debug)]

@@ -44,11 +44,6 @@ const ALLOWED: &[Circle] = &[
         reason: "a device's own kernels are loaded as modules, and the modules of a device keep the loaded kernels",
     },
     Circle {
-        package: "backend-sim",
-        files: "device.rs event.rs interop.rs memory.rs stream.rs",
-        reason: "a device creates streams, events and memory, and these refer to the state that they share with it",
-    },
-    Circle {
         package: "backend-support",
         files: "event.rs queue.rs",
         reason: "recording an event submits work to a queue, and a queue marks the uses of retired objects with events",
@@ -58,11 +53,6 @@ const ALLOWED: &[Circle] = &[
         files: "region_kernel/lower.rs region_kernel/mod.rs region_kernel/source.rs",
         reason: "the methods of `RegionKernel` call the lowering and the source text, which depend on the properties \
                  of a `RegionKernel`",
-    },
-    Circle {
-        package: "conformance",
-        files: "lib.rs run.rs",
-        reason: "the macros of `lib.rs` call `run`, which takes the types that `lib.rs` defines for rules",
     },
     Circle {
         package: "halo",
