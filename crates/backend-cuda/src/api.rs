@@ -4,8 +4,10 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::{mem, ptr};
 
-use backend_gpu::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream, pointer};
-use backend_gpu::{Api, created, ok, output};
+use backend_gpu::handle::{
+    Event, Function, Graph, GraphExec, Module, Pool, Stream, number, pointer, value,
+};
+use backend_gpu::{Api, calls};
 use cudarc::driver::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CUcontext, CUevent_flags,
     CUfunction_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
@@ -17,63 +19,52 @@ use runtime_core::Launch;
 use crate::library::Library;
 
 const CAPTURE_MODE: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+const MANAGED: c_uint = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as c_uint;
+const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+
+const THREADS: CUfunction_attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+const SHARED: CUfunction_attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+
+const THRESHOLD: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+const INTERNAL_DEPENDENCIES: CUmemPool_attribute =
+    CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+const RESERVED: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+const USED: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+
+fn context(place: usize) -> CUcontext {
+    ptr::with_exposed_provenance_mut(place)
+}
+
+fn event_flags(timing: bool) -> c_uint {
+    let flags = match timing {
+        true => CUevent_flags::CU_EVENT_DEFAULT,
+        false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
+    };
+    flags as c_uint
+}
+
+fn host_flags(write_combined: bool) -> c_uint {
+    CU_MEMHOSTALLOC_PORTABLE | if write_combined { CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 }
+}
 
 fn location(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Methods that only make a call.
-macro_rules! calls {
-    ($library:ident: $($name:ident($($argument:ident: $type:ty),*) = $call:expr;)*) => {$(
-        #[inline]
-        unsafe fn $name(&self, $($argument: $type),*) -> Result<(), u32> {
-            let $library = self;
-            // SAFETY: the caller guarantees that the method's arguments are valid.
-            ok(unsafe { $call })
-        }
-    )*};
+fn access(device: c_int) -> CUmemAccessDesc {
+    let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUmemAccessDesc { location: location(device), flags }
 }
 
-impl Library {
-    /// # Safety
-    ///
-    /// The function belongs to a loaded module.
-    unsafe fn attribute(
-        &self,
-        function: Function,
-        attribute: CUfunction_attribute,
-    ) -> Result<c_int, u32> {
-        let ask = self.functions.cuFuncGetAttribute;
-        // SAFETY: the caller guarantees the function, and the number is written to a valid place.
-        output(|value| unsafe { ask(value, attribute, function.pointer()) })
-    }
-
-    /// # Safety
-    ///
-    /// The pool is alive, and the attribute is a 64-bit number.
-    unsafe fn pool_number(&self, pool: Pool, attribute: CUmemPool_attribute) -> Result<u64, u32> {
-        let ask = self.functions.cuMemPoolGetAttribute;
-        // SAFETY: the caller guarantees the pool, and the number is written to a valid place.
-        output(|value: *mut u64| unsafe { ask(pool.pointer(), attribute, value.cast()) })
-    }
-
-    /// # Safety
-    ///
-    /// The pool is alive, and the attribute has the type `T`.
-    unsafe fn pool_set<T>(
-        &self,
-        pool: Pool,
-        attribute: CUmemPool_attribute,
-        mut value: T,
-    ) -> Result<(), u32> {
-        let value = (&raw mut value).cast::<c_void>();
-        // SAFETY: the caller guarantees the pool, and the call reads a value of the attribute's type.
-        ok(unsafe { (self.functions.cuMemPoolSetAttribute)(pool.pointer(), attribute, value) })
-    }
+fn properties(device: c_int) -> CUmemPoolProps {
+    // SAFETY: every field may be 0: none, invalid, null.
+    let mut properties: CUmemPoolProps = unsafe { mem::zeroed() };
+    properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = location(device);
+    properties
 }
 
-// SAFETY: each method calls the driver's function for its name, with its arguments. In each block: the caller
-// guarantees that the method's arguments are valid, and the driver writes only to valid places.
+// SAFETY: each method calls the driver's function for its name, with its arguments.
 unsafe impl Api for Library {
     const RELAXED: c_uint = CAPTURE_MODE as c_uint;
 
@@ -82,263 +73,135 @@ unsafe impl Api for Library {
     }
 
     calls! { library:
-        copy_to(to: u64, from: *const u8, bytes: usize, stream: Stream) =
-            (library.functions.cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, stream.pointer());
-        copy_from(to: *mut u8, from: u64, bytes: usize, stream: Stream) =
-            (library.functions.cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, stream.pointer());
-        make_current(place: usize) =
-            (library.functions.cuCtxSetCurrent)(ptr::with_exposed_provenance_mut(place));
-        peer_enable(peer: usize) =
-            (library.functions.cuCtxEnablePeerAccess)(ptr::with_exposed_provenance_mut(peer), 0);
-        stream_destroy(stream: Stream) = (library.functions.cuStreamDestroy_v2)(stream.pointer());
-        stream_query(stream: Stream) = (library.functions.cuStreamQuery)(stream.pointer());
-        stream_synchronize(stream: Stream) =
+        fn current() -> usize |context| = (library.functions.cuCtxGetCurrent)(&mut context);
+        unsafe fn make_current(place: usize) = (library.functions.cuCtxSetCurrent)(context(place));
+        fn exchange_capture_mode(mode: &mut c_uint) =
+            (library.functions.cuThreadExchangeStreamCaptureMode)(mode);
+        fn memory_info() -> (usize, usize) |free, total| =
+            (library.functions.cuMemGetInfo_v2)(&mut free, &mut total);
+        fn priority_range() -> (c_int, c_int) |least, greatest| =
+            (library.functions.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest);
+
+        fn stream_create(priority: c_int) -> Stream |stream| =
+            (library.functions.cuStreamCreateWithPriority)(&mut stream, NON_BLOCKING, priority);
+        unsafe fn stream_destroy(stream: Stream) =
+            (library.functions.cuStreamDestroy_v2)(stream.pointer());
+        unsafe fn stream_query(stream: Stream) =
+            (library.functions.cuStreamQuery)(stream.pointer());
+        unsafe fn stream_synchronize(stream: Stream) =
             (library.functions.cuStreamSynchronize)(stream.pointer());
-        stream_wait(stream: Stream, event: Event) =
+        unsafe fn stream_wait(stream: Stream, event: Event) =
             (library.functions.cuStreamWaitEvent)(stream.pointer(), event.pointer(), 0);
-        capture_begin(stream: Stream) =
+        unsafe fn capture_begin(stream: Stream) =
             (library.functions.cuStreamBeginCapture_v2)(stream.pointer(), CAPTURE_MODE);
-        event_destroy(event: Event) = (library.functions.cuEventDestroy_v2)(event.pointer());
-        event_record(event: Event, stream: Stream) =
+        unsafe fn capture_end(stream: Stream) -> Graph |graph| =
+            (library.functions.cuStreamEndCapture)(stream.pointer(), &mut graph);
+
+        fn event_create(timing: bool) -> Event |event| =
+            (library.functions.cuEventCreate)(&mut event, event_flags(timing));
+        unsafe fn event_destroy(event: Event) =
+            (library.functions.cuEventDestroy_v2)(event.pointer());
+        unsafe fn event_record(event: Event, stream: Stream) =
             (library.functions.cuEventRecord)(event.pointer(), stream.pointer());
-        event_query(event: Event) = (library.functions.cuEventQuery)(event.pointer());
-        event_synchronize(event: Event) = (library.functions.cuEventSynchronize)(event.pointer());
-        free(address: u64) = (library.functions.cuMemFree_v2)(address);
-        free_host(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
-        pool_destroy(pool: Pool) = (library.functions.cuMemPoolDestroy)(pool.pointer());
-        pool_trim(pool: Pool, keep: usize) =
+        unsafe fn event_query(event: Event) = (library.functions.cuEventQuery)(event.pointer());
+        unsafe fn event_synchronize(event: Event) =
+            (library.functions.cuEventSynchronize)(event.pointer());
+        unsafe fn event_elapsed(start: Event, end: Event) -> f32 |milliseconds| =
+            (library.functions.cuEventElapsedTime)(&mut milliseconds, start.pointer(), end.pointer());
+
+        fn allocate(bytes: usize) -> u64 |address| =
+            (library.functions.cuMemAlloc_v2)(&mut address, bytes);
+        unsafe fn free(address: u64) = (library.functions.cuMemFree_v2)(address);
+        fn allocate_managed(bytes: usize) -> u64 |address| =
+            (library.functions.cuMemAllocManaged)(&mut address, bytes, MANAGED);
+        fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
+            (library.functions.cuMemHostAlloc)(&mut memory, bytes, host_flags(write_combined));
+        unsafe fn free_host(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
+
+        fn pool_create(device: c_int) -> Pool |pool| =
+            (library.functions.cuMemPoolCreate)(&mut pool, &properties(device));
+        unsafe fn pool_destroy(pool: Pool) = (library.functions.cuMemPoolDestroy)(pool.pointer());
+        unsafe fn pool_set_threshold(pool: Pool, bytes: u64) =
+            (library.functions.cuMemPoolSetAttribute)(pool.pointer(), THRESHOLD, value(&bytes));
+        unsafe fn pool_set_internal_dependencies(pool: Pool, on: c_int) =
+            (library.functions.cuMemPoolSetAttribute)(
+                pool.pointer(), INTERNAL_DEPENDENCIES, value(&on),
+            );
+        unsafe fn pool_reserved(pool: Pool) -> u64 |bytes| =
+            (library.functions.cuMemPoolGetAttribute)(pool.pointer(), RESERVED, number(&mut bytes));
+        unsafe fn pool_used(pool: Pool) -> u64 |bytes| =
+            (library.functions.cuMemPoolGetAttribute)(pool.pointer(), USED, number(&mut bytes));
+        unsafe fn pool_let_reach(pool: Pool, device: c_int) =
+            (library.functions.cuMemPoolSetAccess)(pool.pointer(), &access(device), 1);
+        unsafe fn pool_trim(pool: Pool, keep: usize) =
             (library.functions.cuMemPoolTrimTo)(pool.pointer(), keep);
-        pool_free(address: u64, stream: Stream) =
+        unsafe fn pool_allocate(pool: Pool, bytes: usize, stream: Stream) -> u64 |address| =
+            (library.functions.cuMemAllocFromPoolAsync)(
+                &mut address, bytes, pool.pointer(), stream.pointer(),
+            );
+        unsafe fn pool_free(address: u64, stream: Stream) =
             (library.functions.cuMemFreeAsync)(address, stream.pointer());
-        copy(to: u64, from: u64, bytes: usize, stream: Stream) =
+
+        unsafe fn copy(to: u64, from: u64, bytes: usize, stream: Stream) =
             (library.functions.cuMemcpyDtoDAsync_v2)(to, from, bytes, stream.pointer());
-        fill_8(to: u64, value: u8, count: usize, stream: Stream) =
+        unsafe fn copy_to(to: u64, from: *const u8, bytes: usize, stream: Stream) =
+            (library.functions.cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, stream.pointer());
+        unsafe fn copy_from(to: *mut u8, from: u64, bytes: usize, stream: Stream) =
+            (library.functions.cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, stream.pointer());
+        unsafe fn fill_8(to: u64, value: u8, count: usize, stream: Stream) =
             (library.functions.cuMemsetD8Async)(to, value, count, stream.pointer());
-        fill_16(to: u64, value: u16, count: usize, stream: Stream) =
+        unsafe fn fill_16(to: u64, value: u16, count: usize, stream: Stream) =
             (library.functions.cuMemsetD16Async)(to, value, count, stream.pointer());
-        fill_32(to: u64, value: u32, count: usize, stream: Stream) =
+        unsafe fn fill_32(to: u64, value: u32, count: usize, stream: Stream) =
             (library.functions.cuMemsetD32Async)(to, value, count, stream.pointer());
-        graph_destroy(graph: Graph) = (library.functions.cuGraphDestroy)(graph.pointer());
-        graph_launch(graph: GraphExec, stream: Stream) =
+
+        fn peer_possible(device: c_int, peer: c_int) -> c_int |can| =
+            (library.functions.cuDeviceCanAccessPeer)(&mut can, device, peer);
+        unsafe fn peer_enable(peer: usize) =
+            (library.functions.cuCtxEnablePeerAccess)(context(peer), 0);
+        unsafe fn copy_peer(to: (u64, usize), from: (u64, usize), bytes: usize, stream: Stream) =
+            (library.functions.cuMemcpyPeerAsync)(
+                to.0, context(to.1), from.0, context(from.1), bytes, stream.pointer(),
+            );
+
+        unsafe fn graph_instantiate(graph: Graph) -> GraphExec |exec| =
+            (library.functions.cuGraphInstantiateWithFlags)(&mut exec, graph.pointer(), 0);
+        unsafe fn graph_destroy(graph: Graph) =
+            (library.functions.cuGraphDestroy)(graph.pointer());
+        unsafe fn graph_launch(graph: GraphExec, stream: Stream) =
             (library.functions.cuGraphLaunch)(graph.pointer(), stream.pointer());
-        graph_exec_destroy(graph: GraphExec) =
+        unsafe fn graph_exec_destroy(graph: GraphExec) =
             (library.functions.cuGraphExecDestroy)(graph.pointer());
-        module_unload(module: Module) = (library.functions.cuModuleUnload)(module.pointer());
-    }
 
-    #[inline]
-    fn current(&self) -> Result<usize, u32> {
-        let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: as above.
-        ok(unsafe { (self.functions.cuCtxGetCurrent)(&mut context) })?;
-        Ok(context.expose_provenance())
-    }
-
-    fn exchange_capture_mode(&self, mode: &mut c_uint) -> Result<(), u32> {
-        // SAFETY: as above.
-        ok(unsafe { (self.functions.cuThreadExchangeStreamCaptureMode)(mode) })
-    }
-
-    fn memory_info(&self) -> Result<(usize, usize), u32> {
-        let mut total = 0;
-        // SAFETY: as above.
-        let free = output(|free| unsafe { (self.functions.cuMemGetInfo_v2)(free, &mut total) })?;
-        Ok((free, total))
-    }
-
-    fn priority_range(&self) -> Result<(c_int, c_int), u32> {
-        let mut greatest = 0;
-        let ask = self.functions.cuCtxGetStreamPriorityRange;
-        // SAFETY: as above.
-        let least = output(|least| unsafe { ask(least, &mut greatest) })?;
-        Ok((least, greatest))
-    }
-
-    fn stream_create(&self, priority: c_int) -> Result<Stream, u32> {
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: as above.
-        created(|raw| unsafe { (self.functions.cuStreamCreateWithPriority)(raw, flags, priority) })
-    }
-
-    unsafe fn capture_end(&self, stream: Stream) -> Result<Graph, u32> {
-        // SAFETY: as above.
-        created(|raw| unsafe { (self.functions.cuStreamEndCapture)(stream.pointer(), raw) })
-    }
-
-    fn event_create(&self, timing: bool) -> Result<Event, u32> {
-        let flags = if timing {
-            CUevent_flags::CU_EVENT_DEFAULT
-        } else {
-            CUevent_flags::CU_EVENT_DISABLE_TIMING
-        };
-        // SAFETY: as above.
-        created(|raw| unsafe { (self.functions.cuEventCreate)(raw, flags as u32) })
-    }
-
-    unsafe fn event_elapsed(&self, start: Event, end: Event) -> Result<f32, u32> {
-        let elapsed = self.functions.cuEventElapsedTime;
-        // SAFETY: as above.
-        output(|milliseconds| unsafe { elapsed(milliseconds, start.pointer(), end.pointer()) })
-    }
-
-    fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        // SAFETY: as above.
-        output(|address| unsafe { (self.functions.cuMemAlloc_v2)(address, bytes) })
-    }
-
-    fn allocate_managed(&self, bytes: usize) -> Result<u64, u32> {
-        let flags = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
-        // SAFETY: as above.
-        output(|address| unsafe { (self.functions.cuMemAllocManaged)(address, bytes, flags) })
-    }
-
-    fn allocate_host(&self, bytes: usize, write_combined: bool) -> Result<u64, u32> {
-        let combined = if write_combined { CU_MEMHOSTALLOC_WRITECOMBINED } else { 0 };
-        let flags = CU_MEMHOSTALLOC_PORTABLE | combined;
-        let mut memory = ptr::null_mut();
-        // SAFETY: as above.
-        ok(unsafe { (self.functions.cuMemHostAlloc)(&mut memory, bytes, flags) })?;
-        Ok(memory.expose_provenance() as u64)
-    }
-
-    fn pool_create(&self, device: c_int) -> Result<Pool, u32> {
-        // SAFETY: every field may be 0: none, invalid, null.
-        let mut properties: CUmemPoolProps = unsafe { mem::zeroed() };
-        properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = location(device);
-        // SAFETY: the call reads the properties.
-        created(|raw| unsafe { (self.functions.cuMemPoolCreate)(raw, &properties) })
-    }
-
-    unsafe fn pool_set_threshold(&self, pool: Pool, bytes: u64) -> Result<(), u32> {
-        // SAFETY: as above.
-        unsafe {
-            self.pool_set(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
-        }
-    }
-
-    unsafe fn pool_set_internal_dependencies(&self, pool: Pool, on: c_int) -> Result<(), u32> {
-        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
-        // SAFETY: as above.
-        unsafe { self.pool_set(pool, attribute, on) }
-    }
-
-    unsafe fn pool_reserved(&self, pool: Pool) -> Result<u64, u32> {
-        // SAFETY: as above.
-        unsafe { self.pool_number(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) }
-    }
-
-    unsafe fn pool_used(&self, pool: Pool) -> Result<u64, u32> {
-        // SAFETY: as above.
-        unsafe { self.pool_number(pool, CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT) }
-    }
-
-    unsafe fn pool_let_reach(&self, pool: Pool, device: c_int) -> Result<(), u32> {
-        let access = CUmemAccessDesc {
-            location: location(device),
-            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
-        // SAFETY: as above; the call reads the single description.
-        ok(unsafe { (self.functions.cuMemPoolSetAccess)(pool.pointer(), &access, 1) })
-    }
-
-    #[inline]
-    unsafe fn pool_allocate(&self, pool: Pool, bytes: usize, stream: Stream) -> Result<u64, u32> {
-        let (allocate, pool) = (self.functions.cuMemAllocFromPoolAsync, pool.pointer());
-        // SAFETY: as above.
-        output(|address| unsafe { allocate(address, bytes, pool, stream.pointer()) })
-    }
-
-    fn peer_possible(&self, device: c_int, peer: c_int) -> Result<c_int, u32> {
-        // SAFETY: as above.
-        output(|can| unsafe { (self.functions.cuDeviceCanAccessPeer)(can, device, peer) })
-    }
-
-    #[inline]
-    unsafe fn copy_peer(
-        &self,
-        (to, here): (u64, usize),
-        (from, there): (u64, usize),
-        bytes: usize,
-        stream: Stream,
-    ) -> Result<(), u32> {
-        let [here, there] = [here, there].map(ptr::with_exposed_provenance_mut);
-        let copy = self.functions.cuMemcpyPeerAsync;
-        // SAFETY: as above.
-        ok(unsafe { copy(to, here, from, there, bytes, stream.pointer()) })
-    }
-
-    unsafe fn graph_instantiate(&self, graph: Graph) -> Result<GraphExec, u32> {
-        let instantiate = self.functions.cuGraphInstantiateWithFlags;
-        // SAFETY: as above.
-        created(|raw| unsafe { instantiate(raw, graph.pointer(), 0) })
-    }
-
-    unsafe fn module_function(&self, module: Module, name: &CStr) -> Result<Function, u32> {
-        let (find, name) = (self.functions.cuModuleGetFunction, name.as_ptr());
-        // SAFETY: as above.
-        created(|raw| unsafe { find(raw, module.pointer(), name) })
-    }
-
-    unsafe fn function_threads(&self, function: Function) -> Result<c_int, u32> {
-        // SAFETY: as above.
-        unsafe {
-            self.attribute(function, CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
-        }
-    }
-
-    unsafe fn function_shared(&self, function: Function) -> Result<c_int, u32> {
-        // SAFETY: as above.
-        unsafe {
-            self.attribute(function, CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        }
-    }
-
-    unsafe fn suggested_block(&self, function: Function, shared: usize) -> Result<c_int, u32> {
-        let (mut grid, ask) = (0, self.functions.cuOccupancyMaxPotentialBlockSize);
-        let function = function.pointer();
-        // SAFETY: as above.
-        output(|block| unsafe { ask(&mut grid, block, function, None, shared, 0) })
-    }
-
-    unsafe fn resident_blocks(
-        &self,
-        function: Function,
-        block: c_int,
-        shared: usize,
-    ) -> Result<c_int, u32> {
-        let ask = self.functions.cuOccupancyMaxActiveBlocksPerMultiprocessor;
-        // SAFETY: as above.
-        output(|blocks| unsafe { ask(blocks, function.pointer(), block, shared) })
-    }
-
-    #[inline]
-    unsafe fn launch(
-        &self,
-        function: Function,
-        launch: &Launch,
-        stream: Stream,
-        arguments: *mut *mut c_void,
-    ) -> Result<(), u32> {
-        let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared_bytes);
-        let (function, stream, extra) = (function.pointer(), stream.pointer(), ptr::null_mut());
-        let launch = self.functions.cuLaunchKernel;
-        // SAFETY: as above.
-        ok(unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra) })
-    }
-
-    #[inline]
-    unsafe fn launch_cooperative(
-        &self,
-        function: Function,
-        launch: &Launch,
-        stream: Stream,
-        arguments: *mut *mut c_void,
-    ) -> Result<(), u32> {
-        let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared_bytes);
-        let (function, stream) = (function.pointer(), stream.pointer());
-        let launch = self.functions.cuLaunchCooperativeKernel;
-        // SAFETY: as above.
-        ok(unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, stream, arguments) })
+        unsafe fn module_unload(module: Module) =
+            (library.functions.cuModuleUnload)(module.pointer());
+        unsafe fn module_function(module: Module, name: &CStr) -> Function |function| =
+            (library.functions.cuModuleGetFunction)(&mut function, module.pointer(), name.as_ptr());
+        unsafe fn function_threads(function: Function) -> c_int |threads| =
+            (library.functions.cuFuncGetAttribute)(&mut threads, THREADS, function.pointer());
+        unsafe fn function_shared(function: Function) -> c_int |bytes| =
+            (library.functions.cuFuncGetAttribute)(&mut bytes, SHARED, function.pointer());
+        unsafe fn suggested_block(function: Function, shared: usize) -> c_int |block| =
+            (library.functions.cuOccupancyMaxPotentialBlockSize)(
+                &mut 0, &mut block, function.pointer(), None, shared, 0,
+            );
+        unsafe fn resident_blocks(function: Function, block: c_int, shared: usize) -> c_int |blocks| =
+            (library.functions.cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+                &mut blocks, function.pointer(), block, shared,
+            );
+        unsafe fn launch(
+            function: Function, launch: &Launch, stream: Stream, arguments: *mut *mut c_void
+        ) = (library.functions.cuLaunchKernel)(
+                function.pointer(), launch.grid[0], launch.grid[1], launch.grid[2],
+                launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                stream.pointer(), arguments, ptr::null_mut(),
+            );
+        unsafe fn launch_cooperative(
+            function: Function, launch: &Launch, stream: Stream, arguments: *mut *mut c_void
+        ) = (library.functions.cuLaunchCooperativeKernel)(
+                function.pointer(), launch.grid[0], launch.grid[1], launch.grid[2],
+                launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                stream.pointer(), arguments,
+            );
     }
 }

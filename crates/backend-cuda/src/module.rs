@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use backend_gpu::handle::{Function, Module};
 use backend_gpu::{
-    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, address, aligned,
-    created, ok,
+    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, address, aligned, ok,
+    written,
 };
 use backend_support::headline;
 use cudarc::driver::sys::{CUfunction_attribute, CUjit_option};
@@ -88,7 +88,7 @@ impl Kernels<Self> for Cuda {
             let (load, image) = (api.functions.cuModuleLoadDataEx, image.as_ptr().cast());
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             // SAFETY: text ends with a NUL, and binaries are complete; the log has as many bytes as the options say.
-            created(|module| unsafe { load(module, image, 2, options, values) })
+            written(|module| unsafe { load(module, image, 2, options, values) })
         });
         loaded.map_err(|code| {
             let log = log.split(|byte| *byte == 0).next().unwrap_or_default();

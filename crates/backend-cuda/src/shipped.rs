@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use backend_gpu::handle::Function;
-use backend_gpu::{Api, BuiltinKernels, Context, created};
+use backend_gpu::{Api, BuiltinKernels, Context, written};
 use backend_support::{Binding, RegionKernel};
 
 use crate::vendor::Cuda;
@@ -79,7 +79,7 @@ pub(crate) fn function(kernels: &ShippedKernels, kernel: Shipped) -> Result<Func
         let module = context.outside_captures(|api| {
             let load = api.functions.cuModuleLoadDataEx;
             // SAFETY: the text ends with a NUL; there are no options.
-            created(|module| unsafe { load(module, image, 0, none, ptr::null_mut()) })
+            written(|module| unsafe { load(module, image, 0, none, ptr::null_mut()) })
         })?;
         // SAFETY: the module was just loaded.
         let function = context

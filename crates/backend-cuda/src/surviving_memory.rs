@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Mutex;
 
 use backend_gpu::handle::Pool;
-use backend_gpu::{Api, Pooled, created};
+use backend_gpu::{Api, Pooled, written};
 use backend_support::lock;
 use cudarc::driver::sys::CUpointer_attribute;
 
@@ -52,5 +52,5 @@ fn pool_of(context: &Context, address: u64) -> Result<Pool, u32> {
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
     context.bind()?;
     // SAFETY: the attribute is a handle, which is written to a valid place.
-    created(|pool: *mut *mut c_void| unsafe { ask(pool.cast(), attribute, address) })
+    written(|pool: *mut *mut c_void| unsafe { ask(pool.cast(), attribute, address) })
 }

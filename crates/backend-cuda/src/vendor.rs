@@ -10,7 +10,7 @@ use std::{ptr, sync::Mutex};
 use backend_gpu::handle::Stream;
 use backend_gpu::{
     AddressInfo, Api, Busy, Context, Contexts, Description, InUse, Lends, Pooled, Unfit, Vendor,
-    Words, ok, output,
+    Words, ok, written,
 };
 use cudarc::driver::sys::{CUcontext, CUmemorytype, CUpointer_attribute as Attribute};
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
@@ -60,7 +60,7 @@ impl Contexts<Self> for Cuda {
     fn retain(api: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
         let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
         // SAFETY: the number is written to a valid place.
-        let device = output(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
+        let device = written(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: the handle is written to a valid place.
         ok(unsafe { (api.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
@@ -117,7 +117,7 @@ impl Contexts<Self> for Cuda {
                 // SAFETY: the queried attributes have at most 64 bits, and are written to a valid place.
                 unsafe { function(value.cast::<c_void>(), attribute, address) }
             };
-            output(asked).ok()
+            written(asked).ok()
         };
         // A 32-bit number, which is negative if the address belongs to no device.
         let device = ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?.cast_signed();
@@ -143,11 +143,11 @@ impl Lends for Cuda {
         // SAFETY: the caller guarantees that the place is a context.
         unsafe { api.make_current(place) }?;
         // SAFETY: the number is written to a valid place.
-        let device = output(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
+        let device = written(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
         let is_here = |ordinal: &usize| {
             let number = i32::try_from(*ordinal).unwrap_or(i32::MAX);
             // SAFETY: as above.
-            output(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
+            written(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
         };
         let ordinal = (0..api.devices).find(is_here).ok_or(INVALID_VALUE)?;
         Ok((ordinal, device))

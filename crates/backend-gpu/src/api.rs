@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fmt::Debug;
-use std::ptr;
 
 use runtime_core::Launch;
 
@@ -205,6 +204,33 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     ) -> Result<(), u32>;
 }
 
+/// Implements methods of [`Api`]: each line is a method and the call that it makes.
+///
+/// A call may write results. Their places stand between bars, and the method returns them as [`Written`] converts them.
+#[macro_export]
+macro_rules! calls {
+    ($library:ident:) => {};
+    ($library:ident: fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr; $($rest:tt)*) => {
+        $crate::calls! { @ $library [] $name $arguments [$($result)?] [$($($place)+)?] $call }
+        $crate::calls! { $library: $($rest)* }
+    };
+    ($library:ident: unsafe fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr; $($rest:tt)*) => {
+        $crate::calls! { @ $library [unsafe] $name $arguments [$($result)?] [$($($place)+)?] $call }
+        $crate::calls! { $library: $($rest)* }
+    };
+    (@ $library:ident [$($unsafe:tt)?] $name:ident ($($argument:ident: $type:ty),*) [$($result:ty)?] [$($place:ident)*] $call:expr) => {
+        #[inline]
+        $($unsafe)? fn $name(&self, $($argument: $type),*) -> Result<($($result)?), u32> {
+            let $library = self;
+            $(let mut $place = Default::default();)*
+            // SAFETY: the caller guarantees that the method's arguments are valid. The library writes only to valid
+            // places.
+            $crate::ok(unsafe { $call })?;
+            Ok(($($crate::Written::written($place)),*))
+        }
+    };
+}
+
 /// Converts a code to a result.
 ///
 /// # Errors
@@ -215,26 +241,54 @@ pub fn ok(code: u32) -> Result<(), u32> {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// Returns the handle or other pointer that a call writes.
+/// Returns what a call writes to a place.
 ///
 /// # Errors
 ///
 /// The code of the call.
 #[inline]
-pub fn created<T, H: From<*mut T>>(call: impl FnOnce(*mut *mut T) -> u32) -> Result<H, u32> {
-    let mut raw = ptr::null_mut();
-    ok(call(&mut raw))?;
-    Ok(raw.into())
+pub fn written<P: Default + Written<R>, R>(call: impl FnOnce(*mut P) -> u32) -> Result<R, u32> {
+    let mut place = P::default();
+    ok(call(&mut place))?;
+    Ok(place.written())
 }
 
-/// Returns the number that a call writes.
-///
-/// # Errors
-///
-/// The code of the call.
-#[inline]
-pub fn output<T: Default>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
-    let mut value = T::default();
-    ok(call(&mut value))?;
-    Ok(value)
+/// A place to which a call writes a number, a handle, or an address.
+pub trait Written<R> {
+    /// What was written, as the methods of [`Api`] return it.
+    fn written(self) -> R;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Written<$number> for $number {
+            #[inline]
+            fn written(self) -> $number {
+                self
+            }
+        }
+    )*};
+}
+
+numbers! { c_int, f32, u64, usize }
+
+impl Written<usize> for c_int {
+    #[inline]
+    fn written(self) -> usize {
+        usize::try_from(self).unwrap_or(usize::MAX)
+    }
+}
+
+impl<T> Written<usize> for *mut T {
+    #[inline]
+    fn written(self) -> usize {
+        self.expose_provenance()
+    }
+}
+
+impl<T> Written<u64> for *mut T {
+    #[inline]
+    fn written(self) -> u64 {
+        self.expose_provenance() as u64
+    }
 }

@@ -1,6 +1,9 @@
 //! Handles of a vendor's objects. They are numbers, and do not show whether the object still exists.
 
+use std::ffi::c_void;
 use std::ptr;
+
+use crate::Written;
 
 macro_rules! handles {
     ($($(#[$about:meta])* $name:ident;)*) => {$(
@@ -19,10 +22,10 @@ macro_rules! handles {
             }
         }
 
-        impl<T> From<*mut T> for $name {
+        impl<T> Written<$name> for *mut T {
             #[inline]
-            fn from(raw: *mut T) -> Self {
-                Self(raw.expose_provenance())
+            fn written(self) -> $name {
+                $name(self.expose_provenance())
             }
         }
     )*};
@@ -49,4 +52,16 @@ handles! {
 #[inline]
 pub fn pointer<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+/// The address of a value that a function reads.
+#[inline]
+pub fn value<T>(value: &T) -> *mut c_void {
+    ptr::from_ref(value).cast_mut().cast()
+}
+
+/// The address of a number that a function writes.
+#[inline]
+pub fn number(number: &mut u64) -> *mut c_void {
+    ptr::from_mut(number).cast()
 }

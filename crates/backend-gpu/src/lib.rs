@@ -49,7 +49,7 @@ mod stream;
 mod vendor;
 
 pub use allocation::ALIGNMENT;
-pub use api::{Api, created, ok, output};
+pub use api::{Api, Written, ok, written};
 pub use backend::Backend;
 pub use config::{Config, PoolKind};
 pub use context::Context;

@@ -7,7 +7,7 @@ use std::ptr;
 use backend_support::headline;
 use runtime_core::{Error, Result};
 
-use crate::api::{ok, output};
+use crate::api::{ok, written};
 use crate::program::refused;
 
 /// Writes the length of a result.
@@ -97,7 +97,7 @@ impl Program {
     /// As [`result`](Self::result).
     unsafe fn bytes(&self, (size, content): (Size, Content)) -> Result<Vec<u8>, u32> {
         // SAFETY: the program is alive, and the number is written to a valid place.
-        let bytes = output(|bytes| unsafe { size(self.raw, bytes) })?;
+        let bytes = written(|bytes| unsafe { size(self.raw, bytes) })?;
         let mut buffer = vec![0_u8; bytes];
         if bytes > 0 {
             // SAFETY: as above; the buffer has room for the whole result.

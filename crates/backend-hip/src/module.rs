@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_gpu::handle::{Function, Module};
 use backend_gpu::{
-    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, aligned, created,
+    Api, BuiltinKernel, Code, Context, Device, Kernels, NotLoaded, Stream, aligned, written,
 };
 use runtime_core::Result;
 use runtime_core::contract::ParamInfo;
@@ -28,7 +28,7 @@ pub(crate) fn load(context: &Context<Hip>, image: &[u8]) -> Result<Module, u32> 
     context.outside_captures(|api| {
         let load = api.functions.hipModuleLoadData;
         // SAFETY: the binary is complete, and the handle is written to a valid place.
-        created(|module| unsafe { load(module, image.as_ptr().cast()) })
+        written(|module| unsafe { load(module, image.as_ptr().cast()) })
     })
 }
 

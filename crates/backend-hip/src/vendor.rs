@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use backend_gpu::handle::{Stream, pointer};
 use backend_gpu::{
     AddressInfo, Api, Busy, Codes, Context, Contexts, Description, InUse, Pooled, Unfit, Vendor,
-    Words, ok, output,
+    Words, ok, written,
 };
 use hip_sys::hiprt::hipPointer_attribute as Attribute;
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
@@ -140,7 +140,7 @@ impl Contexts<Self> for Hip {
         let range = context.api.functions.hipMemGetAddressRange;
         // SAFETY: address and number are written to valid places.
         let bytes: Option<usize> =
-            output(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
+            written(|bytes| unsafe { range(&mut start, bytes, pointer(address)) }).ok();
         let range = bytes.map(|bytes| (start.addr() as u64, bytes as u64));
         Some(AddressInfo { device, kind, range })
     }
@@ -158,7 +158,7 @@ fn ask(context: &Context<Hip>, attribute: Attribute, address: u64) -> Option<c_i
         // SAFETY: the queried attributes have at most 32 bits, and are written to a valid place.
         unsafe { function(value.cast::<c_void>(), attribute, pointer(address)) }
     };
-    output(asked).ok()
+    written(asked).ok()
 }
 
 /// The number of the kind "host memory". It changed in HIP 6, so the runtime is queried for that of an allocation of
