@@ -7,10 +7,10 @@ use backend_gpu::{ALIGNMENT, Description, error, ok};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUuuid};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
 
+use crate::cuda::Cuda;
 use crate::library::{Library, Version};
 use crate::nvrtc::compiler;
 use crate::program::Target;
-use crate::vendor::Cuda;
 
 /// Queries all properties that the driver reports without a context. Priorities of streams are not among them.
 pub(crate) fn describe(library: &Library, ordinal: usize) -> Result<Description<Cuda>> {

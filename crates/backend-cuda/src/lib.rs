@@ -60,6 +60,7 @@ assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 mod api;
 mod binary;
 mod codes;
+mod cuda;
 mod info;
 mod library;
 mod module;
@@ -72,7 +73,7 @@ mod surviving_memory;
 mod vendor;
 
 pub use backend_gpu::PoolKind;
-pub use vendor::Cuda;
+pub use cuda::Cuda;
 
 /// The options for opening a device. A selector can set them: `cuda:0?pool=cache&cache=off`.
 ///

@@ -16,10 +16,10 @@ use runtime_core::contract::{ParamInfo, ParamKind};
 use runtime_core::{Launch, Result};
 
 use crate::codes::INVALID_VALUE;
+use crate::cuda::Cuda;
 use crate::library::Library;
 use crate::shipped::{Shipped, ShippedKernels, function};
 use crate::signature::Signatures;
-use crate::vendor::Cuda;
 
 /// Shared memory that a launch may use without a request, both declared and dynamic. More must be requested.
 const SHARED_BYTES: u32 = 48 << 10;

@@ -6,10 +6,10 @@ use backend_gpu::{Code, Programs, Recipe, refused, text};
 use runtime_core::{ImageCode, ImageFormat, ModuleImage, Result};
 
 use crate::binary;
+use crate::cuda::Cuda;
 use crate::library::Version;
 use crate::nvrtc::{self, Compiled, compiler};
 use crate::signature::Signatures;
-use crate::vendor::Cuda;
 
 /// A device and its driver.
 #[derive(Clone, Copy, Debug)]

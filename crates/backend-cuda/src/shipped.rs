@@ -8,7 +8,7 @@ use backend_gpu::handle::Function;
 use backend_gpu::{Api, BuiltinKernels, Context, written};
 use backend_support::{Binding, RegionKernel};
 
-use crate::vendor::Cuda;
+use crate::cuda::Cuda;
 
 /// A kernel of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use backend_gpu::{Api, Pooled, written};
 use backend_support::lock;
 use cudarc::driver::sys::CUpointer_attribute;
 
-use crate::vendor::Cuda;
+use crate::cuda::Cuda;
 
 type Context = backend_gpu::Context<Cuda>;
 

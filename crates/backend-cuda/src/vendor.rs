@@ -9,22 +9,19 @@ use std::{ptr, sync::Mutex};
 
 use backend_gpu::handle::Stream;
 use backend_gpu::{
-    AddressInfo, Api, Busy, Context, Contexts, Description, InUse, Lends, Pooled, Unfit, Vendor,
-    Words, ok, written,
+    AddressInfo, Api, Busy, Codes, Context, Contexts, Description, InUse, Lends, Pooled, Unfit,
+    Vendor, Words, ok, written,
 };
 use cudarc::driver::sys::{CUcontext, CUmemorytype, CUpointer_attribute as Attribute};
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
 
 use crate::codes::INVALID_VALUE;
+use crate::cuda::Cuda;
 use crate::library::{Library, library};
 use crate::{info, nvml, surviving_memory};
 
 /// The driver's handle of the default stream of each thread.
 const PER_THREAD: usize = 2;
-
-/// CUDA, as the vendor of devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cuda;
 
 impl Vendor for Cuda {
     type Api = Library;
@@ -72,7 +69,7 @@ impl Contexts<Self> for Cuda {
     }
 
     fn stays_lost(code: u32) -> Option<&'static str> {
-        <Self as backend_gpu::Codes>::is_sticky(code).then_some(
+        Self::is_sticky(code).then_some(
             "a kernel was stopped in the context, which other code in this process keeps open, or the driver requires a new process",
         )
     }

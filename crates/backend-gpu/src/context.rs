@@ -215,7 +215,7 @@ impl<V: Vendor> Context<V> {
     #[cold]
     fn judge(&self, code: u32) {
         let says_nothing =
-            code == V::NOT_READY || code == V::OUT_OF_MEMORY || V::is_of_capture(code);
+            code == V::NOT_READY || code == V::OUT_OF_MEMORY || V::OF_CAPTURE.contains(&code);
         if V::is_sticky(code) {
             self.give_up(code);
         } else if !says_nothing

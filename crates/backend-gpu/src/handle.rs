@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::Written;
+use crate::call::Written;
 
 macro_rules! handles {
     ($($(#[$about:meta])* $name:ident;)*) => {$(

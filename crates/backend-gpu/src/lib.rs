@@ -23,6 +23,7 @@
 mod allocation;
 mod api;
 mod backend;
+mod call;
 mod config;
 mod context;
 mod device;
@@ -49,8 +50,9 @@ mod stream;
 mod vendor;
 
 pub use allocation::ALIGNMENT;
-pub use api::{Api, Written, ok, written};
+pub use api::Api;
 pub use backend::Backend;
+pub use call::{Written, ok, written};
 pub use config::{Config, PoolKind};
 pub use context::Context;
 pub use device::{Device, Lends};

@@ -153,7 +153,7 @@ impl<V: Vendor> RawStream<V> {
         let outcome = self.synchronize();
         // A stream that another library captures runs no work, and cannot be queried.
         if let Err(code) = outcome
-            && !V::is_of_capture(code)
+            && !V::OF_CAPTURE.contains(&code)
             && !poll_until_finished(POLL_TIMEOUT, || self.finished())
         {
             let Context { api, ordinal, .. } = &*self.context;

@@ -7,7 +7,7 @@ use std::ptr;
 use backend_support::headline;
 use runtime_core::{Error, Result};
 
-use crate::api::{ok, written};
+use crate::call::{ok, written};
 use crate::program::refused;
 
 /// Writes the length of a result.

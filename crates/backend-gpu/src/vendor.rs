@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::fmt::{Debug, Display};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 
 use backend_support::Binding;
@@ -57,15 +58,32 @@ pub trait Codes {
     /// The devices already have access to each other in this direction.
     const PEER_ACCESS_ALREADY_ENABLED: u32;
 
-    /// Whether the code says that a fault has made the context unusable. Every later call in the context then returns
-    /// the code again.
-    fn is_sticky(code: u32) -> bool;
+    /// A fault has made the context unusable. Every later call in the context then returns the code again.
+    const STICKY: &'static [u32];
+    /// A stream is being captured, and therefore does not run the work enqueued on it.
+    const OF_CAPTURE: RangeInclusive<u32>;
+    /// The kinds of other codes. A code that is in no list is [`Driver`](ErrorKind::Driver).
+    const KINDS: &'static [(ErrorKind, &'static [u32])];
 
-    /// Whether the code says that a stream is being captured, and therefore does not run the work enqueued on it.
-    fn is_of_capture(code: u32) -> bool;
+    /// Whether a code is [`STICKY`](Self::STICKY).
+    fn is_sticky(code: u32) -> bool {
+        Self::STICKY.contains(&code)
+    }
 
     /// The kind of the error for a code.
-    fn kind(code: u32) -> ErrorKind;
+    fn kind(code: u32) -> ErrorKind {
+        if Self::is_sticky(code) {
+            return ErrorKind::DeviceLost;
+        }
+        let kind = Self::KINDS.iter().find(|(_, codes)| codes.contains(&code));
+        kind.map_or(ErrorKind::Driver, |(kind, _)| *kind)
+    }
+}
+
+/// A list of codes of an enumeration, as numbers.
+#[macro_export]
+macro_rules! codes {
+    ($type:ident: $($code:ident),* $(,)?) => { &[$($type::$code as u32),*] };
 }
 
 /// Creates the error for a `code` that a call returned.

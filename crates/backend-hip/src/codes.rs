@@ -1,10 +1,12 @@
 //! The meaning of the runtime's codes.
 
-use backend_gpu::Codes;
+use std::ops::RangeInclusive;
+
+use backend_gpu::{Codes, codes};
 use hip_sys::hiprt::hipError_t as Code;
 use runtime_core::ErrorKind;
 
-use crate::vendor::Hip;
+use crate::hip::Hip;
 
 /// The runtime lacks the function, or does not support its operation.
 pub(crate) const NOT_SUPPORTED: u32 = Code::hipErrorNotSupported as u32;
@@ -16,62 +18,46 @@ impl Codes for Hip {
     const NOT_SUPPORTED: u32 = NOT_SUPPORTED;
     const PEER_ACCESS_ALREADY_ENABLED: u32 = Code::hipErrorPeerAccessAlreadyEnabled as u32;
 
-    fn is_sticky(code: u32) -> bool {
-        const STICKY: &[Code] = &[
-            Code::hipErrorECCNotCorrectable,
-            Code::hipErrorIllegalAddress,
-            Code::hipErrorLaunchTimeOut,
-            Code::hipErrorContextIsDestroyed,
-            Code::hipErrorAssert,
-            Code::hipErrorLaunchFailure,
-        ];
-        is_one_of(code, STICKY)
-    }
+    const STICKY: &'static [u32] = codes![
+        Code:
+        hipErrorECCNotCorrectable,
+        hipErrorIllegalAddress,
+        hipErrorLaunchTimeOut,
+        hipErrorContextIsDestroyed,
+        hipErrorAssert,
+        hipErrorLaunchFailure,
+    ];
 
-    fn is_of_capture(code: u32) -> bool {
-        const FIRST: u32 = Code::hipErrorStreamCaptureUnsupported as u32;
-        const LAST: u32 = Code::hipErrorStreamCaptureWrongThread as u32;
-        (FIRST..=LAST).contains(&code)
-    }
+    const OF_CAPTURE: RangeInclusive<u32> = Code::hipErrorStreamCaptureUnsupported as u32
+        ..=Code::hipErrorStreamCaptureWrongThread as u32;
 
-    fn kind(code: u32) -> ErrorKind {
-        const KINDS: &[(ErrorKind, &[Code])] = &[
-            (ErrorKind::OutOfMemory, &[Code::hipErrorOutOfMemory]),
-            (
-                ErrorKind::InvalidArgument,
-                &[
-                    Code::hipErrorInvalidValue,
-                    Code::hipErrorInvalidConfiguration,
-                    Code::hipErrorLaunchOutOfResources,
-                    Code::hipErrorCooperativeLaunchTooLarge,
-                ],
-            ),
-            (
-                ErrorKind::InvalidModule,
-                &[
-                    Code::hipErrorInvalidImage,
-                    Code::hipErrorNoBinaryForGpu,
-                    Code::hipErrorInvalidKernelFile,
-                    Code::hipErrorInvalidSource,
-                    Code::hipErrorSharedObjectSymbolNotFound,
-                    Code::hipErrorSharedObjectInitFailed,
-                ],
-            ),
-            (ErrorKind::KernelNotFound, &[Code::hipErrorNotFound]),
-            (ErrorKind::DeviceLost, &[Code::hipErrorDeinitialized]),
-        ];
-        if Self::is_sticky(code) {
-            return ErrorKind::DeviceLost;
-        }
-        KINDS
-            .iter()
-            .find(|(_, codes)| is_one_of(code, codes))
-            .map_or(ErrorKind::Driver, |(kind, _)| *kind)
-    }
-}
-
-fn is_one_of(code: u32, codes: &[Code]) -> bool {
-    codes.iter().any(|known| *known as u32 == code)
+    const KINDS: &'static [(ErrorKind, &'static [u32])] = &[
+        (ErrorKind::OutOfMemory, codes![Code: hipErrorOutOfMemory]),
+        (
+            ErrorKind::InvalidArgument,
+            codes![
+                Code:
+                hipErrorInvalidValue,
+                hipErrorInvalidConfiguration,
+                hipErrorLaunchOutOfResources,
+                hipErrorCooperativeLaunchTooLarge,
+            ],
+        ),
+        (
+            ErrorKind::InvalidModule,
+            codes![
+                Code:
+                hipErrorInvalidImage,
+                hipErrorNoBinaryForGpu,
+                hipErrorInvalidKernelFile,
+                hipErrorInvalidSource,
+                hipErrorSharedObjectSymbolNotFound,
+                hipErrorSharedObjectInitFailed,
+            ],
+        ),
+        (ErrorKind::KernelNotFound, codes![Code: hipErrorNotFound]),
+        (ErrorKind::DeviceLost, codes![Code: hipErrorDeinitialized]),
+    ];
 }
 
 #[cfg(test)]

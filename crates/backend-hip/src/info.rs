@@ -8,10 +8,10 @@ use hip_sys::hiprt::{hipDevice_t, hipDeviceAttribute_t as Attribute, hipUUID};
 use runtime_core::{DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, PciAddress, Result};
 
 use crate::code_object;
+use crate::hip::Hip;
 use crate::hiprtc::compiler;
 use crate::library::{Functions, Library, Version};
 use crate::program::Target;
-use crate::vendor::Hip;
 
 /// The maximum size of a kernel's arguments in bytes.
 const ARGUMENT_BYTES: usize = 4096;

@@ -8,8 +8,8 @@ use backend_gpu::{Api, BuiltinKernel, Context, Device, error};
 use backend_support::{Dialect, Mapping, RegionKernel};
 use runtime_core::{Error, ErrorKind, ImageFormat, ModuleImage, Result};
 
+use crate::hip::Hip;
 use crate::module;
-use crate::vendor::Hip;
 
 pub(crate) const ALL: [BuiltinKernel; 5] = {
     let [few, many, most, any] = RegionKernel::BY_ADDRESS;

@@ -82,6 +82,7 @@ mod code_object;
 mod codes;
 #[cfg(test)]
 mod compiled;
+mod hip;
 mod hiprtc;
 mod info;
 mod kernels;
@@ -91,7 +92,7 @@ mod program;
 mod vendor;
 
 pub use backend_gpu::PoolKind;
-pub use vendor::Hip;
+pub use hip::Hip;
 
 /// The options for opening a device. A selector can set them: `hip:0?pool=cache&cache=off`.
 ///

@@ -11,9 +11,9 @@ use runtime_core::Result;
 use runtime_core::contract::ParamInfo;
 
 use crate::code_object::Metadata;
+use crate::hip::Hip;
 use crate::kernels::{self, BuiltinKernels};
 use crate::library::Library;
-use crate::vendor::Hip;
 
 /// The number of bytes that the runtime copies from the start of a bundle, however short the bundle is.
 const LEAST_BYTES: usize = 4096;

@@ -7,9 +7,9 @@ use backend_gpu::{Code, Programs, Recipe, refused};
 use runtime_core::{ImageCode, ImageFormat, ModuleImage, Result};
 
 use crate::code_object::{self, Metadata};
+use crate::hip::Hip;
 use crate::hiprtc::{Compiled, Compiler, compiler};
 use crate::library::Version;
-use crate::vendor::Hip;
 
 /// Variables with options that hiprtc adds to its given options.
 const APPENDED: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];

@@ -17,16 +17,13 @@ use backend_gpu::{
 use hip_sys::hiprt::hipPointer_attribute as Attribute;
 use runtime_core::{DeviceInfo, NativeHandle, OriginKind, Result};
 
+use crate::hip::Hip;
 use crate::info;
 use crate::library::{Library, library};
 
 /// Whether a reset of a device failed after a fault. Many versions of the runtime keep the first fault of a process, on
 /// any device, until the process ends.
 static FAULT_STAYS: AtomicBool = AtomicBool::new(false);
-
-/// HIP, as the vendor of devices. HIP has no contexts, but a current device in each thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hip;
 
 impl Vendor for Hip {
     type Api = Library;

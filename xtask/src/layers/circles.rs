@@ -20,23 +20,11 @@ struct Circle {
 /// The circles that stay.
 const ALLOWED: &[Circle] = &[
     Circle {
-        package: "backend-cuda",
-        files: "codes.rs info.rs program.rs surviving_memory.rs vendor.rs",
-        reason: "`vendor.rs` implements the trait `Vendor` for `Cuda` with the other files, and these name the type \
-                 `Cuda`",
-    },
-    Circle {
         package: "backend-gpu",
         files: "allocation.rs config.rs context.rs device.rs event.rs kernel.rs launch.rs memory.rs open_device.rs \
                 pinned.rs pool.rs program.rs raw_stream.rs reaper.rs region.rs stream.rs vendor.rs",
         reason: "the trait `Vendor` has methods that take the objects of a device, and these objects are generic over \
                  `Vendor`",
-    },
-    Circle {
-        package: "backend-hip",
-        files: "info.rs program.rs vendor.rs",
-        reason: "`vendor.rs` implements the trait `Vendor` for `Hip` with the other files, and these name the type \
-                 `Hip`",
     },
     Circle {
         package: "backend-hip",
