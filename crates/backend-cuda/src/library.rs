@@ -8,10 +8,9 @@ use std::sync::OnceLock;
 
 use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction,
-    CUfunction_attribute, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute,
-    CUmemPoolProps, CUmemoryPool, CUmodule, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
-    CUstream, CUstreamCaptureMode, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph,
+    CUgraphExec, CUjit_option, CUmemAccessDesc, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
+    CUmodule, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode,
 };
 use runtime_core::{ErrorKind, Result};
 
@@ -35,8 +34,8 @@ function_table! {
         cuDeviceGetCount(count: *mut c_int);
         cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
         cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
-        cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
-        cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+        cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
+        cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: CUdevice);
         cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
         cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
 

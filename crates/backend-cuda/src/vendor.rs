@@ -55,9 +55,7 @@ impl Contexts<Self> for Cuda {
     }
 
     fn retain(api: &Library, ordinal: usize) -> Result<(c_int, usize), u32> {
-        let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
-        // SAFETY: the number is written to a valid place.
-        let device = written(|device| unsafe { (api.functions.cuDeviceGet)(device, number) })?;
+        let device = api.device(c_int::try_from(ordinal).unwrap_or(c_int::MAX))?;
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: the handle is written to a valid place.
         ok(unsafe { (api.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
@@ -142,9 +140,7 @@ impl Lends for Cuda {
         // SAFETY: the number is written to a valid place.
         let device = written(|device| unsafe { (api.functions.cuCtxGetDevice)(device) })?;
         let is_here = |ordinal: &usize| {
-            let number = i32::try_from(*ordinal).unwrap_or(i32::MAX);
-            // SAFETY: as above.
-            written(|device| unsafe { (api.functions.cuDeviceGet)(device, number) }) == Ok(device)
+            api.device(c_int::try_from(*ordinal).unwrap_or(c_int::MAX)) == Ok(device)
         };
         let ordinal = (0..api.devices).find(is_here).ok_or(INVALID_VALUE)?;
         Ok((ordinal, device))

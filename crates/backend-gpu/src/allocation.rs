@@ -3,7 +3,7 @@
 use crate::vendor::Vendor;
 
 /// The alignment of memory, whatever alignment the library's allocations have.
-pub const ALIGNMENT: usize = 256;
+pub(crate) const ALIGNMENT: usize = 256;
 
 /// An allocation of the library, which holds memory that begins at a multiple of [`ALIGNMENT`].
 #[derive(Clone, Copy, Debug)]

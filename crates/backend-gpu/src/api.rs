@@ -1,7 +1,7 @@
 //! A vendor's interface: each method is one call and makes no decisions.
 #![expect(unsafe_code, reason = "declares the calls of a C library")]
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
 
 use runtime_core::Launch;
@@ -32,6 +32,19 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
 
     /// The symbolic name of a code.
     fn name(&self, code: u32) -> &'static str;
+
+    // Devices.
+
+    /// The number of a device, from its place in the library's order.
+    fn device(&self, ordinal: c_int) -> Result<c_int, u32>;
+    /// An attribute of a device.
+    fn device_attribute(&self, device: c_int, attribute: c_uint) -> Result<c_int, u32>;
+    /// Writes the name of a device, which ends with a NUL.
+    fn device_name(&self, device: c_int, name: &mut [c_char; 256]) -> Result<(), u32>;
+    /// The UUID of a device.
+    fn device_uuid(&self, device: c_int) -> Result<[u8; 16], u32>;
+    /// The number of bytes of a device's memory.
+    fn device_memory(&self, device: c_int) -> Result<usize, u32>;
 
     // The thread's current place.
 

@@ -41,7 +41,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers! { c_int, f32, u64, usize }
+numbers! { c_int, f32, u64, usize, [u8; 16] }
 
 impl Written<usize> for c_int {
     #[inline]

@@ -1,7 +1,7 @@
 //! The runtime's functions, as the calls that devices make.
 #![expect(unsafe_code, reason = "calls the runtime")]
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::{mem, ptr};
 
 use backend_gpu::handle::{
@@ -90,6 +90,17 @@ unsafe impl Api for Library {
     }
 
     calls! { library:
+        fn device(ordinal: c_int) -> c_int |device| =
+            (library.functions.hipDeviceGet)(&mut device, ordinal);
+        fn device_attribute(device: c_int, attribute: c_uint) -> c_int |value| =
+            (library.functions.hipDeviceGetAttribute)(&mut value, attribute, device);
+        fn device_name(device: c_int, name: &mut [c_char; 256]) =
+            (library.functions.hipDeviceGetName)(name.as_mut_ptr(), 256, device);
+        fn device_uuid(device: c_int) -> [u8; 16] |uuid| =
+            some(library.functions.hipDeviceGetUuid)?(&mut uuid, device);
+        fn device_memory(device: c_int) -> usize |bytes| =
+            (library.functions.hipDeviceTotalMem)(&mut bytes, device);
+
         fn current() -> usize |device| = (library.functions.hipGetDevice)(&mut device);
         unsafe fn make_current(place: usize) = (library.functions.hipSetDevice)(device(place));
         fn exchange_capture_mode(mode: &mut c_uint) =

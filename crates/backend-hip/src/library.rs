@@ -9,10 +9,9 @@ use std::sync::OnceLock;
 
 use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use hip_sys::hiprt::{
-    hipDevice_t, hipDeviceAttribute_t, hipDeviceptr_t, hipError_t, hipEvent_t,
-    hipFunction_attribute, hipFunction_t, hipGraph_t, hipGraphExec_t, hipMemAccessDesc,
-    hipMemPool_t, hipMemPoolAttr, hipMemPoolProps, hipModule_t, hipPointer_attribute, hipStream_t,
-    hipStreamCaptureMode, hipUUID,
+    hipDevice_t, hipDeviceptr_t, hipError_t, hipEvent_t, hipFunction_attribute, hipFunction_t,
+    hipGraph_t, hipGraphExec_t, hipMemAccessDesc, hipMemPool_t, hipMemPoolAttr, hipMemPoolProps,
+    hipModule_t, hipPointer_attribute, hipStream_t, hipStreamCaptureMode,
 };
 use runtime_core::{ErrorKind, Result};
 
@@ -37,7 +36,7 @@ function_table! {
         hipDeviceReset();
         hipDeviceGet(device: *mut hipDevice_t, ordinal: c_int);
         hipDeviceGetName(name: *mut c_char, len: c_int, device: hipDevice_t);
-        hipDeviceGetAttribute(value: *mut c_int, attribute: hipDeviceAttribute_t, device: c_int);
+        hipDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int);
         hipDeviceTotalMem(bytes: *mut usize, device: hipDevice_t);
 
         hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: c_uint, priority: c_int);
@@ -93,7 +92,7 @@ function_table! {
     }
     newer versions {
         // ROCm 5.2 has these functions, but some other runtimes lack them. Without them there are defaults.
-        hipDeviceGetUuid(uuid: *mut hipUUID, device: hipDevice_t);
+        hipDeviceGetUuid(uuid: *mut [u8; 16], device: hipDevice_t);
         hipDeviceGetPCIBusId(text: *mut c_char, len: c_int, device: c_int);
         hipDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
         hipFuncGetAttribute(
