@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "binds symbols of a C library")]
 #![expect(non_snake_case, reason = "functions have the names of the driver's headers")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
+use backend_gpu::text_at;
 use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph,
@@ -16,6 +17,9 @@ use runtime_core::{ErrorKind, Result};
 
 /// The oldest supported driver. It has all required functions.
 const LEAST_VERSION: Version = Version(12_000);
+
+/// The name of a code that the driver does not name.
+const UNKNOWN: &str = "unknown CUDA error";
 
 /// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_CUDA_DRIVER";
@@ -232,7 +236,7 @@ fn driver_version(library: &libloading::Library) -> Result<Version, Refusal> {
     // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
     let what = "the driver does not report its version";
-    refuse(code, || "unknown CUDA error", "a CUDA driver", what)?;
+    refuse(code, || UNKNOWN, "a CUDA driver", what)?;
     Ok(Version(version))
 }
 
@@ -273,13 +277,9 @@ impl Functions {
     pub(crate) fn name(&self, code: u32) -> &'static str {
         let mut name = std::ptr::null();
         // SAFETY: a pointer is written to a valid place.
-        let told = unsafe { (self.cuGetErrorName)(code, &mut name) };
-        if told != 0 || name.is_null() {
-            return "unknown CUDA error";
-        }
-        // SAFETY: the driver returns a text that ends with a NUL and stays as long as the driver, which is never
-        // unloaded.
-        unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown CUDA error")
+        let _ = unsafe { (self.cuGetErrorName)(code, &mut name) };
+        // SAFETY: the driver writes the address of a text, or null. The text stays, since the driver is never unloaded.
+        unsafe { text_at(name) }.unwrap_or(UNKNOWN)
     }
 }
 

@@ -22,6 +22,7 @@ function_table! {
     /// The functions of the compiler.
     pub(crate) Functions:
     every version {
+        nvrtcGetErrorString(code: u32) -> *const c_char;
         nvrtcVersion(major: *mut c_int, minor: *mut c_int);
         nvrtcGetNumSupportedArchs(count: *mut c_int);
         nvrtcGetSupportedArchs(architectures: *mut c_int);
@@ -199,7 +200,7 @@ impl Compiler {
             destroy: functions.nvrtcDestroyProgram,
             compile: functions.nvrtcCompileProgram,
             log: (functions.nvrtcGetProgramLogSize, functions.nvrtcGetProgramLog),
-            name,
+            name: functions.nvrtcGetErrorString,
             file: c"program.cu",
         };
         // SAFETY: these are the functions of NVRTC.
@@ -228,27 +229,6 @@ fn target(known: &[u32], compiler: Version, device: u32, driver: Version) -> Opt
     let nearest = *known.iter().rev().find(|architecture| **architecture <= device)?;
     let wants_cubin = is_newer(compiler, driver) && nearest == device;
     Some(if wants_cubin { Target::Cubin(device) } else { Target::Ptx(nearest) })
-}
-
-/// The symbolic name of a code.
-fn name(code: u32) -> &'static str {
-    const NAMES: [&str; 13] = [
-        "NVRTC_SUCCESS",
-        "NVRTC_ERROR_OUT_OF_MEMORY",
-        "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
-        "NVRTC_ERROR_INVALID_INPUT",
-        "NVRTC_ERROR_INVALID_PROGRAM",
-        "NVRTC_ERROR_INVALID_OPTION",
-        "NVRTC_ERROR_COMPILATION",
-        "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE",
-        "NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION",
-        "NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
-        "NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
-        "NVRTC_ERROR_INTERNAL_ERROR",
-        "NVRTC_ERROR_TIME_FILE_WRITE_FAILED",
-    ];
-    let name = usize::try_from(code).ok().and_then(|code| NAMES.get(code));
-    name.copied().unwrap_or("unknown NVRTC error")
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub use program::{refused, text};
 pub use properties::{Attributes, Properties, described};
 pub use raw_stream::Mark;
 pub use reaper::Object;
-pub use rtc::{Content, Program, Rtc, Size, text_of};
+pub use rtc::{Content, Program, Rtc, Size, text_at, text_of};
 pub use stream::Stream;
 pub use vendor::{
     AddressInfo, BuiltinKernel, Busy, Code, Codes, Contexts, Description, InUse, Kernels,

@@ -34,8 +34,8 @@ pub struct Rtc {
     pub compile: unsafe extern "C" fn(*mut c_void, c_int, Texts) -> u32,
     /// Return the log of a compilation: its length and its text.
     pub log: (Size, Content),
-    /// The symbolic name of a code.
-    pub name: fn(u32) -> &'static str,
+    /// Returns the symbolic name of a code.
+    pub name: unsafe extern "C" fn(u32) -> *const c_char,
     /// The name of the source in logs.
     pub file: &'static CStr,
 }
@@ -109,7 +109,11 @@ impl Program {
 
 impl Rtc {
     fn error(&self, code: u32, about: &str) -> Error {
-        refused(about).with_driver((self.name)(code), code.into())
+        // SAFETY: the function takes any code.
+        let name = unsafe { (self.name)(code) };
+        // SAFETY: the text stays as long as the compiler, which is never unloaded.
+        let name = unsafe { text_at(name) };
+        refused(about).with_driver(name.unwrap_or("unknown code"), code.into())
     }
 }
 
@@ -120,6 +124,19 @@ impl Drop for Program {
             unsafe { (self.rtc.destroy)(&mut self.raw) };
         }
     }
+}
+
+/// The text at an address, if there is one.
+///
+/// # Safety
+///
+/// The address is null or that of a text that ends with a NUL and is never freed.
+pub unsafe fn text_at(address: *const c_char) -> Option<&'static str> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller guarantees the text.
+    unsafe { CStr::from_ptr(address) }.to_str().ok()
 }
 
 /// Converts text that may end with a NUL.

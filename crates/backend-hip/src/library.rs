@@ -3,10 +3,11 @@
 #![expect(non_snake_case, reason = "functions have the names of the runtime's headers")]
 
 use std::env;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
+use backend_gpu::text_at;
 use backend_support::{Refusal, function_table, libloading, load, named, reason};
 use hip_sys::hiprt::{
     hipDevice_t, hipDeviceptr_t, hipError_t, hipEvent_t, hipFunction_attribute, hipFunction_t,
@@ -14,6 +15,9 @@ use hip_sys::hiprt::{
     hipModule_t, hipPointer_attribute, hipStream_t, hipStreamCaptureMode,
 };
 use runtime_core::{ErrorKind, Result};
+
+/// The name of a code that the runtime does not name.
+const UNKNOWN: &str = "unknown HIP error";
 
 /// The variable that names the library's file, instead of a search by the system.
 const VARIABLE: &str = "BACKEND_HIP_LIBRARY";
@@ -278,7 +282,7 @@ fn runtime_version(library: &libloading::Library) -> Result<Version, Refusal> {
     // SAFETY: the number is written to a valid place.
     let code = unsafe { function(&mut version) };
     let what = "the runtime does not report its version";
-    refuse(code, Version(version), || "unknown HIP error", what)?;
+    refuse(code, Version(version), || UNKNOWN, what)?;
     Ok(Version(version))
 }
 
@@ -315,15 +319,10 @@ impl fmt::Debug for Library {
 impl Functions {
     /// The symbolic name of a code.
     pub(crate) fn name(&self, code: u32) -> &'static str {
-        const UNKNOWN: &str = "unknown HIP error";
         // SAFETY: the function accepts any code.
         let name = unsafe { (self.hipGetErrorName)(code) };
-        if name.is_null() {
-            return UNKNOWN;
-        }
-        // SAFETY: the runtime returns a text that ends with a NUL and stays as long as the runtime, which is never
-        // unloaded.
-        unsafe { CStr::from_ptr(name) }.to_str().unwrap_or(UNKNOWN)
+        // SAFETY: the text stays, since the runtime is never unloaded.
+        unsafe { text_at(name) }.unwrap_or(UNKNOWN)
     }
 }
 

@@ -1,11 +1,12 @@
 //! hiprtc, the compiler of HIP C, which has codes of its own.
+#![expect(unsafe_code, reason = "exports a function by name")]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stand_in::abi::{Buffer, Handle, In, Out, Text};
+use stand_in::abi::{Buffer, Handle, In, Out, Text, name_of};
 use stand_in::nvrtc::{Compiled, Nvrtc, Source};
 use stand_in::ptx::Module;
 use stand_in::{Code, Result, abi, process};
@@ -16,6 +17,14 @@ use crate::metadata::{self, Pointers};
 use crate::options::translate;
 use crate::versions::version;
 
+/// The codes of hiprtc that the stand-in returns, and their names.
+const NAMES: &[(u32, &CStr)] = &[
+    (0, c"HIPRTC_SUCCESS"),
+    (3, c"HIPRTC_ERROR_INVALID_INPUT"),
+    (4, c"HIPRTC_ERROR_INVALID_PROGRAM"),
+    (6, c"HIPRTC_ERROR_COMPILATION"),
+    (11, c"HIPRTC_ERROR_INTERNAL_ERROR"),
+];
 const INVALID_INPUT: Code = Code(3);
 const INVALID_PROGRAM: Code = Code(4);
 const COMPILATION: Code = Code(6);
@@ -64,6 +73,11 @@ fn with(handle: Handle, call: impl FnOnce(&mut Program) -> Result<()>) -> Result
 
 fn owned(text: Text) -> Result<CString> {
     CString::new(text.bytes()?).map_err(|_| INVALID_INPUT)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hiprtcGetErrorString(code: u32) -> *const c_char {
+    name_of(NAMES, code).unwrap_or(c"HIPRTC_ERROR_UNKNOWN").as_ptr()
 }
 
 stand_in::functions! {

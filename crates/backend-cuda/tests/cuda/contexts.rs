@@ -4,8 +4,8 @@ use backend_cuda::{CudaConfig, CudaDevice};
 use runtime_core::{ErrorKind, NativeHandle, NativeKind};
 
 use crate::common::{in_child, is_child, open, run};
-use crate::faults::stop_on;
 use crate::others::{ContextKind, LEN, Others};
+use crate::suite::faults::stop_on;
 use crate::vendor;
 
 #[test]

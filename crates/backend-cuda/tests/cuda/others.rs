@@ -8,7 +8,7 @@ use backend_support::{function_table, libloading};
 use runtime_core::{Device, NativeHandle, NativeKind, Result};
 
 use crate::common::open;
-use crate::interop::handle;
+use crate::suite::interop::handle;
 
 function_table! {
     /// What the other library calls.

@@ -2,10 +2,10 @@
 
 use runtime_core::{ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
 
-use crate::absence::tell;
-use crate::cache::entries;
 use crate::common::{in_child, is_child, open, open_with_compiler, skip, source};
-use crate::modules::refused;
+use crate::suite::absence::tell;
+use crate::suite::cache::entries;
+use crate::suite::modules::refused;
 
 /// What the driver does not take is not what was asked for, however often it is built.
 #[test]

@@ -13,7 +13,7 @@ use runtime_core::{
 };
 
 use crate::common::{in_child, is_child, limit_time, open, open_device, run, skip};
-use crate::faults::{opened_again, stop_on, with_faults_of_all_kinds};
+use crate::suite::faults::{opened_again, stop_on, with_faults_of_all_kinds};
 use crate::vendor;
 
 /// Runs this test in a process of its own, with these faults; whether this is that process.

@@ -7,7 +7,7 @@ use backend_support::{function_table, libloading};
 use runtime_core::{Device, NativeHandle, NativeKind};
 
 use crate::common::open;
-use crate::interop::handle;
+use crate::suite::interop::handle;
 
 function_table! {
     /// What the other library calls.

@@ -12,12 +12,12 @@ use runtime_core::{
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::absence::tell;
-use crate::cache::{build_and_run, entries};
 use crate::common::{in_child, is_child, open, open_with_compiler, skip, source};
-use crate::faults::stop_on;
-use crate::memory::more_than_there_is_is_refused_and_leaves_the_device_usable;
-use crate::modules::refused;
+use crate::suite::absence::tell;
+use crate::suite::cache::{build_and_run, entries};
+use crate::suite::faults::stop_on;
+use crate::suite::memory::more_than_there_is_is_refused_and_leaves_the_device_usable;
+use crate::suite::modules::refused;
 use crate::vendor::{FIRST, QUIRKS, backend};
 
 /// What is found was made by the same compiler, with the options that it takes from the environment.
