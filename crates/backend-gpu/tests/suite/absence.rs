@@ -24,7 +24,7 @@ fn no_library() {
     if is_child() {
         return tell();
     }
-    let text = in_child("absence::no_library", &[(vendor::LIBRARY, "libnowhere.so")]);
+    let text = in_child("suite::absence::no_library", &[(vendor::LIBRARY, "libnowhere.so")]);
     assert!(
         text.contains(&format!("Unavailable: devices: unavailable: no {}", vendor::WHAT)),
         "{text}"
@@ -41,7 +41,7 @@ fn a_file_that_is_no_library() {
     let file = folder.path().join(vendor::LIBRARY_NAME);
     fs::write(&file, "no library").unwrap();
     let variables = [(vendor::LIBRARY, file.to_str().unwrap())];
-    let text = in_child("absence::a_file_that_is_no_library", &variables);
+    let text = in_child("suite::absence::a_file_that_is_no_library", &variables);
     assert!(
         text.contains(&format!("Unavailable: devices: unavailable: no {}", vendor::WHAT)),
         "{text}"
@@ -55,7 +55,7 @@ fn a_library_of_another_kind() {
         return tell();
     }
     let variables = [(vendor::LIBRARY, "libc.so.6")];
-    let text = in_child("absence::a_library_of_another_kind", &variables);
+    let text = in_child("suite::absence::a_library_of_another_kind", &variables);
     let expected = format!("Driver: devices: driver error: this is no {}", vendor::WHAT);
     assert!(text.contains(&expected) && text.contains(vendor::VERSION), "{text}");
 }
@@ -72,7 +72,7 @@ fn no_compiler() {
         assert_eq!(emulated, vendor::COMPILES_ITS_KERNELS, "the kernel of region copies");
         return;
     }
-    in_child("absence::no_compiler", &[(vendor::COMPILER, "libnowhere.so")]);
+    in_child("suite::absence::no_compiler", &[(vendor::COMPILER, "libnowhere.so")]);
 }
 
 #[test]

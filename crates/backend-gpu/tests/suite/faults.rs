@@ -61,7 +61,7 @@ pub(crate) fn opened_again(outcome: Result<Device>) -> Option<Device> {
 #[test]
 fn a_fault_is_reported_once_and_then_the_device_is_lost() {
     if !is_child() {
-        in_child("faults::a_fault_is_reported_once_and_then_the_device_is_lost", &[]);
+        in_child("suite::faults::a_fault_is_reported_once_and_then_the_device_is_lost", &[]);
         return;
     }
     let Some(device) = open_to_stop() else { return };
@@ -87,7 +87,7 @@ fn a_fault_is_reported_once_and_then_the_device_is_lost() {
 #[test]
 fn every_instance_reports_a_fault_once() {
     if !is_child() {
-        in_child("faults::every_instance_reports_a_fault_once", &[]);
+        in_child("suite::faults::every_instance_reports_a_fault_once", &[]);
         return;
     }
     let (Some(device), Some(other)) = (open_to_stop(), open_to_stop()) else { return };
@@ -99,7 +99,7 @@ fn every_instance_reports_a_fault_once() {
 #[test]
 fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
     if !is_child() {
-        let test = "faults::a_lost_device_is_opened_again_when_its_instances_are_gone";
+        let test = "suite::faults::a_lost_device_is_opened_again_when_its_instances_are_gone";
         with_faults_of_all_kinds(test, &[]);
         return;
     }
@@ -123,7 +123,7 @@ fn a_lost_device_is_opened_again_when_its_instances_are_gone() {
 #[test]
 fn the_first_copy_after_a_fault_reports_it() {
     if !is_child() {
-        in_child("faults::the_first_copy_after_a_fault_reports_it", &[]);
+        in_child("suite::faults::the_first_copy_after_a_fault_reports_it", &[]);
         return;
     }
     let Some(device) = open_to_stop() else { return };
@@ -140,7 +140,7 @@ fn the_first_copy_after_a_fault_reports_it() {
 #[test]
 fn a_fault_takes_no_memory_with_it() {
     if !is_child() {
-        let test = "faults::a_fault_takes_no_memory_with_it";
+        let test = "suite::faults::a_fault_takes_no_memory_with_it";
         with_faults_of_all_kinds(test, &[("STAND_IN_MEMORY", "64")]);
         return;
     }

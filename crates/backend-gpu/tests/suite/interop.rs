@@ -112,7 +112,7 @@ fn a_stream_of_others_serves_as_the_default_one() {
 #[test]
 fn the_librarys_own_streams_are_streams() {
     if !is_child() {
-        let test = "interop::the_librarys_own_streams_are_streams";
+        let test = "suite::interop::the_librarys_own_streams_are_streams";
         let output = in_child(test, &[("STAND_IN_DEFAULT_STREAMS", "1")]);
         assert!(!output.contains("violation"), "{output}");
         return;
@@ -171,7 +171,7 @@ fn streams_that_are_none_and_those_of_other_devices_are_refused() {
 fn origins_distinguish_kinds_of_memory() {
     if !is_child() {
         for version in vendor::VERSIONS {
-            let test = "interop::origins_distinguish_kinds_of_memory";
+            let test = "suite::interop::origins_distinguish_kinds_of_memory";
             in_child(test, &[(vendor::STAND_IN_VERSION, version)]);
         }
         return;

@@ -81,7 +81,7 @@ pub(crate) fn more_than_there_is_is_refused_and_leaves_the_device_usable() {
 #[test]
 fn pinned_and_unified_memory_may_be_larger_than_the_devices() {
     if !is_child() {
-        let test = "memory::pinned_and_unified_memory_may_be_larger_than_the_devices";
+        let test = "suite::memory::pinned_and_unified_memory_may_be_larger_than_the_devices";
         in_child(test, &[("STAND_IN_MEMORY", "16")]);
         return;
     }

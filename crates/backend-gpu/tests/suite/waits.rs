@@ -19,7 +19,7 @@ use crate::vendor;
 /// Runs this test in a process of its own, with these faults; whether this is that process.
 fn with_faults(test: &str, faults: &str) -> bool {
     if !is_child() {
-        let output = in_child(&format!("waits::{test}"), &[("STAND_IN_FAULTS", faults)]);
+        let output = in_child(&format!("suite::waits::{test}"), &[("STAND_IN_FAULTS", faults)]);
         assert!(!output.contains("violation"), "{output}");
     }
     is_child()
@@ -161,7 +161,7 @@ fn an_allocation_that_fails_late_leaves_nothing_behind() {
 #[test]
 fn a_fault_of_one_device_is_none_of_another() {
     if !is_child() {
-        return with_faults_of_all_kinds("waits::a_fault_of_one_device_is_none_of_another", &[]);
+        return with_faults_of_all_kinds("suite::waits::a_fault_of_one_device_is_none_of_another", &[]);
     }
     let Some(device) = open("") else { return };
     let Some(other) = open_device(&format!("{}:1", vendor::NAME)) else { return };
