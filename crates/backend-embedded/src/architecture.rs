@@ -17,7 +17,7 @@ use object::elf::{
 /// use backend_embedded::{AcceleratorConfig, Architecture};
 ///
 /// // 64-bit Arm: EM_AARCH64, R_AARCH64_RELATIVE.
-/// let aarch64 = Architecture::new("aarch64", 183, 64, 1027);
+/// let aarch64 = Architecture::new_64_bit("aarch64", 183, 1027);
 /// let config = AcceleratorConfig::new().with_architecture(aarch64);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,17 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// The architecture with this name in [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture), whose
-    /// ELF files have the number `machine` in `e_machine`. Its addresses have 64 bits, or 32 if `bits` is another
-    /// number. `relative` is the type of the relocation that adds the load address, such as `R_AARCH64_RELATIVE`.
-    pub fn new(name: impl Into<Cow<'static, str>>, machine: u16, bits: u32, relative: u32) -> Self {
-        let (flags, thumb) = ((0, 0), false);
-        Self { name: name.into(), machine, is_64_bit: bits == 64, relative, flags, thumb }
+    /// The architecture of 32-bit programs with this name in
+    /// [`DeviceInfo::architecture`](runtime_core::DeviceInfo::architecture). Its ELF files have the number `machine` in
+    /// `e_machine`. `relative` is the type of the relocation that adds the load address, such as `R_ARM_RELATIVE`.
+    pub fn new_32_bit(name: impl Into<Cow<'static, str>>, machine: u16, relative: u32) -> Self {
+        let (is_64_bit, flags, thumb) = (false, (0, 0), false);
+        Self { name: name.into(), machine, is_64_bit, relative, flags, thumb }
+    }
+
+    /// As [`new_32_bit`](Self::new_32_bit), for 64-bit programs.
+    pub fn new_64_bit(name: impl Into<Cow<'static, str>>, machine: u16, relative: u32) -> Self {
+        Self { is_64_bit: true, ..Self::new_32_bit(name, machine, relative) }
     }
 
     /// Takes only files whose `e_flags` are `value` in the bits of `mask`, such as those that name the calling

@@ -187,13 +187,14 @@ fn a_program_for_a_processor_of_another_crate_is_loaded() {
     assert!(unknown.message().contains("rv64-of-mine"), "{unknown}");
 
     let (machine, relative) = RISCV;
-    let mine = |bits| Architecture::new("rv64-of-mine", machine, bits, relative);
+    let mine = || Architecture::new_64_bit("rv64-of-mine", machine, relative);
+    let narrow = Architecture::new_32_bit("rv64-of-mine", machine, relative);
     let program = || image(kernels("qemu-riscv64").to_vec());
     let with = |architecture| open(&AcceleratorConfig::new().with_architecture(architecture));
-    let module = with(mine(64)).unwrap().module_load(program()).unwrap();
+    let module = with(mine()).unwrap().module_load(program()).unwrap();
     module.kernel("spin").unwrap();
     // Bit 0 means compressed instructions, which the program has.
-    for wrong in [mine(32), mine(64).with_flags(1, 0)] {
+    for wrong in [narrow, mine().with_flags(1, 0)] {
         let error = with(wrong).unwrap().module_load(program()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
         assert!(error.message().contains("rv64-of-mine"), "{error}");
