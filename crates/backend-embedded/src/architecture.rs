@@ -60,18 +60,18 @@ impl Architecture {
     }
 
     pub(crate) fn riscv64() -> Self {
-        Self::new("rv64gc", EM_RISCV, 64, R_RISCV_RELATIVE)
+        Self::new_64_bit("rv64gc", EM_RISCV, R_RISCV_RELATIVE)
             .with_flags(EF_RISCV_FLOAT_ABI, EF_RISCV_FLOAT_ABI_DOUBLE)
     }
 
     // Files for Arm may leave open how they pass floating-point numbers.
     pub(crate) fn cortex_m3() -> Self {
-        let arm = Self::new("armv7-m", EM_ARM, 32, R_ARM_RELATIVE);
+        let arm = Self::new_32_bit("armv7-m", EM_ARM, R_ARM_RELATIVE);
         arm.with_thumb().with_flags(EF_ARM_ABI_FLOAT_HARD, 0)
     }
 
     pub(crate) fn cortex_m7() -> Self {
-        let arm = Self::new("armv7e-m+fp.dp", EM_ARM, 32, R_ARM_RELATIVE);
+        let arm = Self::new_32_bit("armv7e-m+fp.dp", EM_ARM, R_ARM_RELATIVE);
         arm.with_thumb().with_flags(EF_ARM_ABI_FLOAT_SOFT, 0)
     }
 
