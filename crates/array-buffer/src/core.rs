@@ -646,6 +646,8 @@ impl<T: Element> State<T> {
             return Ok(known);
         }
         if stream.is_capturing() {
+            // As any operation that a capture refuses, this ends it.
+            let _ = stream.is_done();
             let message =
                 "arrays cannot be captured: a launch of a graph could not check their state";
             let refused = Error::new(ErrorKind::InvalidArgument, "array", message);

@@ -218,15 +218,15 @@ impl Kernel {
             return Ok(());
         }
         self.0.module.0.uses.mark(stream, device);
-        let tell = |enqueued| {
+        let note = |enqueued| {
             for arg in args {
-                if let Given::Memory(MemoryArg { report: Some(report), .. }) = &arg.0 {
+                if let Given::Memory(MemoryArg { report: Some(report), bytes: 1.., .. }) = &arg.0 {
                     report.note(enqueued);
                 }
             }
         };
         // SAFETY: objects are of this device, as checked, and the caller guarantees the behaviour of the kernel.
-        let done = reported(tell, || unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) });
+        let done = reported(note, || unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) });
         drop(in_use);
         done.map_err(|e| device.place(e))?;
         stream.counts().launched();

@@ -1,5 +1,6 @@
 //! The layout of an n-d array in memory.
 
+use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -23,7 +24,7 @@ pub const MAX_RANK: usize = MAX_REGION_RANK;
 /// assert_eq!(columns.span_bytes(), 0..96);
 /// # Ok::<(), runtime_core::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     dtype: DType,
     rank: u8,
@@ -34,6 +35,12 @@ pub struct Layout {
     high: isize,
     empty: bool,
     contiguous: bool,
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of shape {:?} with strides {:?}", self.dtype, self.shape(), self.strides())
+    }
 }
 
 impl Layout {
@@ -83,10 +90,10 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new). Also if the strides do not fit `isize`, which those of an empty shape may not.
     pub fn contiguous(dtype: DType, shape: &[usize]) -> Result<Self> {
         let too_large =
-            || invalid(format!("shape {shape:?} of {dtype} spans more than {} bytes", isize::MAX));
+            || invalid(format!("shape {shape:?} of {dtype}: its strides exceed {}", isize::MAX));
         let mut strides = [0; MAX_RANK];
         let Some(strides) = strides.get_mut(..shape.len()) else {
             let message =

@@ -146,15 +146,14 @@ impl RegionPlan {
             .zip(&self.boxes)
             .map(|(slot, of)| begin(slot, of.as_ref(), stream, &mut in_use))
             .collect();
-        let tell = |enqueued| {
-            for (slot, used) in bind.iter().zip(self.slots()) {
-                if used.written {
-                    slot.report_write(enqueued);
-                }
+        let is_bound = |slot: usize| !matches!(bind[slot], Slot::Absent);
+        let note = |enqueued| {
+            for index in self.program.written_among(is_bound) {
+                bind[index].report_write(enqueued);
             }
         };
         let done =
-            reported(tell, || match (&self.native, self.device.raw().abilities().region_copy()) {
+            reported(note, || match (&self.native, self.device.raw().abilities().region_copy()) {
                 _ if self.program.phases().is_empty() => Ok(()),
                 (Some(native), Some(ability)) => {
                     native.mark(stream);
@@ -168,7 +167,7 @@ impl RegionPlan {
         if self.native.is_none() {
             return Ok(());
         }
-        let bytes = self.program.bytes_among(|slot| !matches!(bind[slot], Slot::Absent));
+        let bytes = self.program.bytes_among(is_bound);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "bytes of memory that exists fit usize"

@@ -276,6 +276,21 @@ impl RegionProgram {
         self.bytes
     }
 
+    /// The slots that an execution writes with memory only in slots that satisfy `is_bound`.
+    pub(crate) fn written_among(
+        &self,
+        is_bound: impl Fn(usize) -> bool + Copy,
+    ) -> impl Iterator<Item = usize> {
+        let all =
+            self.slots.iter().enumerate().all(|(slot, used)| used.bytes == 0 || is_bound(slot));
+        let copies = move || self.phases.iter().flat_map(RegionPhase::copies);
+        let written = move |slot: usize| {
+            all || copies().any(|copy| copy.destination_slot() == slot && copy.is_among(is_bound))
+        };
+        let slots = self.slots.iter().enumerate();
+        slots.filter(move |(slot, used)| used.written && written(*slot)).map(|(slot, _)| slot)
+    }
+
     /// As [`bytes`](Self::bytes), for an execution with memory only in slots that satisfy `is_bound`.
     pub fn bytes_among(&self, is_bound: impl Fn(usize) -> bool) -> u64 {
         let mut slots = self.slots.iter().enumerate();

@@ -178,7 +178,7 @@ impl<'a, T> MemoryView<'a, T> {
     /// `OutOfBounds` if a range extends beyond the view. `InvalidArgument` if the numbers of ranges and dimensions
     /// differ.
     pub fn region(&self, ranges: &[Range<usize>]) -> Result<Self> {
-        self.untyped.region(ranges).map(Self::of)
+        self.untyped.region("region", ranges).map(Self::of)
     }
 
     /// All elements in memory from the lowest of this view to the highest, as a one-dimensional array. For kernels that
@@ -473,7 +473,7 @@ impl<'a, T> MemoryViewMut<'a, T> {
     ///
     /// As [`MemoryView::region`].
     pub fn region(self, ranges: &[Range<usize>]) -> Result<Self> {
-        let part = self.untyped.view.region(ranges);
+        let part = self.untyped.view.region("region", ranges);
         self.part(part)
     }
 
@@ -533,7 +533,7 @@ impl<'a, T> MemoryViewMut<'a, T> {
         ranges: &[Range<usize>],
     ) -> Result<(MemoryView<'a, T>, MemoryViewOutside<'a, T>)> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let inside = self.untyped.view.region(ranges)?;
+        let inside = self.untyped.view.region("split_off_box", ranges)?;
         let split = NEXT.fetch_add(1, Ordering::Relaxed);
         let inside = MemoryView::of(Untyped { split, ..inside });
         Ok((inside, MemoryViewOutside::new(self, inside)))

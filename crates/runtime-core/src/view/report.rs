@@ -19,7 +19,7 @@ impl WriteReport {
         Self { wrote: AtomicBool::new(false), failed: AtomicBool::new(false) }
     }
 
-    /// Whether an operation that writes was enqueued through the view.
+    /// Whether an operation that writes elements was enqueued through the view. An operation on no element is none.
     #[inline]
     pub fn wrote(&self) -> bool {
         self.wrote.load(Ordering::Acquire)
@@ -40,14 +40,14 @@ impl WriteReport {
 
 /// Enqueues a write and reports to its lenders whether it was enqueued or failed. A panic counts as a failure.
 #[inline]
-pub(crate) fn reported(tell: impl Fn(bool), enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn reported(note: impl Fn(bool), enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
     struct Panicked<F: Fn(bool)>(F);
     impl<F: Fn(bool)> Drop for Panicked<F> {
         fn drop(&mut self) {
             (self.0)(false);
         }
     }
-    let panicked = Panicked(tell);
+    let panicked = Panicked(note);
     let done = enqueue();
     (panicked.0)(done.is_ok());
     mem::forget(panicked);

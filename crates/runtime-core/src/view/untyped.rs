@@ -115,20 +115,20 @@ impl<'a> Untyped<'a> {
             let message = format!("slice of a view of shape {:?}; use region", self.layout.shape());
             return Err(self.device().invalid("slice", message));
         }
-        self.region(&[range])
+        self.region("slice", &[range])
     }
 
-    pub(super) fn region(&self, ranges: &[Range<usize>]) -> Result<Self> {
+    pub(super) fn region(&self, operation: &'static str, ranges: &[Range<usize>]) -> Result<Self> {
         let shape = self.layout.shape();
         if ranges.len() != shape.len() {
             let message = format!("{} ranges for shape {shape:?}", ranges.len());
-            return Err(self.device().invalid("region", message));
+            return Err(self.device().invalid(operation, message));
         }
         if let Some(range) =
             ranges.iter().zip(shape).find(|(r, extent)| r.start > r.end || r.end > **extent)
         {
             return Err(
-                self.out_of_bounds("region", format!("{:?} of {} elements", range.0, range.1))
+                self.out_of_bounds(operation, format!("{:?} of {} elements", range.0, range.1))
             );
         }
         let mut part = *self;
@@ -397,11 +397,15 @@ impl<'a> UntypedMut<'a> {
         let Some(&extent) = shape.first() else {
             return Err(self.device().invalid("split_at", "a view without dimensions"));
         };
+        if middle > extent {
+            let message = format!("index {middle} of {extent} elements");
+            return Err(self.view.out_of_bounds("split_at", message));
+        }
         let mut ranges = shape.iter().map(|extent| 0..*extent).collect::<Vec<_>>();
         ranges[0] = 0..middle;
-        let first = self.view.region(&ranges)?;
+        let first = self.view.region("split_at", &ranges)?;
         ranges[0] = middle..extent;
-        Ok((first, self.view.region(&ranges)?))
+        Ok((first, self.view.region("split_at", &ranges)?))
     }
 
     #[cold]
@@ -413,7 +417,7 @@ impl<'a> UntypedMut<'a> {
     /// Copies from the host to a contiguous view. The copy was checked.
     pub(super) fn copy_from_host(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         let range = self.view.byte_range();
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
             // SAFETY: the memory belongs to the stream's device and the view lies inside it.
             stream
@@ -437,7 +441,7 @@ impl<'a> UntypedMut<'a> {
         stream.device().check_same(OPERATION, pinned.device())?;
         self.view.check_copy(OPERATION, stream, self.view.len().min(given))?;
         let range = self.view.contiguous_range(OPERATION)?;
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
             pinned.enqueue(stream, false, |pinned| {
                 // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can write to
@@ -475,7 +479,7 @@ impl<'a> UntypedMut<'a> {
         let (Some((src, _reads)), Some((dst, _writes))) =
             (source.begin(stream), self.view.begin(stream))
         else {
-            return self.enqueue(|| Ok(()));
+            return Ok(());
         };
         // SAFETY: both memories belong to the stream's device; the views lie inside them and do not overlap.
         self.enqueue(|| unsafe {
@@ -508,10 +512,13 @@ impl<'a> UntypedMut<'a> {
             let message = format!("bytes {from:?} on {peer} and {to:?} here are the same memory");
             return Err(self.device().invalid(OPERATION, message));
         }
+        if to.is_empty() {
+            return Ok(());
+        }
         if !reached {
             let report = self.report;
-            let tell = |enqueued| report.iter().for_each(|report| report.note(enqueued));
-            let copied = reported(tell, || self.copy_staged(stream, source, source_stream));
+            let note = |enqueued| report.iter().for_each(|report| report.note(enqueued));
+            let copied = reported(note, || self.copy_staged(stream, source, source_stream));
             return copied.map_err(|error| self.device().place(error));
         }
         if stream != source_stream {
@@ -543,7 +550,7 @@ impl<'a> UntypedMut<'a> {
         let (Some((src, _reads)), Some((dst, _writes))) =
             (source.begin(stream), self.view.begin(stream))
         else {
-            return self.enqueue(|| Ok(()));
+            return Ok(());
         };
         let peer = source.device().raw();
         self.enqueue(|| match self.device().raw().abilities().peer() {
@@ -602,7 +609,7 @@ impl<'a> UntypedMut<'a> {
             return self.fill_strided(stream, pattern);
         }
         let range = self.view.byte_range();
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return self.enqueue(|| Ok(())) };
+        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         // SAFETY: the memory belongs to the stream's device. The view consists of whole elements and lies inside the
         // memory.
         self.enqueue(|| unsafe {
