@@ -17,13 +17,17 @@ use std::thread;
 use std::time::Duration;
 
 use array_buffer::{
-    ArrayBuffer, Direction, ErrorKind, PartStatus, Partition, Parts, TransferBudget, here, offload,
+    ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, TransferBudget,
+    here, offload,
 };
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
-use ndarray::{Array2, Ix2};
-use runtime_core::Stream;
+use ndarray::{Array2, Ix1, Ix2};
+use runtime_core::{
+    Combine, DType, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot, Stream,
+    args,
+};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -280,7 +284,7 @@ fn too_many_streams_are_refused_until_some_are_idle() {
 #[test]
 fn no_parts_need_no_memory() {
     let setup = Setup::peers();
-    let mut array = ArrayBuffer::<f64, ndarray::Ix1>::uninit(4).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::uninit(4).unwrap();
     assert!(array.part(Parts::NONE).unwrap().read_host().unwrap().is_empty());
     array.write(&setup.s).unwrap().view_mut().unwrap().fill(&setup.s, 1.0).unwrap();
     array.evict(&setup.a).unwrap();
@@ -328,4 +332,90 @@ fn threads_that_end_use_arrays() {
         thread.join().unwrap();
         assert_eq!(ended.recv().unwrap(), (8.0, true));
     }
+}
+
+/// One `f64` column from slot 0 to slot 1.
+fn five_from_slot_0_to_1() -> RegionCopy {
+    let side = |slot| RegionSide { slot, offset: 0, strides: [8].into_iter().collect() };
+    RegionCopy {
+        dtype: DType::F64,
+        extents: vec![5],
+        source: side(0),
+        destination: side(1),
+        negate: false,
+        combine: Combine::Replace,
+    }
+}
+
+#[test]
+fn a_write_of_no_element_is_no_write() {
+    for setup in [Setup::apart(), Setup::host()] {
+        let (device, s) = (&setup.a, &setup.s);
+        let (other, t) = (&setup.b, &setup.t);
+        let none = device.memory_allocate::<f64>(0).unwrap();
+        let elsewhere = other.memory_allocate::<f64>(0).unwrap();
+        let pinned = device.pinned_allocate::<f64>(0).unwrap();
+        let plan = device.plan_regions(&[five_from_slot_0_to_1()]).unwrap();
+        let kernels = device.module_load(&HostModule::new().with("none", none_of)).unwrap();
+        let kernel = kernels.kernel("none").unwrap();
+        type Write<'a> = &'a dyn Fn(MemoryViewMut<'_, f64>) -> runtime_core::Result<()>;
+        let writes: [(&str, Write<'_>); 9] = [
+            ("nothing", &|_| Ok(())),
+            ("fill", &|view| view.slice(0..0)?.fill(s, 1.0)),
+            ("fill_zero", &|view| view.slice(0..0)?.fill_zero(s)),
+            ("from a slice", &|view| view.slice(0..0)?.copy_from_slice(s, &[])),
+            ("from memory", &|view| view.slice(0..0)?.copy_from(s, &none.view())),
+            ("from a device", &|view| view.slice(0..0)?.copy_from_device(s, &elsewhere.view(), t)),
+            ("from pinned memory", &|view| view.slice(0..0)?.copy_from_pinned(s, &pinned)),
+            ("a plan without its source", &|view| {
+                plan.execute(s, &mut [Slot::Absent, view.into()])
+            }),
+            ("a launch", &|view| {
+                let view = view.slice(0..0)?;
+                // SAFETY: the kernel is safe Rust.
+                unsafe { kernel.launch(s, &Launch::cover(1, 1), args![view]) }
+            }),
+        ];
+        for (name, write) in writes {
+            let mut array = ArrayBuffer::<f64, Ix1>::uninit(5).unwrap();
+            let mut guard = array.write(s).unwrap();
+            write(guard.view_mut().unwrap()).unwrap();
+            let error = guard.commit().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Poisoned, "{name}");
+            assert!(error.to_string().contains("nothing was written"), "{name}: {error}");
+        }
+    }
+}
+
+fn none_of(_: &Grid<'_>, _: &mut [f64]) {}
+
+#[test]
+fn a_broadcast_that_fills_no_element_of_a_ghost_part_fails() {
+    let setup = Setup::apart();
+    let partition = Partition::with_ghosts(&[5], &[(1, 1)]).unwrap();
+    let start = ndarray::arr1(&[-7.0, 1.0, 2.0, 3.0, -7.0]);
+    let mut array = ArrayBuffer::from_array_with(start, partition).unwrap();
+    let mut flight = array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap();
+    for ghost in [1, 2] {
+        flight.target(ghost).unwrap().slice(0..0).unwrap().fill(&setup.s, 0.0).unwrap();
+    }
+    assert_eq!(flight.finish().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn a_refused_access_ends_the_capture_that_it_was_made_in() {
+    let setup = Setup::apart();
+    let mut memory = Some(setup.a.memory_from_slice(&setup.s, &[0.0_f64; 4]).unwrap());
+    let array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    let graphs = setup.a.graphs().unwrap();
+    let prefetched = graphs.capture(|stream| {
+        assert!(array.prefetch(stream).is_err());
+        Ok(())
+    });
+    assert_eq!(prefetched.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let adopted = graphs.capture(|stream| {
+        assert!(ArrayBuffer::from_memory(memory.take().unwrap(), 4, stream).is_err());
+        Ok(())
+    });
+    assert_eq!(adopted.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
