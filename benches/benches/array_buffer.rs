@@ -65,7 +65,7 @@ fn main() -> Result<ExitCode> {
         missed: false,
     };
     println!("{:44} {:>10} {:>10} {:>8}", "ns per call", "array", "rival", "ratio");
-    hits(&mut table)?;
+    accesses(&mut table)?;
     misses(&mut table)?;
     threads(&mut table, if quick { 2_000 } else { 2_000_000 })?;
     Ok(ExitCode::from(u8::from(check && table.missed)))
@@ -75,7 +75,7 @@ fn array() -> Result<ArrayBuffer<f64, ndarray::Ix2>> {
     ArrayBuffer::from_vec(vec![0.0; 64], (8, 8))
 }
 
-fn hits(table: &mut Table) -> Result<()> {
+fn accesses(table: &mut Table) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let stream = device.default_stream();
     let lock = RwLock::new([0.0_f64; 64]);

@@ -38,5 +38,5 @@ pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, Strin
     let (said, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{ranks} ranks: {}\n{said}{errors}", output.status);
-    Ok(said.lines().filter_map(Measured::told).collect())
+    Ok(said.lines().filter_map(Measured::parse).collect())
 }

@@ -45,12 +45,12 @@ impl Measured {
 
     /// Prints the measurement for the process that started this one.
     #[cfg(feature = "mpi")]
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print(&self) {
         println!("{}", serde_json::to_string(self).expect("names and numbers"));
     }
 
     /// Parses a line of a job's output.
-    pub(crate) fn told(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 

@@ -50,16 +50,17 @@ impl Team {
         size: usize,
         rank: impl Fn(ThreadCommunicator) -> R + Clone + Send + 'static,
     ) -> Result<Self> {
-        let (told, times) = channel();
+        let (reported, times) = channel();
         let together = Arc::new(Barrier::new(size));
         let orders = ThreadCommunicator::group(size)?.into_iter().map(|communicator| {
             let (order, orders) = channel();
-            let (told, together, rank) = (told.clone(), Arc::clone(&together), rank.clone());
+            let (reported, together, rank) =
+                (reported.clone(), Arc::clone(&together), rank.clone());
             thread::spawn(move || {
                 let mut part = rank(communicator);
                 for calls in orders {
                     together.wait();
-                    if told.send(time(calls, &mut part)).is_err() {
+                    if reported.send(time(calls, &mut part)).is_err() {
                         return;
                     }
                 }

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn errors_of_descriptions_name_the_cause() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             ("cortex-m7", "z80", "z80"),
             ("stack", "stork", "stork"),
             ("bytes = 4096", "bytes = 0", "0 bytes"),
@@ -257,7 +257,7 @@ mod tests {
         ] {
             let error = Board::parse(&GOOD.replacen(from, to, 1)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{to}");
-            assert!(error.message().contains(told), "{error}");
+            assert!(error.message().contains(expected), "{error}");
         }
     }
 

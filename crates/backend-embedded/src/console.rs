@@ -35,7 +35,7 @@ impl Console {
         let mut text = lock(&self.text);
         let ended: Vec<String> = bytes.iter().filter_map(|byte| text.push(*byte)).collect();
         drop(text);
-        self.tell(ended);
+        self.emit(ended);
     }
 
     /// Returns the complete lines, each only once.
@@ -48,10 +48,10 @@ impl Console {
         let mut text = lock(&self.text);
         let ended = (!text.begun.is_empty()).then(|| text.end_line());
         drop(text);
-        self.tell(ended);
+        self.emit(ended);
     }
 
-    fn tell(&self, lines: impl IntoIterator<Item = String>) {
+    fn emit(&self, lines: impl IntoIterator<Item = String>) {
         for line in lines {
             tracing::info!(target: "backend_embedded::console", device = %self.device, "{line}");
         }
@@ -165,10 +165,10 @@ mod tests {
             });
             done.send(listener.0.lock().unwrap().clone()).unwrap();
         });
-        let told = end.recv_timeout(Duration::from_secs(60)).expect("no call waits for ever");
+        let reported = end.recv_timeout(Duration::from_secs(60)).expect("no call waits for ever");
         let event = |line: &str| {
             [format!("message={line}"), "device=embedded:1".to_owned(), line.to_owned()]
         };
-        assert_eq!(told, [event("one"), event("two")].concat());
+        assert_eq!(reported, [event("one"), event("two")].concat());
     }
 }

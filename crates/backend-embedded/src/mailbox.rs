@@ -147,7 +147,7 @@ mod tests {
         bytes[0] = 4;
         bytes[32] = 5;
         let fault = Fault { cause: 5, pc: 0, address: 0 };
-        let told = Some(Answer::Fault { fault, instructions: 0 });
-        assert_eq!(answer(bytes[..].try_into().unwrap()), told);
+        let expected = Some(Answer::Fault { fault, instructions: 0 });
+        assert_eq!(answer(bytes[..].try_into().unwrap()), expected);
     }
 }

@@ -338,8 +338,8 @@ mod tests {
             assert_eq!(processor.arguments(&[last]).unwrap().integers[0], 0xFFFF_FFFF);
             let error = processor.arguments(&beyond).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            for told in ["argument 1", "0x100000010", "0xffffffff"] {
-                assert!(error.message().contains(told), "{error}");
+            for expected in ["argument 1", "0x100000010", "0xffffffff"] {
+                assert!(error.message().contains(expected), "{error}");
             }
         }
         assert_eq!(Processor::Riscv64.arguments(&beyond).unwrap().integers[1], 0x1_0000_0010);

@@ -222,10 +222,10 @@ fn fits(areas: &[MemoryArea], address: u64, bytes: u64) -> bool {
 
 fn list(areas: &[MemoryArea]) -> String {
     let writable = areas.iter().filter(|area| area.writable);
-    let told: Vec<_> = writable
+    let reported: Vec<_> = writable
         .map(|area| format!("{} of {} bytes at {:#x}", area.name, area.bytes, area.address))
         .collect();
-    told.join(", ")
+    reported.join(", ")
 }
 
 fn symbols(file: &File<'_>, architecture: &Architecture) -> BTreeMap<String, Symbol> {

@@ -69,10 +69,10 @@ mod tests {
         let text = "saxpy(float *y, const float * restrict x, struct cell *cells, const double a, uint32_t n)";
         let (name, parameters) = parse(text).unwrap();
         assert_eq!(name, "saxpy");
-        let told: Vec<_> = parameters.iter().map(|p| (p.kind, p.dtype, p.access)).collect();
+        let reported: Vec<_> = parameters.iter().map(|p| (p.kind, p.dtype, p.access)).collect();
         let memory = ParamKind::Memory;
         assert_eq!(
-            told,
+            reported,
             [
                 (memory, Some(DType::F32), Some(ParamAccess::Write)),
                 (memory, Some(DType::F32), Some(ParamAccess::Read)),

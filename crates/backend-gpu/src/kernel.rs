@@ -92,8 +92,8 @@ pub fn aligned(image: &[u8], least: usize) -> Vec<u64> {
 }
 
 /// The answer of a query to the library; `None` if the library does not support the query.
-fn answered<V: Vendor>(told: Result<c_int, u32>) -> Result<Option<u32>, u32> {
-    match told {
+fn answered<V: Vendor>(reported: Result<c_int, u32>) -> Result<Option<u32>, u32> {
+    match reported {
         Ok(number) => Ok(Some(u32::try_from(number).unwrap_or(0))),
         Err(code) if code == V::NOT_SUPPORTED => Ok(None),
         Err(code) => Err(code),
@@ -105,8 +105,8 @@ impl<V: Vendor> DeviceModule for Module<V> {
         let function = self.function(name)?;
         let shared = &self.shared;
         // Without an answer, the library itself refuses a launch that is too large.
-        let number = |told| {
-            answered::<V>(told)
+        let number = |reported| {
+            answered::<V>(reported)
                 .map_err(|code| shared.error("kernel", code, format_args!("kernel {name:?}")))
         };
         // SAFETY: the function belongs to a loaded module.

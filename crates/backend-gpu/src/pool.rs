@@ -61,9 +61,9 @@ impl<V: Vendor> DriverPool<V> {
     }
 
     /// A number that the library reported about the pool; 0 if it reported an error.
-    fn number(&self, told: Result<u64, u32>) -> usize {
-        self.context().note(told);
-        usize::try_from(told.unwrap_or(0)).unwrap_or(usize::MAX)
+    fn number(&self, reported: Result<u64, u32>) -> usize {
+        self.context().note(reported);
+        usize::try_from(reported.unwrap_or(0)).unwrap_or(usize::MAX)
     }
 
     fn reserved(&self) -> usize {

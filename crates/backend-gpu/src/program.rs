@@ -91,7 +91,7 @@ impl<V: Vendor> Builder<V> {
             folder.write("build.log", log.as_bytes());
         }
         let (compiled, log) = compiled?;
-        self.builds.tell(&log);
+        self.builds.report(&log);
         if let Some(folder) = &folder {
             V::files(&compiled).iter().for_each(|(name, content)| folder.write(name, content));
         }

@@ -136,11 +136,11 @@ fn hipcc_compiles_every_kernel() {
         command.arg("-Rpass-analysis=kernel-resource-usage");
         command.args(ARCHITECTURES.map(|architecture| format!("--offload-arch={architecture}")));
         let output = command.arg(&source).arg("-o").arg(&binary).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{reported}");
         // Kernels read addresses directly, and not from a copy in each work-item's private memory.
-        let nothing = told.lines().filter(|line| line.contains("ScratchSize [bytes/lane]: 0"));
-        assert!(text.contains("saxpy") || nothing.count() == ARCHITECTURES.len(), "{told}");
+        let nothing = reported.lines().filter(|line| line.contains("ScratchSize [bytes/lane]: 0"));
+        assert!(text.contains("saxpy") || nothing.count() == ARCHITECTURES.len(), "{reported}");
         let binary = fs::read(&binary).unwrap();
         for architecture in ARCHITECTURES {
             let metadata = code_object::read(&binary, architecture).unwrap();

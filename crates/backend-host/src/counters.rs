@@ -239,7 +239,7 @@ mod tests {
             let mut lists = lists.iter().map(|list| Ok(list.iter().copied().collect()));
             let attach = |threads: &BTreeSet<i32>| Ok(threads.iter().copied().collect::<Vec<_>>());
             let reached = for_all(|| lists.next().unwrap(), attach).unwrap();
-            assert_eq!(lists.count(), 0, "lists that nobody asked for");
+            assert_eq!(lists.count(), 0, "lists that were not requested");
             reached
         };
         assert_eq!(reached_of(&[&[1, 2], &[1, 2]]), [1, 2]);

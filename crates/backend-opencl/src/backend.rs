@@ -67,14 +67,14 @@ impl Backend for OpenClBackend {
         let described: Vec<_> = platform::discover()?.iter().map(describe).collect();
         let works = described.iter().any(Result::is_ok);
         // A device that fails does not hide the others.
-        let told = |described: Result<Description>| match described {
+        let reported = |described: Result<Description>| match described {
             Err(error) if works => {
                 tracing::warn!(%error, "an OpenCL device does not work");
                 None
             }
             described => Some(described.map(|description| description.info)),
         };
-        described.into_iter().filter_map(told).collect()
+        described.into_iter().filter_map(reported).collect()
     }
 
     fn open(&self, selector: &Selector) -> Result<Device> {

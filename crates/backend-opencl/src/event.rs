@@ -98,7 +98,7 @@ unsafe impl DeviceEvent for OpenClEvent {
         let waited = mark.flush().and_then(|()| mark.wait());
         self.shared.reap();
         if let Some(queue) = &mark.queue {
-            queue.tell();
+            queue.emit();
         }
         waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
     }

@@ -316,7 +316,7 @@ fn tell_of_copy(shared: &OpenDevice, bytes: usize, begins: usize) {
             bytes,
             begins,
             alignment = shared.alignment,
-            "a view that begins where no pointer may is copied for each launch: rows of a multiple of the alignment need no copy, nor does memory=svm or memory=usm; later copies are told at level DEBUG"
+            "a view that begins where no pointer may is copied for each launch: rows of a multiple of the alignment need no copy, nor does memory=svm or memory=usm; later copies are reported at level DEBUG"
         );
     }
 }

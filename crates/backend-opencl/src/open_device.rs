@@ -232,7 +232,7 @@ impl OpenDevice {
             if let Err(error) = queue.report() {
                 self.failures.keep(self.note(error));
             }
-            queue.tell();
+            queue.emit();
         }
     }
 
@@ -243,7 +243,7 @@ impl OpenDevice {
         for queue in &queues {
             queue.finish("synchronize");
             first = first.and(queue.report().map_err(|error| self.note(error)));
-            queue.tell();
+            queue.emit();
         }
         drop(queues);
         self.forget_idle();

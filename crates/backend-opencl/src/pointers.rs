@@ -348,8 +348,8 @@ impl Usm {
             let code = unsafe {
                 (self.allocation_info)(context, pointer, what, most, place, &raw mut len)
             };
-            let told = value.get(..len).filter(|_| code == 0)?;
-            usize::try_from(integer(told)).ok()
+            let reported = value.get(..len).filter(|_| code == 0)?;
+            usize::try_from(integer(reported)).ok()
         };
         let kind = match ask(CL_MEM_ALLOC_TYPE_INTEL)? {
             CL_MEM_TYPE_HOST_INTEL => OriginKind::Pinned,

@@ -144,7 +144,7 @@ impl Builder {
         if let Err(code) = built {
             return Err(refused(shared, code, headline(&log)).with_log(log));
         }
-        self.builds.tell(&log);
+        self.builds.report(&log);
         Ok((program, log))
     }
 }

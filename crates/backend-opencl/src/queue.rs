@@ -250,7 +250,7 @@ impl Queue {
 
     /// Emits the trace events of the commands that are known to be over. Call it without any lock, because a subscriber
     /// may use the device.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn emit(&self) {
         if !is_traced() {
             return;
         }
@@ -301,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// Adds a command that is over and was never stored to those that [`tell`](Self::tell) emits.
+    /// Adds a command that is over and was never stored to those that [`emit`](Self::emit) emits.
     pub(crate) fn note_over(&self, event: &Handle<Event>, operation: &'static str) {
         if is_traced() {
             let times = times(event.raw(), &Label::Operation(operation));

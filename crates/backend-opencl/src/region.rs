@@ -260,7 +260,7 @@ unsafe impl RegionCopyAbility for OpenClDevice {
             _ => unsafe { regions.by_argument.with_arguments(stream, slots) },
         }?;
         let flushed = stream.flush(OPERATION);
-        stream.queue().tell();
+        stream.queue().emit();
         flushed
     }
 }

@@ -130,7 +130,7 @@ unsafe impl DeviceStream for OpenClStream {
         let (src, dst) = (End::Device(src, src_offset), End::Device(dst, dst_offset));
         // SAFETY: the caller guarantees the ranges.
         let copied = unsafe { self.copy(OPERATION, src, dst, bytes) };
-        self.queue.tell();
+        self.queue.emit();
         copied
     }
 
@@ -145,7 +145,7 @@ unsafe impl DeviceStream for OpenClStream {
         let host = End::Host(src.as_ptr().cast_mut().cast());
         // SAFETY: the caller guarantees the range; the slice is only read, and lives until the copy is over.
         let copied = unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) };
-        self.queue.tell();
+        self.queue.emit();
         copied
     }
 
@@ -162,7 +162,7 @@ unsafe impl DeviceStream for OpenClStream {
         let copied = unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) };
         let done =
             copied.and_then(|()| self.queue.report().map_err(|error| self.shared.note(error)));
-        self.queue.tell();
+        self.queue.emit();
         done
     }
 
@@ -205,7 +205,7 @@ unsafe impl DeviceStream for OpenClStream {
     ) -> Result<()> {
         // SAFETY: the caller guarantees the range.
         let filled = unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) };
-        self.queue.tell();
+        self.queue.emit();
         filled
     }
 
@@ -219,7 +219,7 @@ unsafe impl DeviceStream for OpenClStream {
         // SAFETY: the caller guarantees the kernel and its arguments.
         unsafe { kernel.launch(self, launch, args) }?;
         let flushed = self.flush("launch");
-        self.queue.tell();
+        self.queue.emit();
         flushed
     }
 
@@ -264,7 +264,7 @@ unsafe impl DeviceStream for OpenClStream {
         self.queue.finish("synchronize");
         self.shared.reap();
         let done = self.queue.report().map_err(|error| self.shared.note(error));
-        self.queue.tell();
+        self.queue.emit();
         done.and_then(|()| self.shared.check("synchronize"))
     }
 

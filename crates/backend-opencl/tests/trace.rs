@@ -193,6 +193,6 @@ fn a_subscriber_may_use_the_device() {
     });
     let targets = end.recv_timeout(Duration::from_secs(60)).expect("no call waits for ever");
     for target in ["backend_opencl::profile", "backend_opencl::launch", "backend_opencl::program"] {
-        assert!(targets.iter().any(|told| told == target), "{target}: {targets:?}");
+        assert!(targets.iter().any(|reported| reported == target), "{target}: {targets:?}");
     }
 }

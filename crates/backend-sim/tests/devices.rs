@@ -126,9 +126,9 @@ fn peers_are_the_devices_of_one_driver_that_both_allow_it() {
     let backend = SimBackend::new();
     let (a, b, alone) =
         (open(&backend, "sim:0"), open(&backend, "sim:1"), open(&backend, "sim:1?peers=off"));
-    let stranger = open(&SimBackend::new(), "sim:1");
+    let unrelated = open(&SimBackend::new(), "sim:1");
     assert!(a.reaches(&b) && b.reaches(&a));
-    assert!(!a.reaches(&alone) && !alone.reaches(&a) && !a.reaches(&stranger));
+    assert!(!a.reaches(&alone) && !alone.reaches(&a) && !a.reaches(&unrelated));
     assert_eq!(
         (a.capabilities().peer, alone.capabilities().peer),
         (Support::Native, Support::Emulated)

@@ -84,7 +84,7 @@ fn a_late_failure_makes_a_blocking_read_fail() {
     assert_eq!(x.view().to_vec(&stream).unwrap_err().kind(), ErrorKind::Driver);
 }
 
-/// Others hear of it, whoever is told.
+/// Others get it too, whoever reports it.
 #[test]
 fn a_blocking_copy_counts_the_failures_of_earlier_work_and_not_its_own() {
     let device = device(Fault::fail_late(Operation::Copy, 2));

@@ -85,14 +85,14 @@ fn enqueueing_does_not_wait_and_a_hang_ends() {
 #[expect(unsafe_code, reason = "launches a kernel")]
 fn dropping_everything_with_work_in_flight_lets_it_end() {
     let (ran, seen) = mpsc::channel();
-    let module = HostModule::new().with("tell", move |_: &Grid<'_>, x: &[u32]| {
+    let module = HostModule::new().with("read", move |_: &Grid<'_>, x: &[u32]| {
         ran.send(x.to_vec()).ok();
     });
     {
         let device = device(SimConfig::new().fault(Fault::hang(1, Duration::from_millis(50))));
         let stream = device.stream_create(&StreamOptions::default()).unwrap();
         let x = device.memory_from_slice(&stream, &[7_u32; 3]).unwrap();
-        let kernel = device.module_load(&module).unwrap().kernel("tell").unwrap();
+        let kernel = device.module_load(&module).unwrap().kernel("read").unwrap();
         // SAFETY: the kernel is safe code and touches only its arguments.
         unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&x]) }.unwrap();
     }

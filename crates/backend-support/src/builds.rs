@@ -86,7 +86,7 @@ impl Builds {
     }
 
     /// Tells what a compiler said of a program that it built.
-    pub fn tell(&self, log: &str) {
+    pub fn report(&self, log: &str) {
         match (log.is_empty(), self.verbose) {
             (true, _) => {}
             (false, true) => tracing::info!(device = %self.id, log, "compiler log"),

@@ -1,7 +1,7 @@
 //! Jobs of several ranks.
 //!
 //! Each test is also the program of its ranks: it starts `mpiexec` on itself, once for each number of ranks.
-//! `HALO_MPI_TEST` tells a process which test it is a rank of.
+//! `HALO_MPI_TEST` names the test that a process is a rank of.
 #![cfg(feature = "mpi")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 

@@ -77,9 +77,9 @@ impl Drop for Fence {
 }
 
 /// A function that runs a wait.
-type Around = fn(&mut (dyn FnMut() + Send));
+type Wrapper = fn(&mut (dyn FnMut() + Send));
 
-static AROUND: OnceLock<Around> = OnceLock::new();
+static WRAPPER: OnceLock<Wrapper> = OnceLock::new();
 
 /// Makes `around` run the waits for a device's work that happen when memory is returned. `around` must call its
 /// argument. This is for programs whose threads hold a lock that other threads need, such as an interpreter's lock,
@@ -87,13 +87,13 @@ static AROUND: OnceLock<Around> = OnceLock::new();
 ///
 /// Only the first call in a program has an effect.
 pub fn wait_within(around: fn(&mut (dyn FnMut() + Send))) {
-    AROUND.get_or_init(|| around);
+    WRAPPER.get_or_init(|| around);
 }
 
 /// Waits until all work of the device has finished.
 pub(crate) fn finish(device: &Device) -> Result<()> {
     let mut done = None;
-    if let Some(around) = AROUND.get() {
+    if let Some(around) = WRAPPER.get() {
         around(&mut || done = Some(device.synchronize()));
     }
     done.unwrap_or_else(|| device.synchronize())

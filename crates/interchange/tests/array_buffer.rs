@@ -70,7 +70,7 @@ fn writes_of_the_consumer_are_committed_on_release() {
     let lent = ArrayExchange::export_host(&shared, Access::ReadWrite, PATIENCE).unwrap();
     assert_eq!(lent.layout().shape(), [2, 2]);
     let refused = shared.read(Duration::ZERO).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Conflict, "nobody has it meanwhile, nor its lender");
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "neither side has it meanwhile");
     consume(lent, 7.0);
     let array = shared.read(PATIENCE).unwrap();
     assert_eq!(array.version(), 1);

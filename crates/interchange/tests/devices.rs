@@ -136,7 +136,7 @@ fn rows_come_with_an_event(device: &Device) {
     });
     let ready = known.unwrap().order_after(&consumer).unwrap().host_wait().unwrap();
     let mut adopted = ready.into_adopted::<f32>(device).unwrap();
-    assert!(adopted.view_mut().is_err(), "nobody writes what Arrow hands over");
+    assert!(adopted.view_mut().is_err(), "memory from Arrow is read-only");
     let stream = device.default_stream();
     assert_eq!(adopted.view().unwrap().to_vec(&stream).unwrap(), VALUES);
 }
@@ -164,8 +164,8 @@ fn arrays_are_lent_and_committed(device: &Device) {
     fn lend(device: &Device) -> Result<()> {
         let stream = device.default_stream();
         let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(VALUES.to_vec(), 4)?);
-        let patience = Duration::from_secs(30);
-        let lent = ArrayExchange::export(&shared, &stream, Access::ReadWrite, patience)?;
+        let timeout = Duration::from_secs(30);
+        let lent = ArrayExchange::export(&shared, &stream, Access::ReadWrite, timeout)?;
         let tensor = lent.order_after(&stream)?.into_dlpack(DlpackOptions::versioned())?;
         // SAFETY: the producer was given the stream.
         let theirs = unsafe { ArrayExchange::from_dlpack(tensor, Ordered::on(&stream)) }?;
@@ -173,7 +173,7 @@ fn arrays_are_lent_and_committed(device: &Device) {
         memory.fill(&stream, 7.0)?;
         drop(memory);
         device.synchronize()?;
-        let array = shared.read(patience)?;
+        let array = shared.read(timeout)?;
         assert_eq!(array.version(), 1);
         assert_eq!(array.read_host()?.to_vec(), [7.0; 4]);
         Ok(())

@@ -114,23 +114,23 @@ fn values_whose_work_failed_never_become_ready() {
     ];
     for first in waits {
         let (device, pending, _) = failed();
-        let (mut pending, told) = first(pending, &device).unwrap_err().into_parts();
+        let (mut pending, reported) = first(pending, &device).unwrap_err().into_parts();
         for second in waits {
             let again = second(pending, &device).unwrap_err();
-            assert_eq!(again.error().to_string(), told.to_string());
+            assert_eq!(again.error().to_string(), reported.to_string());
             pending = again.into_inner();
         }
         let refused = pending.order_after(&device.default_stream()).unwrap_err();
-        assert_eq!(refused.error().to_string(), told.to_string());
+        assert_eq!(refused.error().to_string(), reported.to_string());
     }
 
     let (_device, pending, stream) = failed();
     let ordered = pending.order_after(&stream).unwrap();
-    let (ordered, told) = ordered.host_wait().unwrap_err().into_parts();
+    let (ordered, reported) = ordered.host_wait().unwrap_err().into_parts();
     let (ordered, again) = ordered.host_wait().unwrap_err().into_parts();
-    assert_eq!(again.to_string(), told.to_string());
+    assert_eq!(again.to_string(), reported.to_string());
     let again = ordered.into_dlpack(DlpackOptions::versioned()).unwrap_err();
-    assert_eq!(again.error().to_string(), told.to_string());
+    assert_eq!(again.error().to_string(), reported.to_string());
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn an_adopted_array_is_released_after_the_work_on_it() {
     assert_eq!(count.dropped(), 0, "the work goes on");
     gate.open();
     stream.synchronize().unwrap();
-    let patience = Instant::now();
-    while count.dropped() == 0 && patience.elapsed() < Duration::from_secs(10) {
+    let start = Instant::now();
+    while count.dropped() == 0 && start.elapsed() < Duration::from_secs(10) {
         std::thread::yield_now();
     }
     assert_eq!((count.dropped(), bytes), (1, vec![7.0; 4]));

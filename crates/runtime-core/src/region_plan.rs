@@ -26,7 +26,7 @@ use crate::{
 /// On a device with native region copies, an execution is enqueued and does not block. On other devices it is
 /// *emulated*: exactly the bytes that the plan reads are copied to the host, in batches, and the bytes that it writes
 /// are copied back. This blocks, and counts as copies from and to the device.
-/// [`Capabilities::region_copy`](crate::Capabilities::region_copy) tells which case applies.
+/// [`Capabilities::region_copy`](crate::Capabilities::region_copy) says which case applies.
 pub struct RegionPlan {
     program: RegionProgram,
     // `None` if the device lacks the ability.

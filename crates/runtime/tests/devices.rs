@@ -95,6 +95,6 @@ fn a_backend_that_is_required_has_a_device() {
     };
     assert!(outcome("host").status.success());
     let refused = outcome("nowhere");
-    let told = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && told.contains("nowhere has no device"), "{told}");
+    let reported = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && reported.contains("nowhere has no device"), "{reported}");
 }

@@ -64,7 +64,7 @@ fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()
             }),
         ));
     }
-    Measured::new(case, bench, contestants).tell();
+    Measured::new(case, bench, contestants).print();
     turns.call(0, 0);
     Ok(())
 }

@@ -42,14 +42,14 @@ pub(crate) struct Stop {
     /// The signal number in the numbering of GDB.
     pub(crate) signal: u8,
     /// The answer, such as `T05swbreak:;`.
-    pub(crate) told: String,
+    pub(crate) reported: String,
 }
 
 impl Stop {
     fn read(answer: &[u8]) -> Option<Self> {
         let [b'S' | b'T', signal @ ..] = answer else { return None };
         let signal = from_hex(signal.get(..2)?)?[0];
-        Some(Self { signal, told: String::from_utf8_lossy(answer).into_owned() })
+        Some(Self { signal, reported: String::from_utf8_lossy(answer).into_owned() })
     }
 }
 
@@ -361,8 +361,8 @@ fn refused(operation: &'static str, answer: &[u8], what: &str) -> Error {
     let answer = String::from_utf8_lossy(answer).into_owned();
     let code =
         answer.strip_prefix('E').and_then(|code| i64::from_str_radix(code.get(..2)?, 16).ok());
-    let told = if answer.is_empty() { "not supported" } else { &answer };
-    let message = format!("the debugger's server refuses {what}: {told:.60}");
+    let reported = if answer.is_empty() { "not supported" } else { &answer };
+    let message = format!("the debugger's server refuses {what}: {reported:.60}");
     Error::new(ErrorKind::Driver, operation, message).with_driver("GDB_ERROR", code.unwrap_or(0))
 }
 

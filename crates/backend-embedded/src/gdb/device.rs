@@ -99,12 +99,12 @@ impl GdbDevice {
             info,
         };
         let prepared = device.prepare(&mut lock(&device.connection), "open", &Program::default());
-        tell(prepared.map_err(|error| error.on(&id))?);
+        emit(prepared.map_err(|error| error.on(&id))?);
         Ok(device)
     }
 
     /// Connects if necessary, halts and resets the processor, and writes the routine and `program`. Returns the output
-    /// of the server's command, for [`tell`].
+    /// of the server's command, for [`emit`].
     fn prepare(
         &self,
         connection: &mut Connection,
@@ -119,7 +119,7 @@ impl GdbDevice {
         }
         self.console.flush();
         self.on(connection, operation, |client| {
-            let told = match &self.board.reset {
+            let reported = match &self.board.reset {
                 Some(command) => client.command(operation, command)?,
                 None => None,
             };
@@ -133,7 +133,7 @@ impl GdbDevice {
             for segment in &program.segments {
                 client.write(operation, segment.address, &segment.bytes)?;
             }
-            Ok(told)
+            Ok(reported)
         })
     }
 
@@ -229,7 +229,7 @@ impl GdbDevice {
 }
 
 /// Emits the output of a command of the server. Call it without a lock, because a subscriber may use the device.
-fn tell(answer: Option<String>) {
+fn emit(answer: Option<String>) {
     if let Some(answer) = answer {
         tracing::debug!(answer = answer.trim_end(), "the debugger's server");
     }
@@ -264,10 +264,10 @@ impl EmbeddedDevice for GdbDevice {
         program.must_be_fixed()?;
         let mut connection = self.interrupt();
         let mut flashed = lock(&self.program);
-        let told = self.prepare(&mut connection, "flash", &program)?;
+        let answer = self.prepare(&mut connection, "flash", &program)?;
         *flashed = program;
         drop((flashed, connection));
-        tell(told);
+        emit(answer);
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl EmbeddedDevice for GdbDevice {
         let mut connection = self.interrupt();
         let prepared = self.prepare(&mut connection, "reset", &lock(&self.program));
         drop(connection);
-        prepared.map(tell).map_err(|error| match error.kind() {
+        prepared.map(emit).map_err(|error| match error.kind() {
             ErrorKind::Unavailable => {
                 let message = format!("it does not come back: {}", error.message());
                 Error::new(ErrorKind::DeviceLost, "reset", message)
@@ -356,7 +356,7 @@ impl EmbeddedDevice for GdbDevice {
                 let pc = pc.map_or("an unknown pc".to_owned(), |pc| format!("pc {pc:#x}"));
                 let message = format!(
                     "the function at {function:#x} stopped at {pc} before it returned: {:.80}",
-                    stop.told
+                    stop.reported
                 );
                 Err(Error::new(ErrorKind::DeviceFault, OPERATION, message)
                     .with_driver("STOPPED", stop.signal.into()))

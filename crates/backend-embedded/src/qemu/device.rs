@@ -153,9 +153,10 @@ impl QemuDevice {
                 Err(match other {
                     Ok(answer) => {
                         let timeout = self.config.timeout;
-                        let told = answer.map_or("nothing".to_owned(), |told| format!("{told:?}"));
+                        let reported =
+                            answer.map_or("nothing".to_owned(), |reported| format!("{reported:?}"));
                         let message = format!(
-                            "within {timeout:?} the machine told {told}, not that it started: {end}"
+                            "within {timeout:?} the machine reported {reported} instead of its start: {end}"
                         );
                         lost(operation, &message)
                     }

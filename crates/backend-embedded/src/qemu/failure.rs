@@ -24,9 +24,9 @@ pub(crate) fn gone(operation: &'static str, end: &End) -> Error {
 /// Finds QEMU's message that a Cortex-M locked up, which means that it faulted where it cannot handle a fault. QEMU
 /// then ends. The message is a line followed by the registers.
 fn lockup(complaints: &str) -> Option<String> {
-    let (_, told) = complaints.split_once("Lockup: ")?;
-    let why = told.lines().next()?;
-    let pc = told.split_once("R15=").and_then(|(_, pc)| pc.get(..8));
+    let (_, reported) = complaints.split_once("Lockup: ")?;
+    let why = reported.lines().next()?;
+    let pc = reported.split_once("R15=").and_then(|(_, pc)| pc.get(..8));
     let place = pc.map(|pc| format!(" at pc 0x{pc}")).unwrap_or_default();
     Some(format!("the processor locked up{place}: {why}"))
 }

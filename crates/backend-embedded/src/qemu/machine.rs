@@ -98,14 +98,14 @@ pub(crate) fn info(index: usize, config: &QemuConfig) -> Result<DeviceInfo> {
     let machine = &MACHINES[index];
     let mut command = Command::new(machine.program(config));
     command.arg("--version");
-    let told =
+    let reported =
         first_line(command, config.timeout).map_err(|error| unasked(machine, config, error))?;
     let identity = Identity {
         index,
         name: machine.title,
         vendor: "QEMU",
         // For example `QEMU emulator version 7.2.22 (Debian …)`.
-        version: told.split_whitespace().nth(3).unwrap_or("unknown"),
+        version: reported.split_whitespace().nth(3).unwrap_or("unknown"),
     };
     let map = machine.memory_map(machine.ram_bytes(config)?);
     Ok(common::info(&identity, machine.processor, &map))

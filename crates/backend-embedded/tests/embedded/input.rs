@@ -9,10 +9,10 @@ use runtime_core::{Backend, ErrorKind, Result};
 use crate::{LONG, MACHINES, machines, must_work};
 
 #[track_caller]
-fn refused<T>(result: Result<T>, kind: ErrorKind, told: &str) {
-    let Err(error) = result else { panic!("it was taken, which should say {told}") };
+fn refused<T>(result: Result<T>, kind: ErrorKind, expected: &str) {
+    let Err(error) = result else { panic!("it was accepted; the error should contain {expected}") };
     assert_eq!(error.kind(), kind, "{error}");
-    assert!(error.to_string().contains(told), "{error} does not say {told:?}");
+    assert!(error.to_string().contains(expected), "{error} does not say {expected:?}");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn selectors_that_name_nothing_are_refused() {
     {
         refused(open(selector), ErrorKind::UnknownDevice, "embedded:qemu-riscv64");
     }
-    for (selector, told) in [
+    for (selector, expected) in [
         ("embedded:0?icount=maybe", "icount=maybe"),
         ("embedded:0?memory=1", "memory=1"),
         ("embedded:0?memory=1021", "memory=1021"),
@@ -54,7 +54,7 @@ fn selectors_that_name_nothing_are_refused() {
     ] {
         match open(selector) {
             Err(error) if error.kind() == ErrorKind::Unavailable => println!("skipped: {error}"),
-            other => refused(other, ErrorKind::InvalidArgument, told),
+            other => refused(other, ErrorKind::InvalidArgument, expected),
         }
     }
     for timeout in ["never", "+1", "1e3", "inf", "1.5.2", "0", ""] {
@@ -118,9 +118,9 @@ fn programs_that_do_not_fit_are_refused() {
             ("soft floats", with_soft_floats(machine.calls), "floating-point"),
             ("modules", kernels(machine.name).to_vec(), "position-independent"),
         ];
-        for (what, image, told) in cases {
+        for (what, image, expected) in cases {
             println!("{}: {what}", machine.name);
-            refused(device.flash(&image), ErrorKind::InvalidModule, told);
+            refused(device.flash(&image), ErrorKind::InvalidModule, expected);
             must_work(&device);
         }
     }

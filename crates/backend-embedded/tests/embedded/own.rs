@@ -139,14 +139,14 @@ fn image(bytes: Vec<u8>) -> ModuleImage<'static> {
 
 #[test]
 fn devices_that_no_launch_suits_are_refused() {
-    for (own, told) in [
+    for (own, expected) in [
         (Own::new(RAM, RAM_BYTES, 0), "without arguments"),
         (Own::new(u64::MAX - 4095, 4096, 8), "4096 bytes of \"ram\""),
         (Own::new(u64::MAX - 4095, 8192, 8), "8192 bytes of \"ram\""),
     ] {
         let error = own.accelerator().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert!(error.message().contains(told), "{error}");
+        assert!(error.message().contains(expected), "{error}");
     }
     let device = Own::new(u64::MAX - 4096, 4096, 1).accelerator().unwrap();
     let stream = device.default_stream();
@@ -216,10 +216,10 @@ fn a_program_without_segments_takes_no_memory_from_others() {
     let above = device.memory_allocate::<u8>(4096).unwrap();
     let loaded = device.module_load(image(without_segments(kernels("qemu-riscv64"))));
     drop(above);
-    let told = loaded.as_ref().map(|_| ()).map_err(Error::kind);
+    let expected = loaded.as_ref().map(|_| ()).map_err(Error::kind);
     drop(loaded);
     device.memory_allocate::<u8>(64).unwrap();
-    assert_eq!(told, Err(ErrorKind::InvalidModule));
+    assert_eq!(expected, Err(ErrorKind::InvalidModule));
 }
 
 #[test]
@@ -254,11 +254,11 @@ fn a_board_that_contradicts_itself_is_refused_before_it_is_used() {
         (|board| board.memory.clear(), "no memory"),
         (|board| board.memory[0].bytes = u64::MAX, "18446744073709551615 bytes"),
     ];
-    for (change, told) in wrong {
+    for (change, expected) in wrong {
         let mut board = board.clone();
         change(&mut board);
         let error = GdbDevice::connect("127.0.0.1:1", board).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert!(error.message().contains(told), "{error}");
+        assert!(error.message().contains(expected), "{error}");
     }
 }

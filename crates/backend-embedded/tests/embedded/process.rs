@@ -104,11 +104,12 @@ fn a_killed_owner_takes_its_processes_along() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let told =
+        let reported =
             lines.find_map(|line| Some(line.strip_prefix("processes ")?.to_owned())).unwrap();
         owner.kill().unwrap();
         owner.wait().unwrap();
-        let processes = told.trim_matches(['[', ']']).split(", ").filter_map(|id| id.parse().ok());
+        let processes =
+            reported.trim_matches(['[', ']']).split(", ").filter_map(|id| id.parse().ok());
         processes.for_each(must_end);
     }
 }

@@ -240,8 +240,8 @@ fn a_stop_elsewhere_is_a_fault_with_place_and_reason() {
     assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
     let code = error.driver().unwrap();
     assert_eq!((&*code.name, code.code), ("STOPPED", 11));
-    for told in ["pc 0x20001234", "T0Bwatch:20002000;"] {
-        assert!(error.message().contains(told), "{error}");
+    for expected in ["pc 0x20001234", "T0Bwatch:20002000;"] {
+        assert!(error.message().contains(expected), "{error}");
     }
     must_call(&device);
 }

@@ -1,4 +1,4 @@
-//! Machines without a library, or with one that is none: what is missing is told.
+//! Machines without a library, or with one that is none: the error names what is missing.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::common::{in_child, is_child, open, source};
 use crate::vendor;
 
 /// In the process that was started: says what the library says.
-pub(crate) fn tell() {
+pub(crate) fn print_devices() {
     match vendor::backend().devices() {
         Ok(devices) => println!("{} devices", devices.len()),
         Err(error) => {
@@ -22,7 +22,7 @@ pub(crate) fn tell() {
 #[test]
 fn no_library() {
     if is_child() {
-        return tell();
+        return print_devices();
     }
     let text = in_child("suite::absence::no_library", &[(vendor::LIBRARY, "libnowhere.so")]);
     assert!(
@@ -35,7 +35,7 @@ fn no_library() {
 #[test]
 fn a_file_that_is_no_library() {
     if is_child() {
-        return tell();
+        return print_devices();
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(vendor::LIBRARY_NAME);
@@ -52,7 +52,7 @@ fn a_file_that_is_no_library() {
 #[test]
 fn a_library_of_another_kind() {
     if is_child() {
-        return tell();
+        return print_devices();
     }
     let variables = [(vendor::LIBRARY, "libc.so.6")];
     let text = in_child("suite::absence::a_library_of_another_kind", &variables);

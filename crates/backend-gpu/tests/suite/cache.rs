@@ -15,7 +15,7 @@ pub(crate) fn build_and_run(folder: &Path) -> bool {
     let Some(device) = open_with_compiler(&options) else { return false };
     let stream = device.default_stream();
     let kernel = device.module_load(source(TEXT)).unwrap().kernel("fill").unwrap();
-    assert_eq!(kernel.parameters().expect("the code tells the parameters").len(), 1);
+    assert_eq!(kernel.parameters().expect("the code declares the parameters").len(), 1);
     let mut x = device.memory_allocate::<u32>(16).unwrap();
     run(&kernel, &Launch::cover(16, 1), args![&mut x]).unwrap();
     assert_eq!(x.view().to_vec(&stream).unwrap(), [7; 16]);

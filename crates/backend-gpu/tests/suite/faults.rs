@@ -19,13 +19,13 @@ pub(crate) fn stop_on(device: &Device) {
     let mut x = device.memory_allocate::<u32>(1).unwrap();
     drop(writeln!(stderr(), "{STOPPING}"));
     run(&kernel, &Launch::cover(1, 1), args![&mut x]).unwrap();
-    // Not a wait, which would be told.
+    // Not a wait, which would report it.
     while !device.default_stream().is_done().unwrap() {
         std::thread::yield_now();
     }
 }
 
-/// Stops a program, and is told so.
+/// Stops a program, and gets its fault.
 fn stop(device: &Device) {
     stop_on(device);
     let fault = device.default_stream().synchronize().unwrap_err();
@@ -43,7 +43,7 @@ pub(crate) fn with_faults_of_all_kinds(test: &str, variables: &[(&str, &str)]) {
 }
 
 /// A device that was opened again after a fault. `None`, said aloud, where the fault stays until the process ends, as the
-/// stand-in is told or the runtime happens to have it.
+/// stand-in has it on request or the runtime happens to have it.
 pub(crate) fn opened_again(outcome: Result<Device>) -> Option<Device> {
     match outcome {
         Err(lost) if lost.message().contains("in a new process") => {

@@ -1,5 +1,5 @@
 //! Libraries that fail to mark or to wait, each in a process of its own: what work uses is given back after the work all the
-//! same. On the stand-in faults are planned, and it tells what was freed too early; on a real one nothing fails.
+//! same. On the stand-in faults are planned, and it reports what was freed too early; on a real one nothing fails.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -114,7 +114,7 @@ fn a_blocking_copy_ends_when_the_copy_is_over() {
     assert!(stream.is_done().unwrap());
 }
 
-/// Drivers may tell a fault by any code, as long as they tell it of everything.
+/// Drivers may report a fault with any code, as long as every call returns it.
 #[test]
 fn a_code_that_every_call_returns_is_a_fault() {
     if !is_child() {
@@ -216,7 +216,7 @@ impl ForeignCapture {
         Self { library, stream }
     }
 
-    /// The code with which it ends: 0 unless somebody has spoilt it.
+    /// The code with which it ends: 0 unless something has spoilt it.
     fn end(self) -> u32 {
         let (library, mut graph) = (&self.library, ptr::null_mut());
         // SAFETY: as above; the stream is that of the capture, and graph and stream are destroyed once.

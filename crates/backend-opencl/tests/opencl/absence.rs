@@ -9,7 +9,7 @@ use runtime_core::{Backend, ErrorKind};
 const CHILD: &str = "OPENCL_TEST_ABSENCE";
 
 /// The backend's report in a process with these variables.
-fn told(test: &str, variables: &[(&str, &str)]) -> String {
+fn run(test: &str, variables: &[(&str, &str)]) -> String {
     let output = process::Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(CHILD, "1")
@@ -23,7 +23,7 @@ fn told(test: &str, variables: &[(&str, &str)]) -> String {
 }
 
 /// In the started process, prints the driver's report. Returns whether this is that process.
-fn tell() -> bool {
+fn print_devices() -> bool {
     if env::var_os(CHILD).is_none() {
         return false;
     }
@@ -42,24 +42,23 @@ fn tell() -> bool {
 #[test]
 #[cfg(target_os = "linux")]
 fn no_loader() {
-    if tell() {
+    if print_devices() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("libOpenCL.so.1"), "no library").unwrap();
-    let text = told("absence::no_loader", &[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
+    let text = run("absence::no_loader", &[("LD_LIBRARY_PATH", folder.path().to_str().unwrap())]);
     assert!(text.contains("no OpenCL loader"), "{text}");
     assert!(text.contains("DLOPEN_RUNTIME_LOAD_FAILED (-2000)"), "{text}");
 }
 
 #[test]
 fn no_platform() {
-    if tell() {
+    if print_devices() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let text =
-        told("absence::no_platform", &[("OCL_ICD_VENDORS", folder.path().to_str().unwrap())]);
+    let text = run("absence::no_platform", &[("OCL_ICD_VENDORS", folder.path().to_str().unwrap())]);
     // A machine without a loader has no platform either, and the first missing part is reported.
     let expected = ["an OpenCL loader, but no platform", "no OpenCL loader"];
     assert!(expected.iter().any(|part| text.contains(part)), "{text}");
@@ -67,11 +66,11 @@ fn no_platform() {
 
 #[test]
 fn no_device() {
-    if tell() {
+    if print_devices() {
         return;
     }
     // PoCL provides the requested devices; other platforms ignore the variable.
-    let text = told("absence::no_device", &[("POCL_DEVICES", "no-such-device")]);
+    let text = run("absence::no_device", &[("POCL_DEVICES", "no-such-device")]);
     let expected = ["no OpenCL device", "no platform", "no OpenCL loader", " devices"];
     assert!(expected.iter().any(|part| text.contains(part)), "{text}");
 }

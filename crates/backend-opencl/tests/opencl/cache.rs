@@ -15,7 +15,7 @@ fn build_and_run(folder: &Path) -> bool {
     let Some(device) = open(&format!("?cache-dir={}", folder.display())) else { return false };
     let stream = device.default_stream();
     let kernel = device.module_load(source(TEXT)).unwrap().kernel("fill").unwrap();
-    let parameters = kernel.parameters().expect("the driver tells the parameters");
+    let parameters = kernel.parameters().expect("the driver reports the parameters");
     assert_eq!(parameters.len(), 1);
     let mut x = device.memory_allocate::<u32>(16).unwrap();
     run(&kernel, &Launch::cover(16, 1), args![&mut x]).unwrap();

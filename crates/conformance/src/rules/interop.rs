@@ -199,13 +199,17 @@ pub fn origins_are_reported_correctly(fixture: &Fixture) -> Outcome {
     let Some(interop) = setup.device.interop() else { return Ok(()) };
     let first = setup.device.memory_allocate::<u32>(10)?;
     let handle = handle_of(first.native())?;
-    let told = origin(&interop, handle)?.is_some();
-    check!(told || handle.kind == NativeKind::Pointer, "nothing is known of {handle:?}");
+    let reported = origin(&interop, handle)?.is_some();
+    check!(reported || handle.kind == NativeKind::Pointer, "nothing is known of {handle:?}");
     for len in [1_usize, 100, 300_000] {
         let memory = setup.device.memory_allocate::<u32>(len)?;
         let handle = handle_of(memory.native())?;
         let found = origin(&interop, handle)?;
-        check_eq!(found.is_some(), told, "whether the origin of memory of {len} elements is known");
+        check_eq!(
+            found.is_some(),
+            reported,
+            "whether the origin of memory of {len} elements is known"
+        );
         let Some(Origin { base, offset, bytes, device, kind, .. }) = found else { continue };
         check_eq!((base, offset), (handle.raw, 0), "where memory of {len} elements begins");
         let least = memory.bytes();

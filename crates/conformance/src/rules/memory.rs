@@ -160,14 +160,14 @@ pub fn zero_sizes_are_well_defined(fixture: &Fixture) -> Outcome {
         part.copy_from_slice(stream, &[])?;
         setup.kernels.fill_index(stream, part, 9)?;
     }
-    let mut nobody = device.memory_allocate::<u32>(0)?;
+    let mut none = device.memory_allocate::<u32>(0)?;
     let kernel = setup.kernels.kernel("fill_index")?;
-    attempt(&kernel, stream, &Launch::cover(64, 1), args![&mut nobody, 0_u32, 0_u32])?;
+    attempt(&kernel, stream, &Launch::cover(64, 1), args![&mut none, 0_u32, 0_u32])?;
     let nothing = device.plan_regions(&[])?;
     check_eq!((nothing.bytes(), nothing.phases()), (0, 0), "bytes and phases of an empty plan");
     nothing.execute(stream, &mut [])?;
     let plan = device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 0)])?;
-    let slots = &mut [Slot::from(nobody.view()), Slot::from(memory.view_mut())];
+    let slots = &mut [Slot::from(none.view()), Slot::from(memory.view_mut())];
     plan.execute(stream, slots)?;
     same(&setup.download(&memory)?, &expected, "memory after nothing was done to it")
 }
@@ -207,8 +207,8 @@ pub fn wrong_element_types_are_refused(fixture: &Fixture) -> Outcome {
         refused(target.copy_from(stream, &source), kind, "copying u32 to f32")?,
         refused(target.copy_from_device(stream, &source, stream), kind, "the same by devices")?,
     ] {
-        let told = ["u32", "f32"].iter().all(|name| error.message().contains(name));
-        check!(told, "{error} does not name both types");
+        let reported = ["u32", "f32"].iter().all(|name| error.message().contains(name));
+        check!(reported, "{error} does not name both types");
     }
     refused(target.typed::<u32>(), kind, "f32 as u32")?;
     same(&setup.download(&memory)?, &expected, "memory after refused copies")

@@ -275,8 +275,8 @@ pub fn views_get_back_their_own_element_type_only(fixture: &Fixture) -> Outcome 
             Err(error) => {
                 let refused_as = refused::<()>(Err(error), ErrorKind::InvalidArgument, T::DTYPE)?;
                 let names = [any.dtype(), T::DTYPE].map(DType::name);
-                let told = names.iter().all(|name| refused_as.message().contains(name));
-                check!(told, "{refused_as} does not name {names:?}");
+                let reported = names.iter().all(|name| refused_as.message().contains(name));
+                check!(reported, "{refused_as} does not name {names:?}");
             }
         }
         Ok(())

@@ -156,16 +156,16 @@ impl<'a> Canvas<'a> {
         let mut group = Group::new().set("class", "tile").set("data-tile", tile);
         for (rank, (_, block)) in ranks {
             let [x, y] = self.middle(&at.rect(block));
-            let mut told = format!(
+            let mut title = format!(
                 "rank {rank}: tile {tile}, cells {}..{} × {}..{}",
                 block.low[0], block.high[0], block.low[1], block.high[1]
             );
             let mut drawn = Group::new().set("class", "rank").set("data-rank", rank);
             let sent = messages.map(|messages| messages[rank].as_slice());
             for (to, bytes) in sent.into_iter().flatten() {
-                told += &format!("\n{bytes} bytes to rank {to}");
+                title += &format!("\n{bytes} bytes to rank {to}");
             }
-            drawn = drawn.add(Title::new(told)).add(self.rectangle(&at.rect(block)));
+            drawn = drawn.add(Title::new(title)).add(self.rectangle(&at.rect(block)));
             drawn = drawn.add(text(rank, [x, y]));
             if let Some(sent) = sent {
                 let bytes: usize = sent.iter().map(|(_, bytes)| bytes).sum();
@@ -305,14 +305,14 @@ impl<'a> Canvas<'a> {
 
 /// Explains the colours. Returns also the number of lines.
 fn legend(looks: &[(&str, &str)], has_missing_corners: bool, top: f64) -> (Group, u32) {
-    let mut told: Vec<&(&str, &str)> = Vec::new();
+    let mut rows: Vec<&(&str, &str)> = Vec::new();
     for look in looks {
-        if !told.contains(&look) {
-            told.push(look);
+        if !rows.contains(&look) {
+            rows.push(look);
         }
     }
     let (mut group, mut lines) = (Group::new().set("class", "legend"), 0);
-    for (colour, name) in told {
+    for (colour, name) in rows {
         let y = top + LINE * f64::from(lines);
         let sample = line([MARGIN, y], [MARGIN + 24.0, y]);
         group = group

@@ -252,7 +252,7 @@ impl Replay {
 }
 
 /// Reads a sealed part of the file at `at`, and moves `at` beyond it. Returns its numbers and the place of its bytes,
-/// whose length `length` tells from the numbers. Returns `None` if the part is damaged.
+/// whose length `length` computes from the numbers. Returns `None` if the part is damaged.
 fn part<const N: usize>(
     file: &[u8],
     at: &mut usize,

@@ -37,9 +37,9 @@ impl Gate {
     /// Blocks until the gate is open, but not forever.
     fn pass(&self) {
         let closed = self.0.0.lock().unwrap();
-        let patience = Duration::from_secs(60);
-        let (_open, waited) = self.0.1.wait_timeout_while(closed, patience, |open| !*open).unwrap();
-        assert!(!waited.timed_out(), "nobody opened the gate");
+        let timeout = Duration::from_secs(60);
+        let (_open, waited) = self.0.1.wait_timeout_while(closed, timeout, |open| !*open).unwrap();
+        assert!(!waited.timed_out(), "the gate was not opened");
     }
 }
 

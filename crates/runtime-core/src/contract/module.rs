@@ -21,7 +21,7 @@ pub trait DeviceKernel: Any + Send + Sync {
     /// refuses launches whose arguments differ.
     fn parameters(&self) -> Option<&[ParamInfo]>;
 
-    /// What the driver can tell about the kernel beyond that. *Must* be the same at every call.
+    /// Further properties of the kernel that the driver reports. *Must* be the same at every call.
     fn abilities(&self) -> KernelAbilities<'_>;
 }
 

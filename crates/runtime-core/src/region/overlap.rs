@@ -331,7 +331,7 @@ impl Search {
         for term in a.terms().iter().chain(b.terms()) {
             sum.push(*term);
         }
-        self.hits(sum, 1 - a.size - base, b.size - 1 - base)
+        self.meets(sum, 1 - a.size - base, b.size - 1 - base)
     }
 
     /// Whether two elements of one footprint share a byte.
@@ -357,7 +357,7 @@ impl Search {
                 sum.push(Term { steps: 2 * term.steps, ..*term });
                 base -= term.reach();
             }
-            if self.hits(sum, 1 - a.size - base, a.size - 1 - base)? {
+            if self.meets(sum, 1 - a.size - base, a.size - 1 - base)? {
                 return Some(true);
             }
         }
@@ -365,7 +365,7 @@ impl Search {
     }
 
     /// Whether some sum of the terms lies in `low..=high`.
-    fn hits(&mut self, mut sum: Terms, mut low: i64, high: i64) -> Option<bool> {
+    fn meets(&mut self, mut sum: Terms, mut low: i64, high: i64) -> Option<bool> {
         sum.sort();
         // Steps no longer than the window cover everything between the first and last position.
         while let Some(term) = sum.as_slice().last().filter(|term| term.stride <= high - low + 1) {

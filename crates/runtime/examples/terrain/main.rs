@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => {
-            let told = error.to_string();
-            let line = told.lines().next().unwrap_or_default();
+            let reported = error.to_string();
+            let line = reported.lines().next().unwrap_or_default();
             eprintln!("terrain: {}", line.trim_start_matches("error: "));
             return ExitCode::from(2);
         }

@@ -80,12 +80,12 @@ fn threads<T: Send>(
     let (ended, failed): (Vec<_>, Vec<_>) = ended.into_iter().partition(Result::is_ok);
     // The errors of ranks that lost a failed rank, or that learned that another rank has no plan, are less informative.
     let failed = failed.into_iter().filter_map(Result::err);
-    let told = |error: &DemoError| match error.kind() {
+    let reported = |error: &DemoError| match error.kind() {
         Some(ErrorKind::PeerLost) => 2,
         Some(ErrorKind::InvalidArgument) => 1,
         _ => 0,
     };
-    match failed.min_by_key(told) {
+    match failed.min_by_key(reported) {
         Some(error) => Err(error),
         None => Ok(ended.into_iter().flatten().flatten().next()),
     }
