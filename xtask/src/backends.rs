@@ -20,7 +20,7 @@ pub(crate) struct Backend {
     pub(crate) gpu: Option<Gpu>,
 }
 
-/// What tests of a GPU backend use on a machine without a GPU.
+/// The library that tests of a GPU backend use on a machine without a GPU.
 #[derive(Debug)]
 pub(crate) struct Gpu {
     pub(crate) stand_in: StandIn,

@@ -125,7 +125,7 @@ enum Command {
     },
     /// Breaks code in every way that compiles, and checks that its tests fail.
     Mutants {
-        /// What to break.
+        /// The code to break.
         #[arg(value_enum, default_value = "device")]
         target: mutants::Target,
         /// For `protocol`: runs only mutants whose description contains one of these words, such as `bring:`.

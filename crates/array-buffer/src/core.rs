@@ -52,7 +52,7 @@ struct State<T: Element> {
 #[derive(Clone, Copy)]
 struct Writer {
     mark: Option<Mark>,
-    /// What happened to the writer, for a poisoned part.
+    /// How the writer ended, for a poisoned part.
     poison: Poison,
 }
 

@@ -345,7 +345,7 @@ fn refuse(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "star forest", message)
 }
 
-/// What a link has in each of these ghost parts.
+/// The elements of a link in each of these ghost parts.
 fn pieces(
     (ghost, owned): &Link,
     partition: &Partition,

@@ -38,7 +38,7 @@ impl Verdict {
     }
 }
 
-/// What happened to the last writer of a poisoned part.
+/// How the last writer of a poisoned part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Poison {
     /// The access was never ended.

@@ -15,13 +15,13 @@ use crate::storage::{Storage, zeroed};
 /// The size of a pinned buffer in bytes.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// What transfers of one array reuse: pinned memory and plans.
+/// Pinned memory and plans, which the transfers of one array reuse.
 pub(crate) struct Transfers<T: Element> {
     pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
     plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
 }
 
-/// What a region plan does with a part. Slot 0 is the array, slot 1 the other side.
+/// The task of a region plan for a part. Slot 0 is the array, slot 1 the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// Copies from the array to a contiguous row.

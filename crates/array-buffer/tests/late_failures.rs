@@ -54,7 +54,7 @@ struct Program {
     streams: [Stream; 3],
     array: ArrayBuffer<f64, Ix1>,
     forest: StarForest,
-    /// What all elements of a part are, unless they were lost.
+    /// The value of all elements of a part, unless they were lost.
     expected: [Option<f64>; 2],
 }
 
@@ -148,7 +148,7 @@ impl Program {
         }
     }
 
-    /// What the host can read is what was written.
+    /// The host reads either the written values or an error.
     fn check(&self) {
         for (part, expected) in self.expected.iter().enumerate() {
             if let Ok(seen) = self.array.part(Parts::one(part)).unwrap().read_host() {

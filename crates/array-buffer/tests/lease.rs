@@ -99,7 +99,7 @@ fn a_panic_under_a_lease_poisons_the_array() {
     assert_eq!(shared.read(PATIENCE).unwrap().status(0), PartStatus::Poisoned);
 }
 
-/// What owns adopted memory, and uses an array in its destructor after it has dropped what it holds.
+/// An owner of adopted memory. Its destructor drops its fields and then uses an array.
 struct Owner {
     held: Option<Box<dyn Any + Send + Sync>>,
     shared: SharedArrayBuffer<f64, Ix1>,

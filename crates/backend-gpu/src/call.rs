@@ -26,7 +26,7 @@ pub fn written<P: Default + Written<R>, R>(call: impl FnOnce(*mut P) -> u32) -> 
 
 /// A place to which a call writes a number, a handle, or an address.
 pub trait Written<R> {
-    /// What was written, as the methods of [`Api`] return it.
+    /// The written value, as the methods of [`Api`](crate::Api) return it.
     fn written(self) -> R;
 }
 

@@ -78,7 +78,7 @@ impl<A: Api> Properties<'_, A> {
             .with_max_arguments(argument_bytes, argument_bytes))
     }
 
-    /// What the attributes, the name and the UUID say.
+    /// The properties that the attributes, the name and the UUID give.
     pub fn info(
         &self,
         id: &DeviceId,

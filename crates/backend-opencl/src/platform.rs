@@ -93,7 +93,7 @@ pub(crate) fn discover() -> Result<Vec<DeviceEntry>> {
     found
 }
 
-/// What a list of devices lacks.
+/// A device or platform that a list lacks, and the reason.
 enum LeftOut {
     /// A platform that does not work.
     Platform { error: String },

@@ -31,7 +31,7 @@ const ARGUMENT_INFO: &str = "-cl-kernel-arg-info";
 /// The first word of every SPIR-V module.
 const SPIRV_MAGIC: u32 = 0x0723_0203;
 
-/// What a program is made from.
+/// The input of a program.
 #[derive(Clone, Copy)]
 enum Code<'a> {
     Source(&'a str),

@@ -23,7 +23,7 @@ pub struct Builds {
 pub struct Intermediates(TempDir);
 
 impl Builds {
-    /// What `options` say, for a device of the backend that its identity names.
+    /// Reads `options`, for a device of the backend that its identity names.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Builds {
         Ok(Self { id: id.clone(), cache, work_dir, keep, verbose })
     }
 
-    /// What was built before, if that is kept.
+    /// The cache of programs that were built before, if it is on.
     pub fn cache(&self) -> Option<&DiskCache> {
         self.cache.as_ref()
     }

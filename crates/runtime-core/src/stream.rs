@@ -176,7 +176,7 @@ impl Stream {
 
     /// As [`synchronize`](Self::synchronize), but waits for at most `timeout`. The work continues after a timeout.
     ///
-    /// What another thread enqueues just as the rest is done may be waited for too, and then longer.
+    /// Work that another thread enqueues just as the rest is done may be waited for too. The call then takes longer.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ impl Setup {
     }
 }
 
-/// What a second stream copies of what a first one writes in several steps.
+/// The bytes that a second stream copies while a first one writes them in several steps.
 fn handed_over(seed: u64, ordered: bool) -> Vec<u8> {
     let setup = Setup::seeded(seed);
     let (first, second) = (setup.stream(), setup.stream());

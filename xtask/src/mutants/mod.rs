@@ -5,7 +5,7 @@ mod protocol;
 
 use anyhow::Result;
 
-/// What is broken.
+/// The code that is broken.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Target {
     /// The foreign device, which the conformance rules test.

@@ -1,4 +1,4 @@
-//! What CUDA devices do beyond the rules that every device keeps: the tests that the vendors have in common, and its own.
+//! Tests of CUDA devices beyond the rules for every device: those that the vendors have in common, and its own.
 #![cfg(feature = "cuda")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
@@ -7,7 +7,7 @@ mod contexts;
 mod others;
 mod own;
 
-/// What the tests in common call differently.
+/// The names that differ in the tests in common.
 mod vendor;
 
 /// The tests in common.

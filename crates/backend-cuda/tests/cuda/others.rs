@@ -11,7 +11,7 @@ use crate::common::open;
 use crate::suite::interop::handle;
 
 function_table! {
-    /// What the other library calls.
+    /// The functions that the other library calls.
     Driver:
     every version {
         cuDeviceGet(device: *mut c_int, ordinal: c_int);
@@ -170,7 +170,7 @@ impl Others {
         std::mem::forget(self);
     }
 
-    /// What holds while a device shares with them, and when it is dropped.
+    /// Checks what must hold while a device shares with them, and when it is dropped.
     pub(crate) fn check_sharing(&self, device: &Device) {
         assert_eq!(device.native(), handle(NativeKind::Context, self.context));
     }

@@ -1,4 +1,4 @@
-//! What is CUDA's alone: PTX, a compiler that is newer than the driver, names of C++.
+//! Tests for CUDA alone: PTX, a compiler that is newer than the driver, names of C++.
 
 use runtime_core::{ErrorKind, ImageFormat, ModuleBundle, ModuleImage};
 
@@ -7,7 +7,7 @@ use crate::suite::absence::print_devices;
 use crate::suite::cache::entries;
 use crate::suite::modules::refused;
 
-/// What the driver does not take is not what was asked for, however often it is built.
+/// A program that the driver refuses is refused however often it is built.
 #[test]
 fn a_program_that_does_not_load_is_not_cached() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ pub(crate) const LIBRARY: &str = "BACKEND_CUDA_DRIVER";
 pub(crate) const LIBRARY_NAME: &str = "libcuda.so.1";
 pub(crate) const COMPILER: &str = "BACKEND_CUDA_NVRTC";
 
-/// What an error says that has another library, or no compiler.
+/// The text of an error about another library, or about a missing compiler.
 pub(crate) const VERSION: &str = "cuDriverGetVersion";
 pub(crate) const NO_COMPILER: &str =
     "the image is CUDA C; the device takes cubin, PTX; no CUDA C here: BACKEND_CUDA_NVRTC=";

@@ -58,7 +58,7 @@ fn other_options_are_another_program() {
     assert_eq!(entries(path).len(), 3);
 }
 
-/// What a source includes is not part of what it is found by.
+/// The cache finds a program by its source, and does not read the files that the source includes.
 #[test]
 fn a_source_that_includes_files_is_not_cached() {
     let (folder, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! What devices over a vendor's interface do beyond the rules that every device keeps: tests that `backend-cuda` and
-//! `backend-hip` have in common. Each has a module `vendor` that says what is called differently.
+//! Helpers of the tests that `backend-cuda` and `backend-hip` have in common. Each has a module `vendor` with the names
+//! that differ.
 
 use std::io::{Write, stderr};
 use std::process::{Command, Output};

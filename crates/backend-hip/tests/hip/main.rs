@@ -1,4 +1,4 @@
-//! What HIP devices do beyond the rules that every device keeps: the tests that the vendors have in common, and its own.
+//! Tests of HIP devices beyond the rules for every device: those that the vendors have in common, and its own.
 #![cfg(feature = "hip")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the tests' own kernels and takes native handles")]
@@ -7,7 +7,7 @@ mod others;
 mod own;
 mod versions;
 
-/// What the tests in common call differently.
+/// The names that differ in the tests in common.
 mod vendor;
 
 /// The tests in common.

@@ -10,7 +10,7 @@ use crate::common::open;
 use crate::suite::interop::handle;
 
 function_table! {
-    /// What the other library calls.
+    /// The functions that the other library calls.
     Runtime:
     every version {
         hipSetDevice(device: c_int);
@@ -116,7 +116,7 @@ impl Others {
         call!(self, hipEventDestroy(event));
     }
 
-    /// What holds while a device shares with them, and when it is dropped.
+    /// Checks what must hold while a device shares with them, and when it is dropped.
     pub(crate) fn check_sharing(&self, device: &Device) {
         assert_eq!(device.native(), handle(NativeKind::Context, 0));
     }

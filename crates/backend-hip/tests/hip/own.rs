@@ -1,4 +1,4 @@
-//! What is HIP's alone: code objects, the environment of its compiler, what some versions of the runtime do.
+//! Tests for HIP alone: code objects, the environment of its compiler, behaviour of some versions of the runtime.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::suite::memory::more_than_there_is_is_refused_and_leaves_the_device_us
 use crate::suite::modules::refused;
 use crate::vendor::{FIRST, QUIRKS, backend};
 
-/// What is found was made by the same compiler, with the options that it takes from the environment.
+/// A cached program was made by the same compiler, with the same options from the environment.
 #[test]
 fn another_compiler_makes_another_program() {
     const TEST: &str = "own::another_compiler_makes_another_program";

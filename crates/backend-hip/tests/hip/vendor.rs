@@ -17,7 +17,7 @@ pub(crate) const LIBRARY: &str = "BACKEND_HIP_LIBRARY";
 pub(crate) const LIBRARY_NAME: &str = "libamdhip64.so";
 pub(crate) const COMPILER: &str = "BACKEND_HIPRTC_LIBRARY";
 
-/// What an error says that has another library, or no compiler.
+/// The text of an error about another library, or about a missing compiler.
 pub(crate) const VERSION: &str = "hipRuntimeGetVersion";
 pub(crate) const NO_COMPILER: &str =
     "the image is HIP C; the device takes code object; no HIP C here: ";

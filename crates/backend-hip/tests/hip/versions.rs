@@ -13,7 +13,7 @@ use runtime_core::{
 use crate::common::{in_child, is_child, open, open_with_compiler, run, skip, source};
 use crate::vendor::QUIRKS;
 
-/// What HIP 5.2 has, and other runtimes may lack.
+/// Functions that HIP 5.2 has, and other runtimes may lack.
 const OPTIONAL: [&str; 7] = [
     "hipDeviceGetUuid",
     "hipDeviceGetPCIBusId",
@@ -25,7 +25,7 @@ const OPTIONAL: [&str; 7] = [
 ];
 /// One of the functions of each ability that a runtime may lack: pools, graphs, copies between devices.
 const ABILITIES: [&str; 3] = ["hipMemPoolTrimTo", "hipGraphLaunch", "hipMemcpyPeerAsync"];
-/// What came after HIP 5.2: with HIP 5.5 and 5.6, and with HIP 6.
+/// Functions that came after HIP 5.2: with HIP 5.5 and 5.6, and with HIP 6.
 const NEW: [&str; 3] =
     ["hipModuleLaunchCooperativeKernel", "hipStreamGetDevice", "hipGetDevicePropertiesR0600"];
 

@@ -1,4 +1,4 @@
-//! What is ready for one stream is not ready for everybody.
+//! An array that is ready for one stream is not ready for all users.
 
 use interchange::{ArrayExchange, Ordered};
 

@@ -177,7 +177,7 @@ fn gather(
     })
 }
 
-/// What the transport gathers, which must be the bytes of all ranks.
+/// The gathered bytes, which must be those of all ranks.
 fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
     let all = communicator.all_gather(mine, timeout)?;
     let (ranks, each) = (communicator.size(), mine.len());

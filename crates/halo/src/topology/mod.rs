@@ -49,7 +49,7 @@ struct Tile {
     first: usize,
 }
 
-/// What lies beyond a side of a tile.
+/// The neighbour or the boundary beyond a side of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Joint {
     tile: usize,

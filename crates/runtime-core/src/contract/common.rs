@@ -1,4 +1,4 @@
-//! What all devices have in common.
+//! The trait that all devices have in common.
 
 use std::any::Any;
 

@@ -8,7 +8,7 @@ use backend_support::{Binding, Dialect, Mapping, RegionKernel, RegionLimits};
 use runtime_core::{HostSlot, RegionProgram};
 use stand_in::ptx::Module;
 
-/// What the programs give in host memory, where some slots are absent.
+/// The results of the programs in host memory, where some slots are absent.
 fn on_host(program: &RegionProgram, slots: &[Vec<u8>], absent: &[bool]) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u128>> =
         slots.iter().map(|bytes| vec![0; bytes.len().div_ceil(16)]).collect();
@@ -28,7 +28,7 @@ fn on_host(program: &RegionProgram, slots: &[Vec<u8>], absent: &[bool]) -> Vec<V
     words.iter().zip(slots).map(bytes).collect()
 }
 
-/// What they give by the kernel, with slots that begin at multiples of 8 bytes.
+/// Their results by the kernel, with slots that begin at multiples of 8 bytes.
 fn by_kernel(
     kernel: &RegionKernel,
     module: &Module,

@@ -56,7 +56,7 @@ impl LoanEvents {
     ///
     /// # Errors
     ///
-    /// What the device reports.
+    /// Errors of the device.
     pub fn new(stream: &Stream) -> Result<Self> {
         let event = || stream.device().event_create(false);
         Ok(Self { stream: stream.clone(), ready: event()?, read: event()? })
