@@ -126,12 +126,12 @@ impl Tool {
         command
             .arg(format!("+{NIGHTLY}"))
             .current_dir(root())
-            .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(self.name()));
+            .env("CARGO_TARGET_DIR", root().join("target/sanitize").join(self.name()))
+            // Checked programs are slow, but their clocks are not.
+            .env("CONFORMANCE_TIMEOUT", "600");
         let sanitizer = match self {
             Self::Miri => {
                 command.args(["miri", "test"]).env("MIRIFLAGS", set.flags);
-                // Interpreted programs are slow, but their clocks are not.
-                command.env("CONFORMANCE_TIMEOUT", "600");
                 None
             }
             Self::Thread => Some("thread"),
