@@ -234,20 +234,19 @@ impl FieldSpec {
     ///
     /// `InvalidArgument` unless each dimension occurs exactly once.
     pub fn ordered(self, order: &[usize]) -> Result<Self> {
+        let count = self.dims.len();
+        if order.len() != count || !(0..count).all(|dim| order.contains(&dim)) {
+            let message =
+                format!("order {order:?}; each of {count} dimensions occurs exactly once");
+            return Err(refuse(&self.name, message));
+        }
         let mut strides = [0_isize; MAX_RANK];
         let mut next = 1_isize;
-        for (place, &dim) in order.iter().enumerate().rev() {
-            if dim >= self.dims.len() || order[..place].contains(&dim) {
-                return Err(refuse(
-                    &self.name,
-                    format!("order {order:?} of {} dimensions", self.dims.len()),
-                ));
-            }
+        for &dim in order.iter().rev() {
             strides[dim] = next;
             next = next.saturating_mul(self.layout.shape()[dim].cast_signed());
         }
-        let strides = strides.get(..order.len()).unwrap_or_default();
-        self.strided(strides)
+        self.strided(&strides[..count])
     }
 
     /// Returns the same field with these strides, counted in elements.
