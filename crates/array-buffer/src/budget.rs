@@ -25,8 +25,8 @@ pub enum Direction {
 /// A limit on the bytes that accesses in this thread may move while it is in scope.
 ///
 /// An access that would move more is refused with `LimitExceeded`. The error names the access, and nothing has moved.
-/// Explicit transfers (prefetches and evictions) do not count. Budgets nest: every limit applies. No limit applies while
-/// a thread that ends drops its thread-local values.
+/// Explicit transfers (prefetches and evictions) do not count. Budgets nest: every limit applies. No limit applies
+/// while a thread that ends drops its thread-local values.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};

@@ -26,9 +26,9 @@ use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite,
 /// The thread that took the lease counts as its holder. If that thread requests the array in a conflicting way
 /// meanwhile, it gets an error at once.
 ///
-/// Dropping a lease ends it as a guard ends: the drop commits what was written. It poisons the array if it is caused by a
-/// panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing was
-/// written. A forgotten lease (`mem::forget`) holds the array forever. A second panic is treated as by
+/// Dropping a lease ends it as a guard ends: the drop commits what was written. It poisons the array if it is caused by
+/// a panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing
+/// was written. A forgotten lease (`mem::forget`) holds the array forever. A second panic is treated as by
 /// [`WriteGuard`](crate::WriteGuard).
 ///
 /// A lease may belong to the owner of [adopted](Device::memory_adopt) memory. If the destructor of such an owner uses

@@ -123,8 +123,8 @@
 //! An array has up to six dimensions in row-major order, up to 64 parts, and replicas on the host and on up to nine
 //! devices. It tracks up to 16 streams at a time, including the default streams of its devices, and keeps a handle of
 //! each. Exclusive accesses drop idle streams from this list. A 17th stream that finds no room is an error. A
-//! [constant](Constant) array has no exclusive accesses. It drops idle streams when there are more, but keeps a handle of
-//! each stream until the array is dropped.
+//! [constant](Constant) array has no exclusive accesses. It drops idle streams when there are more, but keeps a handle
+//! of each stream until the array is dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

@@ -1,7 +1,8 @@
 //! An atomic mirror of the state. It serves accesses that need no action, without a lock.
 //!
-//! Only [`Core`](crate::core) writes the words, under the state's lock, from [`fast_readers`] and [`owner`]. A write that hits
-//! leaves the state unchanged. It is recorded in `writing`, where the next thread that takes the lock finds it.
+//! Only [`Core`](crate::core) writes the words, under the state's lock, from [`fast_readers`] and [`owner`]. A write
+//! that needs no action leaves the state unchanged. It is recorded in `writing`, where the next thread that takes the
+//! lock finds it.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -75,8 +75,8 @@ impl Architecture {
         arm.with_thumb().with_flags(EF_ARM_ABI_FLOAT_SOFT, 0)
     }
 
-    /// Whether an ELF file with these flags passes floating-point numbers in the registers of the architecture's calling
-    /// convention.
+    /// Whether an ELF file with these flags passes floating-point numbers in the registers of the architecture's
+    /// calling convention.
     pub(crate) fn takes_flags(&self, flags: u32) -> bool {
         flags & self.flags.0 == self.flags.1
     }

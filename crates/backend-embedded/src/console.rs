@@ -11,8 +11,8 @@ const LINE_BYTES: usize = 4096;
 /// The most lines that are stored; the oldest are dropped.
 const LINES: usize = 10_000;
 
-/// Lines that were not taken yet. Each line is also emitted as a `tracing` event of level `INFO`, without the lock of the
-/// lines, because a subscriber may take them.
+/// Lines that were not taken yet. Each line is also emitted as a `tracing` event of level `INFO`, without the lock of
+/// the lines, because a subscriber may take them.
 #[derive(Debug)]
 pub(crate) struct Console {
     device: DeviceId,

@@ -5,8 +5,8 @@
 //! rest for a vendor: memory, streams, events, graphs, launches, copies between devices, region copies, and objects of
 //! other libraries.
 //!
-//! Safe code has no access to a device's [`OpenDevice`] state and [`Context`], which only vendors use, because both believe
-//! what codes say about work.
+//! Safe code has no access to a device's [`OpenDevice`] state and [`Context`], which only vendors use, because both
+//! believe what codes say about work.
 //!
 //! | file | subject |
 //! |---|---|

@@ -181,8 +181,8 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         const OPERATION: &str = "memory_copy_to";
         let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
         let (from, count) = (src.as_ptr(), src.len());
-        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `wait_or_give_up`
-        // waits below.
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because
+        // `wait_or_give_up` waits below.
         let copied = self.attempt(|api, stream| unsafe { api.copy_to(to, from, count, stream) });
         // Also after a failure, because the library may still read the slice if it is page-locked or the system shares
         // its memory.
@@ -198,8 +198,8 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         const OPERATION: &str = "memory_copy_from";
         let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
         let (to, count) = (dst.as_mut_ptr(), dst.len());
-        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because `wait_or_give_up`
-        // waits below.
+        // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because
+        // `wait_or_give_up` waits below.
         let copied = self.attempt(|api, stream| unsafe { api.copy_from(to, from, count, stream) });
         // Also after a failure, because the library may have begun to copy.
         self.shared.waited(OPERATION, copied.and(self.raw.wait_or_give_up()))

@@ -45,8 +45,8 @@ impl Access {
     }
 }
 
-/// A lock for readers, one writer, or the two sides of one split: one operation that writes outside the box, and readers
-/// of the box.
+/// A lock for readers, one writer, or the two sides of one split: one operation that writes outside the box, and
+/// readers of the box.
 ///
 /// Accesses are admitted in order: an access is not admitted before a waiting access that it would delay.
 #[derive(Debug, Default)]

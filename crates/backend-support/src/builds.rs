@@ -18,7 +18,8 @@ pub struct Builds {
     verbose: bool,
 }
 
-/// A private folder with what a module was built from and what came out, which is removed with this, unless a user keeps it.
+/// A private folder with what a module was built from and what came out, which is removed with this, unless a user
+/// keeps it.
 #[derive(Debug)]
 pub struct Intermediates(TempDir);
 
@@ -104,8 +105,8 @@ impl Intermediates {
     }
 }
 
-/// Whatever a library calls it, code that it does not take is an invalid module: the error of a library's code, with that kind
-/// and what it is `about`, unless its own kind says more.
+/// Whatever a library calls it, code that it does not take is an invalid module: the error of a library's code, with
+/// that kind and what it is `about`, unless its own kind says more.
 pub fn not_taken(error: Error, about: &str, id: &DeviceId) -> Error {
     match (error.kind(), error.driver()) {
         (ErrorKind::OutOfMemory | ErrorKind::DeviceLost | ErrorKind::InvalidModule, _)

@@ -462,8 +462,8 @@ impl Queues {
         self.reaper.retire_owner(owner, after.into_iter().filter_map(mark).collect());
     }
 
-    /// Drops an object that enqueued work holds itself for as long as it needs it. A panic of the destructor is kept for
-    /// [`synchronize`](Self::synchronize). What runs code of the program is [retired](Self::retire) instead.
+    /// Drops an object that enqueued work holds itself for as long as it needs it. A panic of the destructor is kept
+    /// for [`synchronize`](Self::synchronize). What runs code of the program is [retired](Self::retire) instead.
     pub fn release(&self, object: Released) {
         let dropped = guarded("release", || {
             drop(object);

@@ -1,2 +1,2 @@
-//! Programs that misuse the workspace's crates and must not compile, each with the error that the compiler must give. They are in
-//! `tests`, in a folder for each crate.
+//! Programs that misuse the workspace's crates and must not compile, each with the error that the compiler must give.
+//! They are in `tests`, in a folder for each crate.

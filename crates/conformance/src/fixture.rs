@@ -105,8 +105,8 @@ impl Fixture {
         Ok(Setup::new(device, &self.kernels, self.spin_rates[0].clone())?)
     }
 
-    /// A device other than that of [`setup`](Self::setup), also shared. It is device 1, or a second instance of device 0 if
-    /// there is no device 1; a second instance counts as another device.
+    /// A device other than that of [`setup`](Self::setup), also shared. It is device 1, or a second instance of device
+    /// 0 if there is no device 1; a second instance counts as another device.
     pub(crate) fn other(&self) -> Outcome<Setup> {
         let open = || match (self.open)(1) {
             Err(error) if is_absent(error.kind()) => self.fresh(),

@@ -18,8 +18,8 @@ pub enum MissingCorners {
     /// Leaves them unchanged.
     #[default]
     Untouched,
-    /// Sets them to this value, converted to the element type of the field: the fraction is dropped for integers, and values
-    /// beyond the type become its least or greatest.
+    /// Sets them to this value, converted to the element type of the field: the fraction is dropped for integers, and
+    /// values beyond the type become its least or greatest.
     Fill(f64),
     /// Sets them to the mean of two ghosts next to the block: the ghost at the same distance beyond the first side of
     /// the corner, and the ghost at the same distance beyond the other side. Only for floating-point elements.

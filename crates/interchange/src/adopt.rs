@@ -164,7 +164,8 @@ impl ArrayExchange<Ordered> {
 }
 
 impl<S: State> ArrayExchange<S> {
-    /// Imports the array as memory of `device`, for an element type known only at run time. Does not wait for the values.
+    /// Imports the array as memory of `device`, for an element type known only at run time. Does not wait for the
+    /// values.
     ///
     /// # Errors
     ///

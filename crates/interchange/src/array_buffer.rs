@@ -27,8 +27,8 @@ impl ArrayExchange<Pending> {
     /// returns it, the call waits for all work of the device, because no protocol says when the consumer's own work has
     /// finished. A writable export is then committed, or, if work failed, poisoned. A consumer that is a device of this
     /// runtime returns the array when its work on it is done. The array is then committed, and only the stream of that
-    /// work reports its failure. A capsule that was never handed over changes nothing. [`Copied`](Access::Copied) exports
-    /// a duplicate, and does not hold the array.
+    /// work reports its failure. A capsule that was never handed over changes nothing. [`Copied`](Access::Copied)
+    /// exports a duplicate, and does not hold the array.
     ///
     /// To export an array that is not shared, wrap it: `&SharedArrayBuffer::new(array)`. The capsule becomes the owner.
     ///

@@ -110,8 +110,8 @@ impl ArrayExchange<Pending> {
         }
     }
 
-    /// As [`from_memory`](Self::from_memory), with a layout of any element type. Element `[0, …, 0]` lies `offset` bytes after the
-    /// start of the memory.
+    /// As [`from_memory`](Self::from_memory), with a layout of any element type. Element `[0, …, 0]` lies `offset`
+    /// bytes after the start of the memory.
     ///
     /// # Errors
     ///

@@ -21,9 +21,9 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 ///
 /// A kernel may return `Result<(), String>` to report a fault. A panic is a fault too. The stream reports the fault
 /// with the kernel's name. Until then it skips the work enqueued behind the fault. A kernel cannot wait for the stream
-/// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel must
-/// not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies use
-/// the threads that the kernel occupies, so that such a wait may never end.
+/// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel
+/// must not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies
+/// use the threads that the kernel occupies, so that such a wait may never end.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].

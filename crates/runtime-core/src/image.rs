@@ -48,8 +48,8 @@ impl ImageFormat {
         }
     }
 
-    /// Whether the format is compiled and therefore takes compiler options: source and SPIR-V. For [`Other`](Self::Other)
-    /// formats the device decides.
+    /// Whether the format is compiled and therefore takes compiler options: source and SPIR-V. For
+    /// [`Other`](Self::Other) formats the device decides.
     pub fn takes_options(self) -> bool {
         match self {
             Self::CudaC | Self::HipC | Self::OpenClC | Self::SpirV | Self::Other(_) => true,

@@ -137,8 +137,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new) and [`Interop::stream_from_native`]. `Unsupported` if the device cannot use streams of other
-    /// owners.
+    /// As [`new`](Self::new) and [`Interop::stream_from_native`]. `Unsupported` if the device cannot use streams of
+    /// other owners.
     ///
     /// # Safety
     ///

@@ -200,8 +200,8 @@ impl Kernel {
     /// # Errors
     ///
     /// `InvalidArgument` naming the argument, or the geometry and its limit; `Unsupported` for a cooperative launch;
-    /// `WrongDevice`; `WrongStream`. In these cases nothing was enqueued. Otherwise errors of the driver. [`Stream::synchronize`] reports faults of the
-    /// running kernel.
+    /// `WrongDevice`; `WrongStream`. In these cases nothing was enqueued. Otherwise errors of the driver.
+    /// [`Stream::synchronize`] reports faults of the running kernel.
     ///
     /// # Safety
     ///

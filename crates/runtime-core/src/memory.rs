@@ -206,7 +206,8 @@ impl<T: Element> Memory<T> {
         MemoryViewMut::whole(&self.allocation, self.len)
     }
 
-    /// Whether the host can address the memory. If not, it cannot be used as a slice. Memory without elements always can.
+    /// Whether the host can address the memory. If not, it cannot be used as a slice. Memory without elements always
+    /// can.
     pub fn is_host_visible(&self) -> bool {
         self.allocation.is_host_visible()
     }

@@ -35,8 +35,8 @@ pub struct RegionPlan {
     known: Vec<[OnceLock<Box<Bound>>; KNOWN]>,
     /// The host buffers of emulated executions.
     staging: Staging,
-    /// For each slot, the box of the [split](Self::with_split) that the plan was checked for, with the byte offset of the
-    /// box's lowest byte from the slot's start.
+    /// For each slot, the box of the [split](Self::with_split) that the plan was checked for, with the byte offset of
+    /// the box's lowest byte from the slot's start.
     boxes: Vec<Option<(usize, Layout)>>,
     device: Device,
 }
@@ -67,10 +67,10 @@ impl RegionPlan {
         Ok(Self { program, native, known, staging, boxes, device: device.clone() })
     }
 
-    /// The same plan, to which one part of a [split](crate::MemoryViewMut::split_off_box) may also be bound. The box that
-    /// was split off consists of the elements of `layout`, whose lowest byte lies `start` bytes after that of the slot.
-    /// If the plan writes the slot, it must write no element of the box; [`Slot::Outside`] can then be bound. If the
-    /// plan only reads the slot, it must read only elements of the box.
+    /// The same plan, to which one part of a [split](crate::MemoryViewMut::split_off_box) may also be bound. The box
+    /// that was split off consists of the elements of `layout`, whose lowest byte lies `start` bytes after that of the
+    /// slot. If the plan writes the slot, it must write no element of the box; [`Slot::Outside`] can then be bound. If
+    /// the plan only reads the slot, it must read only elements of the box.
     ///
     /// Executions that bind the two parts of one split in this way do not wait for each other on devices that lock
     /// memory.

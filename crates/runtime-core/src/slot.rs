@@ -122,8 +122,9 @@ impl Slot<'_> {
     }
 }
 
-/// The elements of a view outside one of its boxes, made by [`MemoryViewMut::split_off_box`]. Other code may read the box
-/// at the same time. Only region plans that are made for the [split](crate::RegionPlan::with_split) write the elements.
+/// The elements of a view outside one of its boxes, made by [`MemoryViewMut::split_off_box`]. Other code may read the
+/// box at the same time. Only region plans that are made for the [split](crate::RegionPlan::with_split) write the
+/// elements.
 pub struct MemoryViewOutside<'a, T> {
     /// Only operations that leave out the box write through it.
     whole: MemoryViewMut<'a, T>,

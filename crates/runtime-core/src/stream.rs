@@ -164,8 +164,8 @@ impl Stream {
     }
 
     /// The number of failures that were reported on this stream: by [`synchronize`](Self::synchronize) of the stream or
-    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has
-    /// [taken up a stream from another owner](crate::Interop::stream_from_native), failures on all of its streams count.
+    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has [taken up a
+    /// stream from another owner](crate::Interop::stream_from_native), failures on all of its streams count.
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
@@ -344,8 +344,8 @@ impl Event {
         self.core.raw.wait().map_err(|e| self.device.place(e))
     }
 
-    /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its mark is
-    /// reached, the wait may be for the new mark, and then it may take longer.
+    /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its mark
+    /// is reached, the wait may be for the new mark, and then it may take longer.
     ///
     /// # Errors
     ///

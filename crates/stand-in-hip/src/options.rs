@@ -1,7 +1,7 @@
 //! Options of hiprtc's compiler and the corresponding options of NVRTC.
 
-/// Returns the architecture that the options name, and the other options as NVRTC spells them. Options without a meaning
-/// for NVRTC are dropped. Unknown options are kept, so that the compiler refuses them.
+/// Returns the architecture that the options name, and the other options as NVRTC spells them. Options without a
+/// meaning for NVRTC are dropped. Unknown options are kept, so that the compiler refuses them.
 pub(crate) fn translate<'a>(
     options: impl IntoIterator<Item = &'a str>,
 ) -> (Option<&'a str>, Vec<String>) {

@@ -1,10 +1,10 @@
 //! The engine of stand-ins for vendors' drivers: devices in host memory, for tests on machines without such devices.
 //!
 //! It tests how a program uses a driver, not the driver. Work is asynchronous: each stream has a thread, which pauses
-//! before its work, so that missing waits become visible. The host cannot access device memory. Device memory holds [`FRESH`]
-//! bytes until it is written, and [`FREED`] bytes after it is freed. Failed work ends a context, as on a device. The
-//! report lists uses that are wrong even if they happen to work, such as a free of memory that unordered work may still
-//! use.
+//! before its work, so that missing waits become visible. The host cannot access device memory. Device memory holds
+//! [`FRESH`] bytes until it is written, and [`FREED`] bytes after it is freed. Failed work ends a context, as on a
+//! device. The report lists uses that are wrong even if they happen to work, such as a free of memory that unordered
+//! work may still use.
 //!
 //! Kernels are PTX, which [`ptx`] interprets. A stand-in consists of the driver's functions over one engine for the
 //! [`process`]. These functions use the types of [`abi`] for their callers' arguments.

@@ -117,10 +117,10 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
 ///
 /// Dropping the guard *commits* the work that was enqueued through its views: the written values become the array's.
 /// The drop *poisons* the parts instead if it is caused by a panic that began while the guard lived, if an operation
-/// through its views failed, or if the guard was taken to overwrite and nothing was written. If it was taken to read and
-/// write and nothing was written, nothing changes. If it was taken to accumulate and nothing was written, ghost values
-/// become stale, unless contributions to them were already pending. A forgotten guard (`mem::forget`) leaves its parts
-/// poisoned.
+/// through its views failed, or if the guard was taken to overwrite and nothing was written. If it was taken to read
+/// and write and nothing was written, nothing changes. If it was taken to accumulate and nothing was written, ghost
+/// values become stale, unless contributions to them were already pending. A forgotten guard (`mem::forget`) leaves its
+/// parts poisoned.
 ///
 /// If a destructor takes a guard while its thread is already panicking, a second panic is not detected, and the drop
 /// commits. The locks of the standard library have the same exception.
@@ -217,8 +217,8 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
-    /// Fills the memory of the guard's box with a byte. The byte is not a value: the guard then poisons its parts, unless
-    /// [`commit_over_pattern`](Self::commit_over_pattern) ends it.
+    /// Fills the memory of the guard's box with a byte. The byte is not a value: the guard then poisons its parts,
+    /// unless [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         self.held.patterned = true;
         let ranges = hull(self.held.core, self.held.set)?;

@@ -107,8 +107,9 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the largest area continues
-    /// beyond the processor's last address, or if its calls take no argument, which a launch needs for its geometry.
+    /// `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the
+    /// largest area continues beyond the processor's last address, or if its calls take no argument, which a launch
+    /// needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());

@@ -63,8 +63,8 @@ impl OpenDevice {
         done
     }
 
-    /// As [`with`](Self::with), for an operation that does not need the processor and can be done twice. If a launch that
-    /// hangs is in its way, it is done again after the reset.
+    /// As [`with`](Self::with), for an operation that does not need the processor and can be done twice. If a launch
+    /// that hangs is in its way, it is done again after the reset.
     pub(crate) fn access(&self, mut act: impl FnMut(&Embedded) -> Result<()>) -> Result<()> {
         match self.with(&mut act) {
             Err(error) if error.kind() == ErrorKind::Conflict => self.exclusively(act),

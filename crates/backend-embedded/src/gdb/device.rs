@@ -82,8 +82,9 @@ impl GdbDevice {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a board that [`Board::parse`] would refuse. `Unavailable` if no server listens there, or if
-    /// it does not answer, for example because it serves another debugger. `Driver` if the server refuses a required function. `DeviceLost` if the server stops responding.
+    /// `InvalidArgument` for a board that [`Board::parse`] would refuse. `Unavailable` if no server listens there, or
+    /// if it does not answer, for example because it serves another debugger. `Driver` if the server refuses a required
+    /// function. `DeviceLost` if the server stops responding.
     pub fn connect(address: &str, board: Board) -> Result<Self> {
         board.check()?;
         let info = info(&board);

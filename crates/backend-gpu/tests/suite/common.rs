@@ -76,8 +76,8 @@ pub(crate) fn is_child() -> bool {
 /// Said by a process that is about to stop a program.
 pub(crate) const STOPPING: &str = "stopping a program";
 
-/// Runs one test in a process of its own, with these variables, and fails if it fails there. Where the process may be ended
-/// because a program is stopped, it says so if it is.
+/// Runs one test in a process of its own, with these variables, and fails if it fails there. Where the process may be
+/// ended because a program is stopped, it says so if it is.
 pub(crate) fn in_child(test: &str, variables: &[(&str, &str)]) -> String {
     let Output { status, stdout, stderr } = Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

@@ -1,5 +1,5 @@
-//! Programs that are stopped, each in a process of its own: they take the context with them, and in many versions of HIP
-//! the process.
+//! Programs that are stopped, each in a process of its own: they take the context with them, and in many versions of
+//! HIP the process.
 
 use std::io::{Write, stderr};
 
@@ -34,16 +34,16 @@ fn stop(device: &Device) {
     assert!(code.code >= 700 && code.name.starts_with(vendor::CODES), "{fault}");
 }
 
-/// Runs a test in processes of its own: where a fault is of its device alone, where it stays until the process ends, and where
-/// it ends the process.
+/// Runs a test in processes of its own: where a fault is of its device alone, where it stays until the process ends,
+/// and where it ends the process.
 pub(crate) fn with_faults_of_all_kinds(test: &str, variables: &[(&str, &str)]) {
     for quirks in vendor::FAULTS {
         in_child(test, &[variables, &[(QUIRKS, quirks)]].concat());
     }
 }
 
-/// A device that was opened again after a fault. `None`, said aloud, where the fault stays until the process ends, as the
-/// stand-in has it on request or the runtime happens to have it.
+/// A device that was opened again after a fault. `None`, said aloud, where the fault stays until the process ends, as
+/// the stand-in has it on request or the runtime happens to have it.
 pub(crate) fn opened_again(outcome: Result<Device>) -> Option<Device> {
     match outcome {
         Err(lost) if lost.message().contains("in a new process") => {

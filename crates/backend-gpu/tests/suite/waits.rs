@@ -1,5 +1,6 @@
-//! Libraries that fail to mark or to wait, each in a process of its own: what work uses is given back after the work all the
-//! same. On the stand-in faults are planned, and it reports what was freed too early; on a real one nothing fails.
+//! Libraries that fail to mark or to wait, each in a process of its own: what work uses is given back after the work
+//! all the same. On the stand-in faults are planned, and it reports what was freed too early; on a real one nothing
+//! fails.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -189,7 +190,8 @@ fn a_fault_of_one_device_is_none_of_another() {
     assert_eq!(memory.to_vec(&stream).unwrap(), [2; 1024]);
 }
 
-/// A capture by another user of the process, in the mode that forbids most to all threads, as other libraries make them.
+/// A capture by another user of the process, in the mode that forbids most to all threads, as other libraries make
+/// them.
 struct ForeignCapture {
     library: libloading::Library,
     stream: *mut c_void,
@@ -200,8 +202,8 @@ impl ForeignCapture {
     fn begin(device: &Device) -> Self {
         let path = std::env::var(vendor::LIBRARY).unwrap_or(vendor::LIBRARY_NAME.to_owned());
         let mut stream = ptr::null_mut();
-        // SAFETY: the backend has the library loaded, whose functions are declared so; what is made current is the device's,
-        // and the stream written to where it may be.
+        // SAFETY: the backend has the library loaded, whose functions are declared so; what is made current is the
+        // device's, and the stream written to where it may be.
         let library = unsafe {
             type Create = unsafe extern "C" fn(*mut *mut c_void, u32, i32) -> u32;
             type Begin = unsafe extern "C" fn(*mut c_void, u32) -> u32;
@@ -274,7 +276,8 @@ fn a_capture_of_others_neither_hastens_nor_suffers() {
         stream.record(&used).unwrap();
 
         let capture = ForeignCapture::begin(&device);
-        // Code that is loaded, by the program and by a fill that needs a kernel, and another instance with a stream and a pool.
+        // Code that is loaded, by the program and by a fill that needs a kernel, and another instance with a stream and
+        // a pool.
         let kernel = vendor::nothing(&device);
         kernel.iter().for_each(|kernel| run(kernel, &kernel.cover(1).unwrap(), &[]).unwrap());
         let mut wide = device.memory_allocate::<Complex<f64>>(10).unwrap();

@@ -44,8 +44,8 @@ pub(crate) const CAPTURE_BEGIN: &str = "hipStreamBeginCapture";
 pub(crate) const CAPTURE_END: &str = "hipStreamEndCapture";
 pub(crate) const GRAPH_DESTROY: &str = "hipGraphDestroy";
 
-/// The variable by which the stand-in does as some versions; what becomes of faults: one is of its device alone, stays until the
-/// process ends, or ends the process.
+/// The variable by which the stand-in does as some versions; what becomes of faults: one is of its device alone, stays
+/// until the process ends, or ends the process.
 pub(crate) const QUIRKS: &str = "STAND_IN_HIP_QUIRKS";
 pub(crate) const FAULTS: [&str; 3] = ["", "lasting-faults", "ending-faults"];
 pub(crate) const STOPS_WITHOUT_COMPILER: bool = false;

@@ -1,5 +1,5 @@
-//! Versions of the runtime, and other runtimes that lack more, each in a process of its own: on the stand-in, of which a copy
-//! can be without functions.
+//! Versions of the runtime, and other runtimes that lack more, each in a process of its own: on the stand-in, of which
+//! a copy can be without functions.
 
 use std::env;
 use std::fs;

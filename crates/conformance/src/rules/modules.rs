@@ -60,8 +60,8 @@ pub fn formats_not_taken_are_refused(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Invalid code is `InvalidModule`, and options that nothing reads or that contain a NUL are `InvalidArgument`, in every
-/// supported format. The device still works.
+/// Invalid code is `InvalidModule`, and options that nothing reads or that contain a NUL are `InvalidArgument`, in
+/// every supported format. The device still works.
 pub fn broken_code_is_refused(fixture: &Fixture) -> Outcome {
     const NONSENSE: &str = "this is }{ not a program in any language";
     let setup = fixture.setup()?;

@@ -80,8 +80,8 @@ pub fn pinned_copies_honour_offsets(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A copy from or to a part of a pinned memory touches exactly that part. A part beyond the memory is refused, and so is
-/// a part that is shorter than the view.
+/// A copy from or to a part of a pinned memory touches exactly that part. A part beyond the memory is refused, and so
+/// is a part that is shorter than the view.
 pub fn copies_of_pinned_parts_touch_nothing_else(fixture: &Fixture) -> Outcome {
     fn at_offsets<T: Element + Debug>(setup: &Setup) -> Outcome {
         let (device, host) = (elements::<T>(1, 40), elements::<T>(2, 50));

@@ -55,8 +55,8 @@ impl ArrayExchange<Ready> {
 
 impl ArrayExchange<Ordered> {
     /// As [`into_dlpack`](ArrayExchange::into_dlpack) of a ready array, for a consumer that uses the array on
-    /// [`stream`](Self::stream). Consumers of host memory have no streams: for host memory this call blocks until the work
-    /// enqueued on that stream is done.
+    /// [`stream`](Self::stream). Consumers of host memory have no streams: for host memory this call blocks until the
+    /// work enqueued on that stream is done.
     ///
     /// # Errors
     ///

@@ -106,8 +106,8 @@ abilities! {
         counters: Counters, with_counters;
     }
     and {
-        /// Launches that require all blocks to be resident at once. [`DeviceStream::launch`] gets such launches only if the
-        /// device has this ability.
+        /// Launches that require all blocks to be resident at once. [`DeviceStream::launch`] gets such launches only if
+        /// the device has this ability.
         cooperative_launch, with_cooperative_launch;
     }
 }

@@ -95,8 +95,8 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
 
 /// An object that a device made and gets back: see [`AcceleratorDevice::release`].
 ///
-/// This list is complete. A device either treats every object alike or matches each of them by name, without a wildcard.
-/// The objects of an ability that is added to the contract later are released by that ability.
+/// This list is complete. A device either treats every object alike or matches each of them by name, without a
+/// wildcard. The objects of an ability that is added to the contract later are released by that ability.
 pub enum Released {
     /// Memory: allocated, unified or adopted.
     Memory(Box<dyn DeviceMemory>),

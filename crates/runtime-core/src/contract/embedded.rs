@@ -10,7 +10,8 @@ use crate::Result;
 ///
 /// Nothing is transferred implicitly. The checked front, [`Embedded`](crate::Embedded), has validated every argument:
 /// addresses, including that of a called function, lie in one area of the memory map that allows the access; the
-/// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::max_arguments`](crate::Limits::max_arguments) values.
+/// timeout is not zero; and [`call`](Self::call) gets at most [`Limits::max_arguments`](crate::Limits::max_arguments)
+/// values.
 pub trait EmbeddedDevice: CommonRuntime {
     /// The abilities that this device has beyond the other methods of this trait. *Must* be the same at every call.
     fn abilities(&self) -> EmbeddedAbilities<'_>;

@@ -31,8 +31,8 @@ pub unsafe trait NativeInterop {
     ///
     /// From now on the owner may destroy the stream, so the device *must not* use the handle unless it holds its own
     /// reference. The object stays alive for callers that still need the state of the work enqueued so far: a
-    /// [`release`](super::AcceleratorDevice::release) that waits for it, [`synchronize`](DeviceStream::synchronize) and [`query`](DeviceStream::query), possibly in
-    /// another thread while this method runs.
+    /// [`release`](super::AcceleratorDevice::release) that waits for it, [`synchronize`](DeviceStream::synchronize) and
+    /// [`query`](DeviceStream::query), possibly in another thread while this method runs.
     ///
     /// # Safety
     ///

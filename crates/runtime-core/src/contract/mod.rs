@@ -1,11 +1,11 @@
 //! The traits that a backend implements: object-safe and short.
 //!
 //! **If you implement a device**, implement these traits and nothing else. Every method is required and none has a
-//! default body, so a backend that omits a method does not compile. What only some devices can do is not a method but an
-//! [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no backend.
-//! The checked front has validated every argument before it calls your code: ranges lie inside the memory and do not
-//! overflow, sizes are not zero, objects were made by this same device unless a method says otherwise, launch geometry
-//! is within your [`Limits`](crate::Limits), and kernel arguments agree with the result of
+//! default body, so a backend that omits a method does not compile. What only some devices can do is not a method but
+//! an [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no
+//! backend. The checked front has validated every argument before it calls your code: ranges lie inside the memory and
+//! do not overflow, sizes are not zero, objects were made by this same device unless a method says otherwise, launch
+//! geometry is within your [`Limits`](crate::Limits), and kernel arguments agree with the result of
 //! [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result with the `conformance` crate.
 //!
 //! **If you use a device**, use [`Device`](crate::Device) and its companions instead. They call these traits.
@@ -20,14 +20,14 @@
 //! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
 //!   unloaded.
 //! - *Events* are dropped at any time. Waits that were already enqueued for their mark remain in force.
-//! - *Streams* are dropped at any time, but not before the last `release` that takes them in `after`. Their work runs to
-//!   completion. The work of a capture stream is dropped, and none of it is enqueued to run.
+//! - *Streams* are dropped at any time, but not before the last `release` that takes them in `after`. Their work runs
+//!   to completion. The work of a capture stream is dropped, and none of it is enqueued to run.
 //! - *The device* is dropped last, possibly with work in flight. Only a [`CounterSet`] and the state of a
 //!   [`Backend`](crate::Backend) may outlive it.
 //!
 //! Adopted memory outlives every object made of it: its owner is dropped once the memory was freed and the streams
-//! passed to that `release` are done. A native stream or event with another owner outlives its wrapper; a stream does so
-//! until [`NativeInterop::stream_end`].
+//! passed to that `release` are done. A native stream or event with another owner outlives its wrapper; a stream does
+//! so until [`NativeInterop::stream_end`].
 //!
 //! # What a panic may do
 //!
@@ -42,8 +42,8 @@
 //! - *a method that only returns information* has changed nothing.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
-//! ([`AcceleratorDevice::release`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls them
-//! in its own destructors, where a second panic aborts the process.
+//! ([`AcceleratorDevice::release`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls
+//! them in its own destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;

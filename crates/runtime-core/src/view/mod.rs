@@ -31,8 +31,8 @@ pub enum Dynamic {}
 /// A view for reading whose element type is known only at run time. [`typed`](MemoryView::typed) gives it a type.
 pub type AnyView<'a> = MemoryView<'a, Dynamic>;
 
-/// A view for reading and writing whose element type is known only at run time. [`typed`](MemoryViewMut::typed) gives it
-/// a type.
+/// A view for reading and writing whose element type is known only at run time. [`typed`](MemoryViewMut::typed) gives
+/// it a type.
 pub type AnyViewMut<'a> = MemoryViewMut<'a, Dynamic>;
 
 /// A part of a memory, for reading: the position and layout of its elements of type `T`.

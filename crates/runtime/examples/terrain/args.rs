@@ -8,12 +8,13 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "terrain", allow_negative_numbers = true)]
 pub(crate) struct Args {
-    /// Device to run on, such as host, host:0?threads=1, cuda:0, opencl:0 or sim:0; of several ranks each takes another one
-    /// if it has no number, as in cuda [default: $RUNTIME_DEVICE, or host]
+    /// Device to run on, such as host, host:0?threads=1, cuda:0, opencl:0 or sim:0; of several ranks each takes another
+    /// one if it has no number, as in cuda [default: $RUNTIME_DEVICE, or host]
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
 
-    /// Ranks that share the terrain, as threads; if mpiexec starts the program, its processes are the ranks [default: 1]
+    /// Ranks that share the terrain, as threads; if mpiexec starts the program, its processes are the ranks [default:
+    /// 1]
     #[arg(long, value_name = "N", value_parser = ranks)]
     pub(crate) ranks: Option<usize>,
 

@@ -60,7 +60,8 @@ macro_rules! device_functions {
             device.ok_or($crate::Code::INVALID_DEVICE)
         }
 
-        /// Converts a number to the type of the interface. The largest number of the type stands for all larger numbers.
+        /// Converts a number to the type of the interface. The largest number of the type stands for all larger
+        /// numbers.
         pub(crate) fn int(value: impl TryInto<i32>) -> i32 {
             value.try_into().unwrap_or(i32::MAX)
         }
@@ -221,7 +222,8 @@ macro_rules! copy_functions {
     };
 }
 
-/// Exports the functions that allocate and free memory. `allocate` is in scope, which writes the address of an allocation.
+/// Exports the functions that allocate and free memory. `allocate` is in scope, which writes the address of an
+/// allocation.
 #[macro_export]
 macro_rules! memory_functions {
     (
@@ -293,8 +295,8 @@ macro_rules! pool_functions {
     };
 }
 
-/// Exports functions of modules, kernels and launches. `$query` and `$cooperative` are functions that return an error if
-/// the driver lacks queries about kernels, or cooperative launches.
+/// Exports functions of modules, kernels and launches. `$query` and `$cooperative` are functions that return an error
+/// if the driver lacks queries about kernels, or cooperative launches.
 #[macro_export]
 macro_rules! kernel_functions {
     (

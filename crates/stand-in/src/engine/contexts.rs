@@ -21,7 +21,8 @@ impl Engine {
         Ok(primary.context.handle())
     }
 
-    /// The primary context of a device, for drivers whose interface has no contexts. The first call retains it for ever.
+    /// The primary context of a device, for drivers whose interface has no contexts. The first call retains it for
+    /// ever.
     ///
     /// # Errors
     ///
@@ -89,8 +90,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Destroys all objects of the primary context of a device, and the device's pools, and ends its failure. The context
-    /// itself stays retained.
+    /// Destroys all objects of the primary context of a device, and the device's pools, and ends its failure. The
+    /// context itself stays retained.
     ///
     /// # Errors
     ///

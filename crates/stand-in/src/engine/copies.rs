@@ -25,8 +25,8 @@ pub enum Endpoint {
 impl Engine {
     /// Copies bytes.
     ///
-    /// Pinned memory is read or written when the work runs. Other host memory is read before the call returns; a copy to
-    /// such memory is finished when the call returns.
+    /// Pinned memory is read or written when the work runs. Other host memory is read before the call returns; a copy
+    /// to such memory is finished when the call returns.
     ///
     /// # Errors
     ///

@@ -167,8 +167,8 @@ impl Engine {
         })
     }
 
-    /// Checks that a thread may make a call that may wait, or that uses a stream implicitly. A capture forbids such calls,
-    /// unless the mode of the thread permits them.
+    /// Checks that a thread may make a call that may wait, or that uses a stream implicitly. A capture forbids such
+    /// calls, unless the mode of the thread permits them.
     ///
     /// # Errors
     ///

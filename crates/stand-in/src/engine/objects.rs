@@ -35,8 +35,8 @@ impl Engine {
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Destroys all objects of a context, and those of its allocations that `ends` selects. Live objects are leaks, unless
-    /// the context has failed: then they cannot be destroyed one by one.
+    /// Destroys all objects of a context, and those of its allocations that `ends` selects. Live objects are leaks,
+    /// unless the context has failed: then they cannot be destroyed one by one.
     pub(super) fn destroy_objects(
         &self,
         context: &Arc<Context>,

@@ -33,8 +33,8 @@ impl Engine {
         Stream::new(*count, context, is_default, &self.state)
     }
 
-    /// The handle of a stream. If default streams are used on purpose, the handles 0 to 2 stand for the default streams of
-    /// the context and of the calling thread.
+    /// The handle of a stream. If default streams are used on purpose, the handles 0 to 2 stand for the default streams
+    /// of the context and of the calling thread.
     ///
     /// # Errors
     ///

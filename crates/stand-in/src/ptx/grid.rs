@@ -29,8 +29,9 @@ pub struct Geometry {
 ///
 /// # Errors
 ///
-/// The first [`Fault`] of a thread; earlier effects of other threads remain. [`Fault::Stopped`] soon after `stop` is set.
-/// [`Fault::IllegalInstruction`] for an extent of 0, for more threads than the kernel allows, or if `params` is too short.
+/// The first [`Fault`] of a thread; earlier effects of other threads remain. [`Fault::Stopped`] soon after `stop` is
+/// set. [`Fault::IllegalInstruction`] for an extent of 0, for more threads than the kernel allows, or if `params` is
+/// too short.
 pub fn run(
     module: &Module,
     entry: &Entry,

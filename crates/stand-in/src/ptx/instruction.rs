@@ -1,8 +1,8 @@
 //! The decoded form of a function.
 //!
 //! A frame of a function is an array of 64-bit slots: its registers, then its constants and special registers, which
-//! are filled in when it begins. So every operand is a slot. A slot holds a value of a narrower type in its low bits, and
-//! readers ignore the other bits. The high bits of 32-bit values are zero, because they may be addresses.
+//! are filled in when it begins. So every operand is a slot. A slot holds a value of a narrower type in its low bits,
+//! and readers ignore the other bits. The high bits of 32-bit values are zero, because they may be addresses.
 
 use super::alu::{Binary, Carry, Quaternary, Ternary, Unary};
 

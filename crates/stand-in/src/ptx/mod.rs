@@ -1,8 +1,9 @@
 //! Runs PTX, the text that compilers for NVIDIA GPUs emit, on the CPU.
 //!
 //! [`Module::parse`] accepts the PTX that NVRTC 12 and 13 emit for the kernels of this repository, and for similar
-//! kernels: integers, floats of 32 and 64 bits, all state spaces, vectors, calls, barriers, atomics, and warp exchanges.
-//! Any other instruction is refused with its line, as are calls through pointers and `printf`. No instruction is skipped.
+//! kernels: integers, floats of 32 and 64 bits, all state spaces, vectors, calls, barriers, atomics, and warp
+//! exchanges. Any other instruction is refused with its line, as are calls through pointers and `printf`. No
+//! instruction is skipped.
 //!
 //! [`run`] executes a launch. The threads of a block take turns. Each runs until it ends, waits, or has used up its turn.
 //! The blocks of a large grid are distributed over the cores. Results are those of a GPU to the last bit, with two
@@ -42,8 +43,8 @@ use thiserror::Error;
 
 /// Device memory as a kernel sees it: the global part of the generic address space.
 ///
-/// Addresses below 2^56 come here. The interpreter has checked that accesses are of 1, 2, 4, 8 or 16 bytes and naturally
-/// aligned. Kernels run on several cores at once, and so do accesses.
+/// Addresses below 2^56 come here. The interpreter has checked that accesses are of 1, 2, 4, 8 or 16 bytes and
+/// naturally aligned. Kernels run on several cores at once, and so do accesses.
 pub trait Global: Sync {
     /// Reads `bytes.len()` bytes.
     ///

@@ -19,8 +19,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// A message with the number of the line: text that is not PTX, an instruction that the interpreter does not have, a
-    /// name that is not declared.
+    /// A message with the number of the line: text that is not PTX, an instruction that the interpreter does not have,
+    /// a name that is not declared.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser {
             cursor: Cursor::new(text)?,

@@ -74,8 +74,8 @@ macro_rules! of_float {
     };
 }
 
-/// From a float, which is integral, to an integer: clamped to the destination's range. A NaN is 0, or the highest bit if
-/// one of the types has 64 bits.
+/// From a float, which is integral, to an integer: clamped to the destination's range. A NaN is 0, or the highest bit
+/// if one of the types has 64 bits.
 pub(in super::super) fn to_integer(to: Type, from: Type) -> Option<Unary> {
     let apply: Unary = match from {
         Type::F32 => to_integer!(to, f32),
