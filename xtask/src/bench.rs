@@ -9,7 +9,7 @@ use crate::{mpi, python};
 
 /// Runs all benchmarks.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
-    let mut command = benches()?;
+    let mut command = benches("bench")?;
     let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
     command.arg("--").args(flags());
     must(&mut command)?;
@@ -21,9 +21,9 @@ pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     must(python::speed().args(flags()))
 }
 
-/// The benchmarks that are Rust programs, with every feature that can be built here.
-pub(crate) fn benches() -> Result<Command> {
-    let mut command = cargo(&["bench"]);
+/// The benchmarks that are Rust programs, with every feature that can be built here, in a profile.
+pub(crate) fn benches(profile: &str) -> Result<Command> {
+    let mut command = cargo(&["bench", "--profile", profile]);
     command.args(mpi::features_of("benches", mpi::is_there()?)?);
     Ok(command)
 }

@@ -79,7 +79,8 @@ fn steps(totals: &mut Totals) {
         Some(why) => totals.skip("firmware", &why),
     }
     python_package(totals);
-    totals.step("benchmarks, briefly", || must(bench::benches()?.args(["--", "--quick"])));
+    // They only have to work, so they are built as the tests are.
+    totals.step("benchmarks, briefly", || must(bench::benches("dev")?.args(["--", "--quick"])));
     numpy(totals);
 }
 
