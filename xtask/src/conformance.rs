@@ -19,17 +19,19 @@ pub(crate) type Tallies = BTreeMap<String, Tally>;
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: Vec<String>,
+    /// Rules about abilities that the device lacks.
+    pub(crate) not_applicable: Vec<String>,
     pub(crate) skipped: Vec<String>,
 }
 
 impl Tally {
     pub(crate) fn rules(&self) -> usize {
-        self.passed + self.failed.len() + self.skipped.len()
+        self.passed + self.failed.len() + self.not_applicable.len() + self.skipped.len()
     }
 
-    /// Whether rules ran and all of them passed.
+    /// Whether rules ran, and all that apply passed.
     pub(crate) fn is_clean(&self) -> bool {
-        self.passed > 0 && self.rules() == self.passed
+        self.passed > 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
     /// The rules that failed or were skipped, with the reasons.
@@ -51,8 +53,9 @@ impl Display for Tally {
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         write!(
             f,
-            "{} passed, {failed} failed, {skipped} skipped of {} rules",
+            "{} passed, {failed} failed, {} not applicable, {skipped} skipped of {} rules",
             self.passed,
+            self.not_applicable.len(),
             self.rules()
         )
     }
@@ -92,6 +95,7 @@ pub(crate) fn count(tallies: &mut Tallies, entry: &Value) -> Result<()> {
     match entry["outcome"].as_str() {
         Some("passed") => tally.passed += 1,
         Some("failed") => tally.failed.push(problem),
+        Some("not applicable") => tally.not_applicable.push(problem),
         Some("skipped") => tally.skipped.push(problem),
         other => bail!("outcome {other:?} in the report"),
     }

@@ -14,6 +14,9 @@ mod defaults {
         name: "cuda",
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::cuda_c(),
+        abilities: [
+            Fault, Graphs, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+        ],
     }
 }
 
@@ -29,5 +32,8 @@ mod others {
             let ptx = all.images().iter().find(|image| image.format() == ImageFormat::Ptx);
             ModuleBundle::new().with(ptx.expect("the bundle has PTX").clone())
         },
+        abilities: [
+            Fault, Graphs, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+        ],
     }
 }

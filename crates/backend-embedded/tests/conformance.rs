@@ -14,4 +14,5 @@ conformance::accelerator! {
         _ => Err(Error::new(ErrorKind::UnknownDevice, "open", "one machine of the kernels' processor")),
     },
     kernels: ModuleBundle::new().with(ModuleImage::binary(ImageFormat::Elf, KERNELS)),
+    abilities: [Fault, Monitor, Parameters],
 }

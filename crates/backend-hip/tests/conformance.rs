@@ -18,6 +18,8 @@ mod defaults {
         name: "hip",
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::hip_c(),
+        // Some runtimes have no graphs.
+        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters],
         faults: faults_may_end_the_process,
     }
 }
@@ -28,6 +30,8 @@ mod cached {
         name: "hip, pool=cache",
         open: |index| super::open(index, "?pool=cache"),
         kernels: conformance::kernels::hip_c(),
+        // Some runtimes have no graphs.
+        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters],
         faults: faults_may_end_the_process,
     }
 }

@@ -7,4 +7,9 @@ conformance::accelerator! {
     name: "host",
     open: |index| Device::new(HostDevice::with_threads(index, 2)?),
     kernels: conformance::kernels::host_functions(),
+    // Counters need the permission of the system.
+    abilities: [
+        Fault, Graphs, HostVisibleMemory, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+        SecondDevice, UnifiedMemory,
+    ],
 }

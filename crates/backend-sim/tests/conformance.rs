@@ -15,7 +15,7 @@ fn devices(config: SimConfig) -> SimBackend {
 }
 
 macro_rules! simulated {
-    ($module:ident, $name:literal, $config:expr) => {
+    ($module:ident, $name:literal, $config:expr, $($ability:ident)*) => {
         mod $module {
             use super::*;
 
@@ -26,15 +26,19 @@ macro_rules! simulated {
                     move |index| open(&backend, index)
                 },
                 kernels: conformance::kernels::host_functions(),
+                abilities: [
+                    Counters, Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters,
+                    SecondDevice, $($ability),*
+                ],
             }
         }
     };
 }
 
-simulated!(plain, "sim", SimConfig::new());
-simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7).cooperative(true));
+simulated!(plain, "sim", SimConfig::new(), Graphs RegionCopy);
+simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7).cooperative(true), Graphs RegionCopy);
 simulated!(
     bare,
     "sim, bare",
-    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false)
+    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false),
 );

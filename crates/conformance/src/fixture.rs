@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
 
+use crate::ability::Ability;
 use crate::outcome::{Outcome, Stop};
 use crate::setup::{Setup, SpinRate};
 
@@ -24,6 +25,7 @@ pub struct Fixture {
     name: &'static str,
     open: Box<dyn Fn(usize) -> Result<Device> + Send + Sync>,
     kernels: ModuleBundle<'static>,
+    abilities: Vec<Ability>,
     unsupported: Vec<(&'static str, &'static str)>,
     expected_failures: Vec<(&'static str, &'static str)>,
     faults_may_end_processes: bool,
@@ -44,6 +46,7 @@ impl Fixture {
             name,
             open: Box::new(open),
             kernels,
+            abilities: Vec::new(),
             unsupported: Vec::new(),
             expected_failures: Vec::new(),
             faults_may_end_processes: false,
@@ -51,6 +54,13 @@ impl Fixture {
             other: OnceLock::new(),
             spin_rates: Default::default(),
         }
+    }
+
+    /// Declares what the device must have. A rule about one of these abilities fails if the device lacks it.
+    #[must_use]
+    pub fn abilities(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
+        self.abilities.extend(abilities);
+        self
     }
 
     /// Always skips a rule, because the device can never keep it.
@@ -87,6 +97,10 @@ impl Fixture {
 
     pub(crate) fn reason_to_fail(&self, rule: &str) -> Option<&'static str> {
         reason(&self.expected_failures, rule)
+    }
+
+    pub(crate) fn must_have(&self, ability: Ability) -> bool {
+        self.abilities.contains(&ability)
     }
 
     pub(crate) fn faults_may_end_processes(&self) -> bool {

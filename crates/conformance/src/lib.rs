@@ -44,21 +44,33 @@
 //!   program is stopped: [`Fixture::faults_may_end_the_process`].
 //!
 //! A rule is a public function of [`mod@rules`]. Its first sentence says what a device must do. To debug a rule, call
-//! it directly with a [`Fixture`]. If the device lacks the capability that a rule is about, the rule checks that the
-//! ability, the capability report and the fallback agree, and passes.
+//! it directly with a [`Fixture`]. A rule about an [`Ability`] that the device lacks does not apply, and its report
+//! says so. `abilities` lists those that the device must have; if it loses one, the rules about it fail:
+//!
+//! ```no_run
+//! # fn main() {}
+//! # mod backend { pub fn open(_: usize) -> runtime_core::Result<runtime_core::Device> { unimplemented!() } }
+//! conformance::accelerator! {
+//!     name: "mine",
+//!     open: |index| backend::open(index),
+//!     kernels: conformance::kernels::host_functions(),
+//!     abilities: [Graphs, MemoryPool],
+//! }
+//! ```
 //!
 //! # Environment
 //!
 //! | variable | effect |
 //! |---|---|
 //! | `CONFORMANCE_STRICT=1` | a rule that skips itself fails, also if the device is absent; declared exceptions are still reported as skipped |
-//! | `CONFORMANCE_REPORT=FILE` | appends one line `{"device":…, "rule":…, "outcome":"passed\|failed\|skipped", "reason":…}` for each rule; several processes may share the file |
+//! | `CONFORMANCE_REPORT=FILE` | appends one line `{"device":…, "rule":…, "outcome":"passed\|failed\|not applicable\|skipped", "reason":…}` for each rule; several processes may share the file |
 //! | `CONFORMANCE_TIMEOUT=SECONDS` | the time after which a rule fails as hanging; 60 by default |
 //!
 //! Rules run in parallel, in threads of one process or in separate processes. Rules that make the device stop a program
 //! always run in a separate process, because some drivers do not recover within the process, and others end it.
 #![deny(unsafe_code)]
 
+mod ability;
 mod data;
 mod fixture;
 pub mod kernels;
@@ -70,6 +82,7 @@ pub mod rules;
 mod run;
 mod setup;
 
+pub use ability::Ability;
 pub use fixture::Fixture;
 pub use null_device::NullDevice;
 pub use outcome::{Outcome, Stop};
@@ -87,6 +100,7 @@ macro_rules! accelerator {
         name: $name:expr,
         open: $open:expr,
         kernels: $kernels:expr
+        $(, abilities: [$($ability:ident),* $(,)?])?
         $(, unsupported: { $($unsupported:ident: $cannot:expr),* $(,)? })?
         $(, expected_failures: { $($failure:ident: $not_yet:expr),* $(,)? })?
         $(, faults: $faults:ident)?
@@ -94,6 +108,7 @@ macro_rules! accelerator {
     ) => {
         static FIXTURE: ::std::sync::LazyLock<$crate::Fixture> = ::std::sync::LazyLock::new(|| {
             $crate::Fixture::new($name, $open, $kernels)
+                $(.abilities([$($crate::Ability::$ability),*]))?
                 $($(.unsupported(stringify!($unsupported), $cannot))*)?
                 $($(.expected_failure(stringify!($failure), $not_yet))*)?
                 $(.$faults())?

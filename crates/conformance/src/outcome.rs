@@ -5,6 +5,8 @@ use std::panic::Location;
 
 use runtime_core::{Element, Error, ErrorKind, Result, bytemuck};
 
+use crate::ability::Ability;
+
 /// `Ok` if the device keeps the rule; otherwise the reason why the rule ended early.
 pub type Outcome<T = ()> = std::result::Result<T, Stop>;
 
@@ -13,6 +15,8 @@ pub type Outcome<T = ()> = std::result::Result<T, Stop>;
 pub enum Stop {
     /// The device breaks the rule. The text contains what was observed, what was expected, and the place in the suite.
     Failed(String),
+    /// The rule is about an ability that the device lacks.
+    NotApplicable(Ability),
     /// The rule cannot be checked here. The text says what is missing.
     Skipped(String),
 }
@@ -30,9 +34,15 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(reason) => write!(f, "failed: {reason}"),
+            Self::NotApplicable(ability) => write!(f, "not applicable: needs {ability}"),
             Self::Skipped(reason) => write!(f, "skipped: {reason}"),
         }
     }
+}
+
+/// What a rule needs, or the reason why the rule does not apply.
+pub(crate) fn needed<T>(found: Option<T>, ability: Ability) -> Outcome<T> {
+    found.ok_or(Stop::NotApplicable(ability))
 }
 
 impl From<Error> for Stop {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use crate::{Fixture, Outcome, Stop, report};
+use crate::{Ability, Fixture, Outcome, Stop, report};
 
 /// If `1`, a rule that skips itself fails.
 const STRICT: &str = "CONFORMANCE_STRICT";
@@ -56,8 +56,13 @@ pub fn run(fixture: &'static Fixture, test: Test) {
     }
     let strict = env::var_os(STRICT).is_some_and(|value| value == "1");
     let verdict = judge(fixture, test, strict);
+    let lacks = match &verdict {
+        Err(Stop::NotApplicable(ability)) => format!("needs {ability}"),
+        _ => String::new(),
+    };
     let (word, reason) = match &verdict {
         Ok(note) => ("passed", note.as_deref().unwrap_or_default()),
+        Err(Stop::NotApplicable(_)) => ("not applicable", lacks.as_str()),
         Err(Stop::Skipped(reason)) => ("skipped", reason.as_str()),
         Err(Stop::Failed(reason)) => ("failed", reason.as_str()),
     };
@@ -99,6 +104,9 @@ fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<
         }
         (Some(reason), Err(Stop::Failed(how))) => {
             Err(Stop::Skipped(format!("expected to fail: {reason}; {how}")))
+        }
+        (_, Err(Stop::NotApplicable(ability))) if fixture.must_have(ability) => {
+            Err(Stop::Failed(format!("the device lacks {ability}, which it must have")))
         }
         (_, Err(Stop::Skipped(reason))) if strict => {
             Err(Stop::Failed(format!("skipped, which {STRICT} forbids: {reason}")))
@@ -200,6 +208,7 @@ impl Drop for TemporaryFile {
 fn encode(outcome: &Outcome) -> String {
     match outcome {
         Ok(()) => "passed\n".to_owned(),
+        Err(Stop::NotApplicable(ability)) => format!("not applicable\n{ability}"),
         Err(Stop::Skipped(reason)) => format!("skipped\n{reason}"),
         Err(Stop::Failed(reason)) => format!("failed\n{reason}"),
     }
@@ -209,6 +218,7 @@ fn decode(text: &str) -> Option<Outcome> {
     let (word, reason) = text.split_once('\n')?;
     match word {
         "passed" => Some(Ok(())),
+        "not applicable" => Ability::named(reason).map(|ability| Err(Stop::NotApplicable(ability))),
         "skipped" => Some(Err(Stop::Skipped(reason.to_owned()))),
         "failed" => Some(Err(Stop::Failed(reason.to_owned()))),
         _ => None,
@@ -232,7 +242,8 @@ fn last_lines(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use runtime_core::{Error, ErrorKind};
+    use backend_sim::{SimConfig, SimDevice};
+    use runtime_core::{Device, Error, ErrorKind};
 
     use super::*;
     use crate::{kernels, rules};
@@ -279,6 +290,31 @@ mod tests {
         let expected = leaked(fixture(ErrorKind::Driver).expected_failure("a_rule", "not yet"));
         assert!(skipped(judge(expected, test(failing), true), "seven"));
         assert!(failed(judge(expected, test(|_| Ok(())), false), "not yet"));
+    }
+
+    #[test]
+    fn a_rule_about_an_absent_ability_does_not_apply_unless_the_device_must_have_it() {
+        let open = |_| Device::new(SimDevice::new(0, SimConfig::new().graphs(false)));
+        let without = || Fixture::new("without graphs", open, kernels::host_functions());
+        let rule = test(rules::graphs_do_what_was_captured);
+        let lacks = Err(Stop::NotApplicable(Ability::Graphs));
+        assert_eq!(judge(leaked(without()), rule, true), lacks);
+        let must = leaked(without().abilities([Ability::Monitor, Ability::Graphs]));
+        assert!(failed(judge(must, rule, false), "lacks graphs, which it must have"));
+    }
+
+    #[test]
+    fn outcomes_pass_from_process_to_process() {
+        let lacks = Ability::ALL.map(|ability| Err(Stop::NotApplicable(ability)));
+        let others = [
+            Ok(()),
+            Err(Stop::Skipped("why\nnot".to_owned())),
+            Err(Stop::Failed("how".to_owned())),
+        ];
+        for outcome in lacks.into_iter().chain(others) {
+            assert_eq!(decode(&encode(&outcome)), Some(outcome));
+        }
+        assert_eq!(decode("not applicable\nwings"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::conformance::{Tallies, read, report_file};
+use crate::conformance::{Tallies, Tally, read, report_file};
 use crate::test::programs::{Counts, TestRun};
 
 /// One line of the table.
@@ -14,6 +14,7 @@ struct Row {
     name: String,
     passed: usize,
     failed: usize,
+    not_applicable: usize,
     skipped: usize,
     why: String,
     /// The time of the step, in the first of its rows.
@@ -38,7 +39,8 @@ impl Totals {
         why: &str,
     ) {
         let (name, why) = (name.to_owned(), why.to_owned());
-        self.rows.push(Row { name, passed, failed, skipped, why, time: None });
+        let not_applicable = 0;
+        self.rows.push(Row { name, passed, failed, not_applicable, skipped, why, time: None });
     }
 
     /// Adds a failure that is not a test.
@@ -111,9 +113,9 @@ impl Totals {
         required: &[&str],
         variant: &str,
     ) {
-        let rules: usize = tallies.values().map(|tally| tally.passed + tally.skipped.len()).sum();
         let broken: usize = tallies.values().map(|tally| tally.failed.len()).sum();
-        // The runner counts a rule as one test, and a skipped one as passed.
+        let rules = tallies.values().map(Tally::rules).sum::<usize>() - broken;
+        // The runner counts a rule as one test, and one that is skipped or does not apply as passed.
         let (passed, failed) =
             (counts.passed.saturating_sub(rules), counts.failed.saturating_sub(broken));
         // If there are rules and no other tests, only the rows of the rules are shown.
@@ -128,6 +130,9 @@ impl Totals {
         for (device, tally) in tallies {
             let why = tally.failed.first().or(tally.skipped.first()).cloned().unwrap_or_default();
             self.add(&row(&device), tally.passed, tally.failed.len(), tally.skipped.len(), &why);
+            if let Some(row) = self.rows.last_mut() {
+                row.not_applicable = tally.not_applicable.len();
+            }
         }
     }
 
@@ -151,33 +156,36 @@ impl Totals {
     /// Prints the table, the failures and the closing line. Returns an error with the number of failed tests if there
     /// are any.
     pub(crate) fn close(&self, start: Instant) -> Result<()> {
-        let head = ["", "s", "passed", "failed", "skipped", "why"].map(str::to_owned);
+        let head = ["", "s", "passed", "failed", "n/a", "skipped", "why"].map(str::to_owned);
         let cells = self.rows.iter().map(|row| {
             let time = row.time.map(seconds).unwrap_or_default();
-            let [passed, failed, skipped] =
-                [row.passed, row.failed, row.skipped].map(|count| count.to_string());
-            [row.name.clone(), time, passed, failed, skipped, row.why.clone()]
+            let [passed, failed, not_applicable, skipped] =
+                [row.passed, row.failed, row.not_applicable, row.skipped]
+                    .map(|count| count.to_string());
+            [row.name.clone(), time, passed, failed, not_applicable, skipped, row.why.clone()]
         });
         let cells: Vec<_> = [head].into_iter().chain(cells).collect();
-        let widths: [usize; 5] = std::array::from_fn(|column| {
+        let widths: [usize; 6] = std::array::from_fn(|column| {
             cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
         });
         println!();
-        for [name, time, passed, failed, skipped, why] in &cells {
+        for [name, time, passed, failed, not_applicable, skipped, why] in &cells {
             let line = format!(
-                "{name:0$}  {time:>1$}  {passed:>2$}  {failed:>3$}  {skipped:>4$}  {why}",
-                widths[0], widths[1], widths[2], widths[3], widths[4]
+                "{name:0$}  {time:>1$}  {passed:>2$}  {failed:>3$}  {not_applicable:>4$}  {skipped:>5$}  {why}",
+                widths[0], widths[1], widths[2], widths[3], widths[4], widths[5]
             );
             println!("{}", line.trim_end());
         }
         let sum = |count: fn(&Row) -> usize| self.rows.iter().map(count).sum::<usize>();
-        let (passed, failed, skipped) =
-            (sum(|row| row.passed), sum(|row| row.failed), sum(|row| row.skipped));
+        let (passed, failed) = (sum(|row| row.passed), sum(|row| row.failed));
+        let (not_applicable, skipped) = (sum(|row| row.not_applicable), sum(|row| row.skipped));
         for failure in &self.failures {
             println!("\n{failure}");
         }
         println!("\n{} s in all", seconds(start.elapsed()));
-        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        println!(
+            "{passed} passed, {failed} failed, {not_applicable} not applicable, {skipped} skipped"
+        );
         if failed > 0 {
             bail!("{failed} failed");
         }

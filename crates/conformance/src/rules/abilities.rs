@@ -11,9 +11,9 @@ use runtime_core::contract::DeviceLoad;
 use runtime_core::{ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, Support};
 
 use crate::data::elements;
-use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, refused, same};
 use crate::setup::Setup;
-use crate::{Fixture, Stop};
+use crate::{Ability, Fixture, Stop};
 
 /// Long enough to distinguish operations that must wait for it from those that need not.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
@@ -21,7 +21,7 @@ const IN_FLIGHT: Duration = Duration::from_millis(40);
 /// Unified memory lets the host read device writes and the device read host writes, and waits for unfinished work.
 pub fn unified_memory_is_shared_with_the_host(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(unified) = setup.device.unified_memory() else { return Ok(()) };
+    let unified = needed(setup.device.unified_memory(), Ability::UnifiedMemory)?;
     let mut memory = unified.allocate::<u32>(200)?;
     check!(memory.is_host_visible(), "unified memory is hidden from the host");
     is_shared(&setup, &mut memory)?;
@@ -72,7 +72,7 @@ fn is_shared(setup: &Setup, memory: &mut Memory<u32>) -> Outcome {
 /// Access by the host to visible memory waits for the work on this memory, and not for later work on its streams.
 pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(mut memory) = visible(&setup, 300)? else { return Ok(()) };
+    let mut memory = needed(visible(&setup, 300)?, Ability::HostVisibleMemory)?;
     best_of_three(|| {
         for stream in [&setup.stream, &setup.new_stream()?] {
             setup.spin(stream, IN_FLIGHT)?;
@@ -92,7 +92,7 @@ pub fn showing_memory_waits_for_its_own_work_alone(fixture: &Fixture) -> Outcome
 pub fn finished_work_is_visible_to_the_host(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let setup = fixture.setup()?;
-    let Some(mut memory) = visible(&setup, LEN)? else { return Ok(()) };
+    let mut memory = needed(visible(&setup, LEN)?, Ability::HostVisibleMemory)?;
     type Wait<'a> = &'a dyn Fn(&Event) -> Outcome;
     let ways: [(&str, Wait<'_>); 4] = [
         ("Stream::is_done", &|_| super::streams::until("done", || setup.stream.is_done())),
@@ -234,9 +234,7 @@ pub fn an_owner_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
         // SAFETY: the handle belongs to a memory of this device and length, which the owner keeps alive. No other work
         // uses the memory meanwhile.
         let adopted = unsafe { setup.device.memory_adopt::<u32>(handle, 100, owner) };
-        if !adopts(&setup) {
-            return Ok(());
-        }
+        needed(adopts(&setup).then_some(()), Ability::MemoryAdoption)?;
         let mut adopted = adopted?;
         let [first, second] = &streams;
         let busy = in_flight.then(|| setup.spin(first, IN_FLIGHT)).transpose()?;
@@ -282,9 +280,7 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
         let owner = Owner { _memory: None, drops: drops.clone() };
         // SAFETY: the handle is refused before it is used, or names no element.
         let adopted = unsafe { setup.device.memory_adopt::<u32>(handle, len, owner) };
-        if !adopts(&setup) {
-            return Ok(());
-        }
+        needed(adopts(&setup).then_some(()), Ability::MemoryAdoption)?;
         if len == 0 {
             check_eq!(adopted?.len(), 0, "elements of memory without any");
         } else {
@@ -300,7 +296,7 @@ pub fn adoption_is_checked(fixture: &Fixture) -> Outcome {
 pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 3 << 20;
     let setup = fixture.fresh()?;
-    let Some(pool) = setup.device.memory_pool() else { return Ok(()) };
+    let pool = needed(setup.device.memory_pool(), Ability::MemoryPool)?;
     let consistent = |when: &str| -> Outcome<usize> {
         let (used, reserved) = (pool.used_bytes(), pool.reserved_bytes());
         check!(used <= reserved, "{used} bytes used of {reserved} reserved, {when}");
@@ -333,7 +329,7 @@ pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
 pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome {
     const BYTES: usize = 1 << 20;
     let setup = fixture.fresh()?;
-    let Some(pool) = setup.device.memory_pool() else { return Ok(()) };
+    let pool = needed(setup.device.memory_pool(), Ability::MemoryPool)?;
     setup.device.synchronize()?;
     let before = pool.used_bytes();
     for _ in 0..5 {
@@ -351,7 +347,7 @@ pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome 
 /// A monitor reports at least one value, and no impossible ones.
 pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(monitor) = setup.device.monitor() else { return Ok(()) };
+    let monitor = needed(setup.device.monitor(), Ability::Monitor)?;
     for _ in 0..3 {
         let load = monitor.load()?;
         check!(load != DeviceLoad::default(), "a monitor that reports nothing");
@@ -375,7 +371,7 @@ pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
 pub fn counters_count(fixture: &Fixture) -> Outcome {
     const UNTOUCHED: u64 = 0xDEAD_BEEF_DEAD_BEEF;
     let setup = fixture.setup()?;
-    let Some(counters) = setup.device.counters() else { return Ok(()) };
+    let counters = needed(setup.device.counters(), Ability::Counters)?;
     let names = counters.names();
     check!(!names.is_empty(), "counters without a name");
     for wrong in ["no such counter", ""] {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use runtime_core::{Device, ErrorKind, Memory, Result};
 
-use crate::outcome::{Outcome, check, check_eq, refused};
+use crate::outcome::{Outcome, check, check_eq, needed, refused};
 use crate::run::announce_fault;
 use crate::setup::{Setup, is_fault};
-use crate::{Fixture, Stop};
+use crate::{Ability, Fixture, Stop};
 
 /// Launches `fault` after other work that takes a moment, so more work can be enqueued behind it. If the bundle has no
 /// such kernel, checks that the kernel is not found and returns `None`.
@@ -45,7 +45,7 @@ fn must_be_a_fault(outcome: Result<()>, device: &Device, what: &str) -> Outcome<
 pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
     let other = setup.new_stream()?;
-    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
     let kind =
         must_be_a_fault(setup.stream.synchronize(), &setup.device, "synchronising the stream")?;
     drop(memory);
@@ -69,7 +69,7 @@ pub fn a_fault_is_reported_once_by_its_stream(fixture: &Fixture) -> Outcome {
 /// A blocking copy to the host reports an earlier fault on its stream, because the copied values would be unreliable.
 pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
-    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
     let mut back = [0_u32; 16];
     let read = memory.view().copy_to_slice(&setup.stream, &mut back);
     must_be_a_fault(read, &setup.device, "reading behind the fault")?;
@@ -80,7 +80,7 @@ pub fn a_blocking_read_reports_the_fault_before_it(fixture: &Fixture) -> Outcome
 pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
     let device = setup.device.clone();
-    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
     drop((setup, memory));
     must_be_a_fault(device.synchronize(), &device, "synchronising the device")?;
     Ok(())
@@ -91,7 +91,7 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
     let other = setup.new_stream()?;
     let mut pinned = setup.device.pinned_allocate::<u32>(16)?;
-    let Some(mut memory) = provoke(&setup)? else { return Ok(()) };
+    let mut memory = needed(provoke(&setup)?, Ability::Fault)?;
     // Each of these may be refused or fail, because the fault may be known already. None may hang.
     let _ = setup.kernels.add_one(&setup.stream, memory.view_mut());
     let _ = memory.view().copy_to_pinned(&setup.stream, &mut pinned);
@@ -117,7 +117,7 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
 /// working device.
 pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
-    let Some(memory) = provoke(&setup)? else { return Ok(()) };
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
     must_be_a_fault(setup.stream.synchronize(), &setup.device, "synchronising the stream")?;
     drop(memory);
     if let Err(stop) = setup.is_usable() {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use runtime_core::{Error, ErrorKind, Result, Slot, Stream};
 
 use crate::data::elements;
-use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, refused, same};
 use crate::rules::regions::{MANY, bind_numbers, gather};
 use crate::setup::{attempt, replay};
-use crate::{Fixture, Stop};
+use crate::{Ability, Fixture, Stop};
 
 /// Long enough that work enqueued behind it is still in flight when the host continues.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
@@ -21,7 +21,7 @@ const IN_FLIGHT: Duration = Duration::from_millis(40);
 pub fn graphs_do_what_was_captured(fixture: &Fixture) -> Outcome {
     const LEN: usize = 300;
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut there = setup.device.pinned_allocate::<u32>(LEN)?;
     let mut back = setup.device.pinned_allocate::<u32>(LEN)?;
     let mut words = setup.upload(&[7_u32; LEN])?;
@@ -58,7 +58,7 @@ pub fn graphs_do_what_was_captured(fixture: &Fixture) -> Outcome {
 /// Native region copies can be captured like other work. Emulated region copies, which wait, are refused.
 pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let plan = setup.device.plan_regions(&[super::regions::row_copy::<u32>(0, 1, 500)])?;
     let mut source = setup.upload(&[0_u32; 500])?;
     let mut target = setup.upload(&[9_u32; 500])?;
@@ -84,11 +84,9 @@ pub fn region_copies_are_captured_where_they_are_native(fixture: &Fixture) -> Ou
 /// capture.
 pub fn a_graph_keeps_the_memories_of_its_region_copies(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let plan = setup.device.plan_regions(&gather(MANY))?;
-    if plan.launches() == 0 {
-        return Ok(());
-    }
+    needed((plan.launches() > 0).then_some(()), Ability::RegionCopy)?;
     let data = [23, 24, 25].map(|seed| elements::<u32>(seed, MANY));
     let sources = data.iter().map(|data| setup.upload(data)).collect::<Result<Vec<_>>>()?;
     let mut targets = Vec::new();
@@ -114,7 +112,7 @@ pub fn a_graph_keeps_the_memories_of_its_region_copies(fixture: &Fixture) -> Out
 /// A graph launch runs after earlier work on its stream and before later work.
 pub fn launches_of_a_graph_run_in_stream_order(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[0_u32; 400])?;
     let mut copy = setup.device.memory_allocate::<u32>(400)?;
     let graph = graphs.capture(|capture| {
@@ -141,7 +139,7 @@ pub fn launches_of_a_graph_run_in_stream_order(fixture: &Fixture) -> Outcome {
 /// Events order graph launches with other streams, and one graph can be launched on many streams.
 pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let streams = [setup.new_stream()?, setup.new_stream()?, setup.new_stream()?];
     let mut memory = setup.upload(&[0_u32; 2000])?;
     let graph = graphs.capture(|capture| setup.kernels.add_one(capture, memory.view_mut()))?;
@@ -160,7 +158,7 @@ pub fn events_order_launches_of_a_graph(fixture: &Fixture) -> Outcome {
 /// Argument values are those at the capture. Pinned memory is read when the graph is launched.
 pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.device.memory_allocate::<u32>(200)?;
     let mut pinned = setup.device.pinned_allocate::<u32>(100)?;
     let mut start = 5_u32;
@@ -189,7 +187,7 @@ pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
 /// error, even if the work ignores their error.
 pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[4_u32; 50])?;
     let mut target = setup.upload(&[4_u32; 50])?;
     let source = setup.upload(&[6_u32; 50])?;
@@ -234,7 +232,7 @@ pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
 /// A capture whose work fails or panics has no effect, and its stream refuses work afterwards.
 pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[1_u32; 100])?;
     let mut kept = Vec::new();
     let failed = graphs.capture(|capture| {
@@ -280,7 +278,7 @@ pub fn an_abandoned_capture_leaves_nothing_behind(fixture: &Fixture) -> Outcome 
 /// Other work continues during a capture, also in the capturing thread, and does not become part of the graph.
 pub fn a_capture_does_not_affect_other_streams(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let other = setup.with_stream()?;
     let mut memory = setup.upload(&[0_u32; 100])?;
     let mut apart = setup.upload(&[0_u32; 100])?;
@@ -316,7 +314,7 @@ pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
     const THREADS: u32 = 4;
     const OPERATIONS: u32 = 50;
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let parts = (0..THREADS).map(|_| setup.upload(&[0_u32; 30]));
     let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let work = |capture: &Stream, memory: &mut runtime_core::Memory<u32>| -> Result<()> {
@@ -372,7 +370,7 @@ pub fn threads_capture_and_launch(fixture: &Fixture) -> Outcome {
 pub fn a_graph_keeps_what_it_uses(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 12;
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut result = setup.upload(&[0_u32; LEN])?;
     let graph = {
         let mut pinned = setup.device.pinned_allocate::<u32>(LEN)?;
@@ -425,7 +423,7 @@ pub fn a_graph_keeps_what_it_uses(fixture: &Fixture) -> Outcome {
 pub fn graphs_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let other = setup.with_stream()?;
     for forget in [false, true] {
         let data = elements::<u8>(1, LEN);
@@ -475,7 +473,7 @@ pub fn graphs_dropped_in_flight_run_to_the_end(fixture: &Fixture) -> Outcome {
 /// all launches that use it.
 pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[0_u32; 100])?;
     let mut there = setup.device.pinned_allocate::<u32>(100)?;
     let mut back = setup.device.pinned_allocate::<u32>(100)?;
@@ -503,7 +501,7 @@ pub fn pinned_memory_waits_for_launches_of_a_graph(fixture: &Fixture) -> Outcome
 pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fixture) -> Outcome {
     const LEN: usize = 1 << 14;
     let setup = fixture.setup()?;
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let slow = setup.new_stream()?;
     let mut read = setup.upload(&[0_u32; LEN])?;
     let written = setup.upload(&[1_u32; LEN])?;
@@ -538,7 +536,7 @@ pub fn launches_of_a_graph_are_ordered_with_copies_of_pinned_memory(fixture: &Fi
 /// the work that its launches do.
 pub fn graphs_belong_to_their_device(fixture: &Fixture) -> Outcome {
     let (setup, other) = (fixture.fresh()?, fixture.other()?);
-    let Some(graphs) = setup.device.graphs() else { return Ok(()) };
+    let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[0_u32; 100])?;
     let mut foreign = other.upload(&[5_u32; 100])?;
     let kind = ErrorKind::WrongDevice;

@@ -6,8 +6,8 @@ use std::thread;
 use runtime_core::{Device, ErrorKind, Support};
 
 use crate::data::elements;
-use crate::outcome::{Outcome, check, check_eq, refused, same};
-use crate::{Fixture, Stop};
+use crate::outcome::{Outcome, check, check_eq, needed, refused, same};
+use crate::{Ability, Fixture, Stop};
 
 /// A device has a name, a vendor, an architecture and formats, and limits that permit work.
 pub fn identity_and_limits_make_sense(fixture: &Fixture) -> Outcome {
@@ -119,7 +119,7 @@ pub fn two_instances_are_two_devices(fixture: &Fixture) -> Outcome {
 /// refused with a typed error.
 pub fn two_open_devices_are_independent(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(second) = fixture.open_second()? else { return Ok(()) };
+    let second = needed(fixture.open_second()?, Ability::SecondDevice)?;
     check!(second.id() != setup.device.id(), "devices 0 and 1 are both called {}", second.id());
     are_independent(&setup.device, &second)?;
     drop(second);

@@ -10,8 +10,8 @@ use runtime_core::{
 
 use super::streams::until;
 use crate::data::elements;
-use crate::outcome::{Outcome, best_of_three, check, check_eq, refused, same};
-use crate::{Fixture, Stop};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, refused, same};
+use crate::{Ability, Fixture, Stop};
 
 /// Long enough to distinguish operations that must wait for it from those that need not.
 const HEAD_START: Duration = Duration::from_millis(40);
@@ -32,7 +32,7 @@ fn take_event(interop: &Interop<'_>, theirs: &Event) -> Outcome<Event> {
 /// other streams, in both directions.
 pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let theirs = setup.new_stream()?;
     let taken = take_stream(&interop, &theirs)?;
     let mut x = setup.upload(&[0_u32; 300])?;
@@ -75,7 +75,7 @@ pub fn a_stream_of_others_keeps_its_order(fixture: &Fixture) -> Outcome {
 /// A stream keeps working after its import is dropped, and work enqueued through the import is done.
 pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let theirs = setup.new_stream()?;
     let mut memory = setup.upload(&[0_u32; 100])?;
     for step in 0..5_u32 {
@@ -97,7 +97,7 @@ pub fn a_stream_of_others_outlives_its_use(fixture: &Fixture) -> Outcome {
 /// Memory used on an imported stream is freed only after that use, even if the stream no longer exists by then.
 pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let data = elements::<u32>(5, 400);
     for _ in 0..5 {
         let theirs = setup.new_stream()?;
@@ -123,7 +123,7 @@ pub fn memory_outlasts_its_use_on_a_stream_of_others(fixture: &Fixture) -> Outco
 /// An imported event makes streams and the host wait. Only its owner can record it.
 pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let theirs = setup.new_stream()?;
     let mut produced = setup.upload(&[0_u32; 200])?;
     let mut consumed = setup.upload(&[0_u32; 200])?;
@@ -165,7 +165,7 @@ pub fn an_event_of_others_is_waited_for(fixture: &Fixture) -> Outcome {
 /// Handles of other kinds or other interfaces are refused as streams and events, and so are null events.
 pub fn handles_of_others_are_checked(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let event = setup.stream.record_event()?;
     let (stream, event) = (setup.stream.native(), event.native());
     let foreign = |handle| NativeHandle { api: "no such interface", ..handle };
@@ -196,7 +196,7 @@ pub fn origins_are_reported_correctly(fixture: &Fixture) -> Outcome {
     /// The amount by which pools may round up an allocation.
     const SLACK: usize = 2 << 20;
     let setup = fixture.setup()?;
-    let Some(interop) = setup.device.interop() else { return Ok(()) };
+    let interop = needed(setup.device.interop(), Ability::Interop)?;
     let first = setup.device.memory_allocate::<u32>(10)?;
     let handle = handle_of(first.native())?;
     let reported = origin(&interop, handle)?.is_some();

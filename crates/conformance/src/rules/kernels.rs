@@ -5,11 +5,11 @@ use std::time::Duration;
 use runtime_core::contract::ParamKind;
 use runtime_core::{Arg, DType, ErrorKind, Kernel, Launch, Layout, Result, Support, args};
 
-use crate::Fixture;
 use crate::data::elements;
 use crate::kernels::{REQUIRED, host_module};
-use crate::outcome::{Outcome, check, check_eq, refused, same};
+use crate::outcome::{Outcome, check, check_eq, needed, refused, same};
 use crate::setup::attempt;
+use crate::{Ability, Fixture};
 
 /// Kernels compute correct results, also if the number of elements is not a multiple of the block size.
 pub fn kernels_compute(fixture: &Fixture) -> Outcome {
@@ -102,7 +102,7 @@ pub fn values_are_captured_at_the_launch(fixture: &Fixture) -> Outcome {
 pub fn wrong_arguments_are_refused(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
     let kernel = setup.kernels.kernel("fill_index")?;
-    let Some(parameters) = kernel.parameters() else { return Ok(()) };
+    let parameters = needed(kernel.parameters(), Ability::Parameters)?;
     let expected = elements::<u32>(3, 8);
     let mut memory = setup.upload(&expected)?;
     let mut floats = setup.upload(&[0.0_f32; 8])?;

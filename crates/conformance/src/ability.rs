@@ -1,0 +1,74 @@
+//! What a rule needs of a device, beyond the contract.
+
+use std::fmt;
+
+/// An ability that some rules need. On a device without it, these rules do not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ability {
+    /// Counters.
+    Counters,
+    /// A kernel `fault`, which makes the device stop the program.
+    Fault,
+    /// Graphs.
+    Graphs,
+    /// Memory that the host can address: unified memory, or all memory.
+    HostVisibleMemory,
+    /// Streams, events and memory of other libraries.
+    Interop,
+    /// Adoption of memory.
+    MemoryAdoption,
+    /// A memory pool.
+    MemoryPool,
+    /// A monitor.
+    Monitor,
+    /// Kernels that report their parameters.
+    Parameters,
+    /// Region copies by the device.
+    RegionCopy,
+    /// A second device of the same backend.
+    SecondDevice,
+    /// Unified memory.
+    UnifiedMemory,
+}
+
+impl Ability {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Counters,
+        Self::Fault,
+        Self::Graphs,
+        Self::HostVisibleMemory,
+        Self::Interop,
+        Self::MemoryAdoption,
+        Self::MemoryPool,
+        Self::Monitor,
+        Self::Parameters,
+        Self::RegionCopy,
+        Self::SecondDevice,
+        Self::UnifiedMemory,
+    ];
+
+    /// The ability with this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ability| ability.to_string() == name)
+    }
+}
+
+impl fmt::Display for Ability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counters => "counters",
+            Self::Fault => "a kernel that faults",
+            Self::Graphs => "graphs",
+            Self::HostVisibleMemory => "memory that the host can address",
+            Self::Interop => "objects of other libraries",
+            Self::MemoryAdoption => "adoption of memory",
+            Self::MemoryPool => "a memory pool",
+            Self::Monitor => "a monitor",
+            Self::Parameters => "parameters of kernels",
+            Self::RegionCopy => "region copies by the device",
+            Self::SecondDevice => "a second device",
+            Self::UnifiedMemory => "unified memory",
+        })
+    }
+}
