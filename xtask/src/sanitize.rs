@@ -96,7 +96,7 @@ const COMPILED: &[Set] = &[
     Set { title: "halos", words: "--package halo --lib --tests", flags: "", always: false },
     Set {
         title: "the foreign device",
-        words: "--manifest-path docs/foreign-device/Cargo.toml",
+        words: "--manifest-path docs/foreign-device/Cargo.toml --lib --tests",
         flags: "",
         always: false,
     },
