@@ -79,6 +79,8 @@ pub(crate) enum Broken {
     PoolReservesTooLittle,
     MonitorTellsNothing,
     CountersRead,
+    CountersAreConstant,
+    CountersCountReads,
     CountersHaveNoNames,
     UnifiedMemoryIsHidden,
     OwnersAreLeaked,
@@ -146,10 +148,11 @@ struct Event {
     broken: Broken,
 }
 
-/// Counters that are never read, or that forward the call.
+/// Counters that do not count, or that forward the call.
 struct Count {
     inner: Box<dyn CounterSet>,
     broken: Broken,
+    reads: u64,
 }
 
 /// Unified memory that reports that the host cannot address it.
@@ -493,13 +496,20 @@ impl Counters for FaultyDevice {
 
     fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>> {
         let inner = self.inner.abilities().counters().expect("the ability").open(names)?;
-        Ok(Box::new(Count { inner, broken: self.broken }))
+        Ok(Box::new(Count { inner, broken: self.broken, reads: 0 }))
     }
 }
 
 impl CounterSet for Count {
     fn read(&mut self, values: &mut [u64]) -> Result<()> {
-        if self.broken == Broken::CountersRead { Ok(()) } else { self.inner.read(values) }
+        self.reads += 1;
+        match self.broken {
+            Broken::CountersRead => {}
+            Broken::CountersAreConstant => values.fill(7),
+            Broken::CountersCountReads => values.fill(self.reads),
+            _ => return self.inner.read(values),
+        }
+        Ok(())
     }
 }
 

@@ -116,6 +116,8 @@ bites! {
     pool_reserved_bytes: simulated PoolReservesTooLittle => the_memory_pool_accounts_for_its_bytes;
     monitor_load: simulated MonitorTellsNothing => the_monitor_is_plausible;
     counters_read: simulated CountersRead => counters_count;
+    counters_that_are_constant: simulated CountersAreConstant => counters_count;
+    counters_of_their_own_reads: simulated CountersCountReads => counters_count;
     counters_names: simulated CountersHaveNoNames => counters_count;
     unified_memory_allocate: host UnifiedMemoryIsHidden => unified_memory_is_shared_with_the_host;
 }
