@@ -109,7 +109,7 @@ impl fmt::Debug for TransferBudget {
 pub(crate) fn check(
     transfers: impl Iterator<Item = (usize, bool)> + Clone,
     access: &'static str,
-    site: &'static Location<'static>,
+    call_site: &'static Location<'static>,
 ) -> Result<()> {
     let checked = LIMITS.try_with(|limits| {
         for limit in limits.borrow().iter() {
@@ -119,7 +119,7 @@ pub(crate) fn check(
             if wanted > 0 && used.saturating_add(wanted) > limit.bytes {
                 let message = format!(
                     "{wanted} bytes for the {access}{}; {used} of {} are used",
-                    At(site),
+                    At(call_site),
                     limit.bytes
                 );
                 return Err(Error::new(ErrorKind::LimitExceeded, access, message));

@@ -340,14 +340,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         &mut self,
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
-        let (all, site) = (self.all(), Location::caller());
+        let (all, call_site) = (self.all(), Location::caller());
         self.core.forget_idle_if_full()?;
         match here() {
             Some(stream) => {
-                WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, site, true)
+                WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, call_site, true)
                     .map(Here::Device)
             }
-            None => HostWriteGuard::take(&self.core, all, access, site, true).map(Here::Host),
+            None => HostWriteGuard::take(&self.core, all, access, call_site, true).map(Here::Host),
         }
     }
 
@@ -437,11 +437,13 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn read_here(&self) -> Result<Here<ReadGuard<'_, T, D>, HostReadGuard<'_, T, D>>> {
-        let site = Location::caller();
+        let call_site = Location::caller();
         match here() {
-            Some(stream) => ReadGuard::take(&self.core, self.all(), StreamRef::Owned(stream), site)
-                .map(Here::Device),
-            None => HostReadGuard::take(&self.core, self.all(), site).map(Here::Host),
+            Some(stream) => {
+                ReadGuard::take(&self.core, self.all(), StreamRef::Owned(stream), call_site)
+                    .map(Here::Device)
+            }
+            None => HostReadGuard::take(&self.core, self.all(), call_site).map(Here::Host),
         }
     }
 
@@ -493,12 +495,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
-        let site = Location::caller();
+        let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
         let readable: Set = self.core.readable().union(self.core.partition.owned().0);
         let stream = self.core.common_stream(readable);
         let by = stream.as_ref();
-        let request = Request { set: readable, stream: by, access: "duplicate", site };
+        let request = Request { set: readable, stream: by, access: "duplicate", call_site };
         let at = self.core.read(&request)?;
         let mut origins = Vec::new();
         let (target, by) = match by {
@@ -648,9 +650,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         &self,
         stream: Option<&'a Stream>,
         access: &'static str,
-        site: &'static Location<'static>,
+        call_site: &'static Location<'static>,
     ) -> Request<'a> {
-        Request { set: self.all(), stream, access, site }
+        Request { set: self.all(), stream, access, call_site }
     }
 
     fn check(&self, parts: Parts) -> Result<()> {

@@ -28,13 +28,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &Stream,
         mut writer: impl FnMut(&mut WriteGuard<'_, T, D>) -> Result<()>,
     ) -> Result<()> {
-        let site = Location::caller();
+        let call_site = Location::caller();
         let mut results = Vec::with_capacity(PATTERNS.len());
         for pattern in PATTERNS {
             self.core.forget_idle_if_full()?;
             let own = StreamRef::Borrowed(stream);
             let mut guard =
-                WriteGuard::take(&self.core, self.all(), own, Access::Write, site, true)?;
+                WriteGuard::take(&self.core, self.all(), own, Access::Write, call_site, true)?;
             let mut pass = || {
                 guard.fill_bytes(pattern)?;
                 writer(&mut guard)?;

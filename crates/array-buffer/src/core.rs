@@ -97,7 +97,7 @@ pub(crate) struct Request<'a> {
     /// `None` for the host.
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
-    pub(crate) site: CallSite,
+    pub(crate) call_site: CallSite,
 }
 
 impl<T: Element, D> Core<T, D> {
@@ -305,7 +305,7 @@ impl<T: Element, D> Core<T, D> {
         };
         if let Some((at, who)) = at
             && !request.set.is_empty()
-            && self.mirror.write(request.set, at, who, access, request.site, alone)
+            && self.mirror.write(request.set, at, who, access, request.call_site, alone)
         {
             return Ok((at, true));
         }
@@ -391,7 +391,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Frees a replica's memory.
-    pub(crate) fn evict(&mut self, device: Option<&Device>, site: CallSite) -> Result<()> {
+    pub(crate) fn evict(&mut self, device: Option<&Device>, call_site: CallSite) -> Result<()> {
         let at = match device {
             None => HOST,
             Some(device) => match self.replica(device) {
@@ -401,7 +401,7 @@ impl<T: Element, D> Core<T, D> {
             },
         };
         let set = self.partition.all().0;
-        let request = Request { set, stream: None, access: "evict", site };
+        let request = Request { set, stream: None, access: "evict", call_site };
         {
             let mut state = self.lock();
             if at == HOST && state.devices[usize::from(HOST)].is_some() {
@@ -472,7 +472,7 @@ impl<T: Element, D> Core<T, D> {
     ) -> Result<()> {
         state.process_failures();
         let plan = plan(&state.parts, request.set, action, &state.paths)
-            .map_err(|why| state.refused(why, request.access, Some(request.site)))?;
+            .map_err(|why| state.refused(why, request.access, Some(request.call_site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
         let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
         if is_charged {
@@ -480,7 +480,7 @@ impl<T: Element, D> Core<T, D> {
                 Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
                 _ => None,
             });
-            budget::check(copies, request.access, request.site)?;
+            budget::check(copies, request.access, request.call_site)?;
         }
         let places = plan.steps.iter().filter_map(|step| match step {
             Step::Copy { from, to, .. } => Some([*from, *to]),
@@ -494,11 +494,11 @@ impl<T: Element, D> Core<T, D> {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
-            let Request { access, site, .. } = *request;
+            let Request { access, call_site, .. } = *request;
             for part in request.set.iter() {
-                let mark = at.map(|at| Mark { at, access, site });
+                let mark = at.map(|at| Mark { at, access, call_site });
                 state.writers[usize::from(part)] = Writer::new(mark);
-                self.mirror.set_site(part, request.site);
+                self.mirror.set_site(part, request.call_site);
             }
         }
         state.parts = plan.next;
@@ -589,7 +589,7 @@ impl<T: Element, D> Core<T, D> {
                     lanes[usize::from(lane)].check()?;
                 }
                 let bytes = piece.len() * size_of::<T>();
-                let mark = Mark { at: to, access: request.access, site: request.site };
+                let mark = Mark { at: to, access: request.access, call_site: request.call_site };
                 let name = |at| place(devices, at);
                 ledger.add((from, to), bytes, mark, writers[usize::from(part)].mark, name);
                 Ok(())
@@ -777,15 +777,19 @@ impl<T: Element> State<T> {
         };
         match mark {
             None => format!("after it was made: {poison}"),
-            Some(Mark { at, access, site }) => {
-                format!("by the {access} on {}{}: {poison}", place(&self.devices, at), At(site))
+            Some(Mark { at, access, call_site }) => {
+                format!(
+                    "by the {access} on {}{}: {poison}",
+                    place(&self.devices, at),
+                    At(call_site)
+                )
             }
         }
     }
 
     /// Returns the error for a refusal.
-    fn refused(&self, why: Refusal, operation: &'static str, site: Option<CallSite>) -> Error {
-        let at = site.map(|site| At(site).to_string()).filter(|at| !at.is_empty());
+    fn refused(&self, why: Refusal, operation: &'static str, call_site: Option<CallSite>) -> Error {
+        let at = call_site.map(|call_site| At(call_site).to_string()).filter(|at| !at.is_empty());
         let access = at.map_or(String::new(), |at| format!(" (access{at})"));
         let (kind, message) = match why {
             Refusal::Uninit(part) => {

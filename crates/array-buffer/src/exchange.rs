@@ -60,7 +60,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             Exchange::Broadcast => self.partition().ghosts().0,
             Exchange::Reduce => self.partition().owned().0,
         };
-        let request = Request { set, stream: Some(stream), access, site: Location::caller() };
+        let request = Request { set, stream: Some(stream), access, call_site: Location::caller() };
         let at = self.core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
         let op = op.filter(|_| exchange == Exchange::Reduce);
         let reports = (0..self.partition().count()).map(|_| WriteReport::new()).collect();

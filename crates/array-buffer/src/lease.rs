@@ -132,9 +132,9 @@ fn request<'a, T: Element, D: Dimension>(
     array: &ArrayBuffer<T, D>,
     stream: Option<&'a Stream>,
     access: &'static str,
-    site: &'static Location<'static>,
+    call_site: &'static Location<'static>,
 ) -> Request<'a> {
-    Request { set: array.core.partition.all().0, stream, access, site }
+    Request { set: array.core.partition.all().0, stream, access, call_site }
 }
 
 impl<T: Element, D: Dimension> Lease<T, D> {

@@ -48,7 +48,7 @@ pub fn lend<T: Element, D: Dimension, R>(
     unsafe { core.storage.borrow_host(first) };
     let set = core.partition.all().0;
     core.begin_with(set, HOST, None, &[])?;
-    let mut loan = Loan { core, site: Location::caller(), returned: false };
+    let mut loan = Loan { core, call_site: Location::caller(), returned: false };
     let result = f(PartMut { core: &loan.core, set });
     loan.give_back()?;
     Ok(result)
@@ -57,14 +57,14 @@ pub fn lend<T: Element, D: Dimension, R>(
 /// Copies the values back, also on a panic.
 struct Loan<T: Element, D> {
     core: Core<T, D>,
-    site: &'static Location<'static>,
+    call_site: &'static Location<'static>,
     returned: bool,
 }
 
 impl<T: Element, D> Loan<T, D> {
     fn give_back(&mut self) -> Result<()> {
         let set = self.core.partition.all().0;
-        let request = Request { set, stream: None, access: "lend", site: self.site };
+        let request = Request { set, stream: None, access: "lend", call_site: self.call_site };
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.core.drain();

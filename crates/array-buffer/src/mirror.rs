@@ -30,7 +30,7 @@ struct PartMirror {
     /// The access of a write guard that was taken in the mirror.
     writing: AtomicU8,
     /// The address of the source location of the last write.
-    site: AtomicUsize,
+    call_site: AtomicUsize,
 }
 
 const READ_WRITE: u8 = 1;
@@ -142,7 +142,7 @@ impl Mirror {
         at: ReplicaId,
         who: Who,
         access: Access,
-        site: &'static Location<'static>,
+        call_site: &'static Location<'static>,
         alone: bool,
     ) -> bool {
         let code = match access {
@@ -153,11 +153,11 @@ impl Mirror {
         let word = owner_word(at, who);
         let ignored = if code == READ_WRITE { KEEPS } else { 0 };
         let owns = |known: u32| known & !ignored == word;
-        let site = std::ptr::from_ref(site).addr();
+        let call_site = std::ptr::from_ref(call_site).addr();
         let free = |part: u8| {
             let part = &self.parts[usize::from(part)];
             owns(part.owner.load(Ordering::Acquire))
-                && part.site.load(Ordering::Relaxed) == site
+                && part.call_site.load(Ordering::Relaxed) == call_site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
         // Another thread could see the marks of only some of the parts.
@@ -206,9 +206,9 @@ impl Mirror {
         self.parts[usize::from(part)].owner.load(Ordering::Acquire).to_le_bytes()[1]
     }
 
-    pub(crate) fn set_site(&self, part: u8, site: &'static Location<'static>) {
-        let address = std::ptr::from_ref(site).addr();
-        self.parts[usize::from(part)].site.store(address, Ordering::Relaxed);
+    pub(crate) fn set_site(&self, part: u8, call_site: &'static Location<'static>) {
+        let address = std::ptr::from_ref(call_site).addr();
+        self.parts[usize::from(part)].call_site.store(address, Ordering::Relaxed);
     }
 
     /// Publishes a new state.

@@ -21,12 +21,19 @@ pub struct Cause {
     /// The place of the access: a device, or `host`.
     pub place: String,
     /// The call in the program.
-    pub site: &'static Location<'static>,
+    pub call_site: &'static Location<'static>,
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {} at {}:{}", self.access, self.place, self.site.file(), self.site.line())
+        write!(
+            f,
+            "{} on {} at {}:{}",
+            self.access,
+            self.place,
+            self.call_site.file(),
+            self.call_site.line()
+        )
     }
 }
 
@@ -129,7 +136,7 @@ impl Add for TransferReport {
 pub(crate) struct Mark {
     pub(crate) at: ReplicaId,
     pub(crate) access: &'static str,
-    pub(crate) site: &'static Location<'static>,
+    pub(crate) call_site: &'static Location<'static>,
 }
 
 /// The transfers of one array, without place names, because every transfer adds to it.
@@ -169,13 +176,16 @@ impl Ledger {
         line.traffic = add(line.traffic, Traffic { count: 1, bytes: bytes as u64 });
         line.total.count.fetch_add(1, Ordering::Relaxed);
         line.total.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let Mark { access, site, .. } = wanted_by;
-        tracing::debug!(from, to, bytes, access, %site, "array transfer");
+        let Mark { access, call_site, .. } = wanted_by;
+        tracing::debug!(from, to, bytes, access, %call_site, "array transfer");
     }
 
     pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
-        let cause =
-            |mark: Mark| Cause { access: mark.access, place: name(mark.at), site: mark.site };
+        let cause = |mark: Mark| Cause {
+            access: mark.access,
+            place: name(mark.at),
+            call_site: mark.call_site,
+        };
         let transfer = |line: &Line| Transfer {
             from: name(line.from),
             to: name(line.to),

@@ -52,7 +52,7 @@ struct Holder {
     name: Option<String>,
     writes: bool,
     frozen: bool,
-    site: CallSite,
+    call_site: CallSite,
 }
 
 impl fmt::Display for Holder {
@@ -62,7 +62,7 @@ impl fmt::Display for Holder {
             (false, true) => "held for writing",
             (false, false) => "held for reading",
         };
-        let at = At(self.site);
+        let at = At(self.call_site);
         match &self.name {
             Some(name) if self.frozen => write!(f, "{how} by {name}{at}"),
             _ if self.thread == thread::current().id() => write!(f, "{how} by this thread{at}"),
@@ -131,26 +131,26 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     /// holds it.
     #[track_caller]
     pub fn write(&self, timeout: Duration) -> Result<SharedWrite<T, D>> {
-        let site = Location::caller();
+        let call_site = Location::caller();
         self.refuse_if(|holder| holder.frozen || holder.thread == thread::current().id())?;
         let guard = self.lock.try_write_arc_for(timeout).ok_or_else(|| self.late(timeout))?;
-        Ok(SharedWrite { _entry: self.enter(None, true, site), guard })
+        Ok(SharedWrite { _entry: self.enter(None, true, call_site), guard })
     }
 
     fn take_read(
         &self,
         timeout: Duration,
         frozen: Option<String>,
-        site: CallSite,
+        call_site: CallSite,
     ) -> Result<SharedRead<T, D>> {
         self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
         // Recursive: a thread that already reads must not wait behind a writer that waits for it.
         let guard =
             self.lock.try_read_arc_recursive_for(timeout).ok_or_else(|| self.late(timeout))?;
-        Ok(SharedRead { _entry: self.enter(frozen, false, site), guard })
+        Ok(SharedRead { _entry: self.enter(frozen, false, call_site), guard })
     }
 
-    fn enter(&self, frozen: Option<String>, writes: bool, site: CallSite) -> Entry {
+    fn enter(&self, frozen: Option<String>, writes: bool, call_site: CallSite) -> Entry {
         let current = thread::current();
         let mut holders = self.holders.lock();
         holders.next += 1;
@@ -158,7 +158,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         let is_frozen = frozen.is_some();
         let name = frozen.or_else(|| current.name().map(str::to_owned));
         let thread = current.id();
-        holders.list.push(Holder { id, thread, name, writes, frozen: is_frozen, site });
+        holders.list.push(Holder { id, thread, name, writes, frozen: is_frozen, call_site });
         Entry { id, holders: Arc::clone(&self.holders) }
     }
 

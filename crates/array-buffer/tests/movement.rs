@@ -133,9 +133,9 @@ fn reports_name_both_ends(setup: &Setup) {
         (transfer.to.as_str(), transfer.from.as_str()),
         ("host", &*setup.b.id().to_string())
     );
-    assert_eq!((transfer.wanted_by.access, transfer.wanted_by.site.line()), ("read", read));
+    assert_eq!((transfer.wanted_by.access, transfer.wanted_by.call_site.line()), ("read", read));
     let writer = transfer.invalidated_by.as_ref().unwrap();
-    assert_eq!((writer.access, writer.site.line()), ("write", written));
+    assert_eq!((writer.access, writer.call_site.line()), ("write", written));
     let table = report.to_string();
     assert!(table.contains("movement.rs") && table.contains("80"), "{table}");
     assert_eq!(report.between("host", "nowhere").count, 0);

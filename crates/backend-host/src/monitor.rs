@@ -46,8 +46,9 @@ impl HostMonitor {
 impl Monitor for HostMonitor {
     /// `processor_busy` covers the time since the last call, or since the device was opened.
     fn load(&self) -> Result<DeviceLoad> {
-        let unreadable =
-            || Error::new(ErrorKind::Driver, "load", "the system's memory account cannot be read");
+        let unreadable = || {
+            Error::new(ErrorKind::Driver, "load", "the system's memory statistics cannot be read")
+        };
         let (total, available) = machine::memory().ok_or_else(unreadable)?;
         let mut last = lock(&self.last);
         if let Some((busy, total)) = machine::processor_ticks() {

@@ -45,9 +45,10 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         core: &'b Core<T, D>,
         set: Set,
         stream: StreamRef<'b>,
-        site: CallSite,
+        call_site: CallSite,
     ) -> Result<Self> {
-        let at = core.read(&Request { set, stream: Some(stream.get()), access: "read", site })?;
+        let at =
+            core.read(&Request { set, stream: Some(stream.get()), access: "read", call_site })?;
         Ok(Self { core, stream, set, at })
     }
 
@@ -138,11 +139,11 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         set: Set,
         stream: StreamRef<'b>,
         access: Access,
-        site: CallSite,
+        call_site: CallSite,
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
-        let request = Request { set, stream: Some(stream.get()), access: name(access), site };
+        let request = Request { set, stream: Some(stream.get()), access: name(access), call_site };
         let (at, quick) = core.acquire(&request, access, alone)?;
         Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at })
     }

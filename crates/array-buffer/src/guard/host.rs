@@ -19,9 +19,9 @@ pub struct HostReadGuard<'b, T, D> {
 
 impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
-    pub(crate) fn take(core: &'b Core<T, D>, set: Set, site: CallSite) -> Result<Self> {
+    pub(crate) fn take(core: &'b Core<T, D>, set: Set, call_site: CallSite) -> Result<Self> {
         let ranges = tiled(core, set)?;
-        core.read(&Request { set, stream: None, access: "read", site })?;
+        core.read(&Request { set, stream: None, access: "read", call_site })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
         // parts lasts, which the guard shares, the state lets no access write them.
         let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
@@ -53,12 +53,12 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         core: &'b Core<T, D>,
         set: Set,
         access: Access,
-        site: CallSite,
+        call_site: CallSite,
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
         let ranges = tiled(core, set)?;
-        let request = Request { set, stream: None, access: name(access), site };
+        let request = Request { set, stream: None, access: name(access), call_site };
         let (_, quick) = core.acquire(&request, access, alone)?;
         let held = WriteAccess::new(core, set, access, quick, alone);
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.

@@ -132,9 +132,9 @@ fn bounded(Bounded { value, bound }: Bounded, unit: &str) -> String {
 }
 
 /// The access, and its source line in this program.
-fn cause(Cause { access, place, site }: &Cause) -> String {
-    let file = Path::new(site.file()).file_name().unwrap_or_default().display();
-    format!("{access} on {place} ({file}:{})", site.line())
+fn cause(Cause { access, place, call_site }: &Cause) -> String {
+    let file = Path::new(call_site.file()).file_name().unwrap_or_default().display();
+    format!("{access} on {place} ({file}:{})", call_site.line())
 }
 
 fn traffic(Traffic { count, bytes }: Traffic) -> String {
