@@ -118,7 +118,9 @@ unsafe impl Api for Library {
         unsafe fn event_synchronize(event: Event) =
             (library.functions.cuEventSynchronize)(event.pointer());
         unsafe fn event_elapsed(start: Event, end: Event) -> f32 |milliseconds| =
-            (library.functions.cuEventElapsedTime)(&mut milliseconds, start.pointer(), end.pointer());
+            (library.functions.cuEventElapsedTime)(
+                &mut milliseconds, start.pointer(), end.pointer(),
+            );
 
         fn allocate(bytes: usize) -> u64 |address| =
             (library.functions.cuMemAlloc_v2)(&mut address, bytes);
@@ -196,7 +198,9 @@ unsafe impl Api for Library {
             (library.functions.cuOccupancyMaxPotentialBlockSize)(
                 &mut 0, &mut block, function.pointer(), None, shared, 0,
             );
-        unsafe fn resident_blocks(function: Function, block: c_int, shared: usize) -> c_int |blocks| =
+        unsafe fn resident_blocks(
+            function: Function, block: c_int, shared: usize
+        ) -> c_int |blocks| =
             (library.functions.cuOccupancyMaxActiveBlocksPerMultiprocessor)(
                 &mut blocks, function.pointer(), block, shared,
             );

@@ -217,21 +217,41 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     ) -> Result<(), u32>;
 }
 
-/// Implements methods of [`Api`]: each line is a method and the call that it makes.
+/// Implements methods of [`Api`]: each entry is a method and the call that it makes.
 ///
-/// A call may write results. Their places stand between bars, and the method returns them as [`Written`] converts them.
+/// ```text
+/// calls! { library:
+///     unsafe fn stream_destroy(stream: Stream) = (library.functions.destroy)(stream.pointer());
+///     fn stream_create(priority: c_int) -> Stream |stream| =
+///         (library.functions.create)(&mut stream, priority);
+/// }
+/// ```
+///
+/// A call may write results to places, whose names stand between bars. The method returns what they hold, as
+/// [`Written`](crate::Written) converts it.
 #[macro_export]
 macro_rules! calls {
     ($library:ident:) => {};
-    ($library:ident: fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr; $($rest:tt)*) => {
+    (
+        $library:ident:
+        fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr;
+        $($rest:tt)*
+    ) => {
         $crate::calls! { @ $library [] $name $arguments [$($result)?] [$($($place)+)?] $call }
         $crate::calls! { $library: $($rest)* }
     };
-    ($library:ident: unsafe fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr; $($rest:tt)*) => {
+    (
+        $library:ident:
+        unsafe fn $name:ident $arguments:tt $(-> $result:ty |$($place:ident),+|)? = $call:expr;
+        $($rest:tt)*
+    ) => {
         $crate::calls! { @ $library [unsafe] $name $arguments [$($result)?] [$($($place)+)?] $call }
         $crate::calls! { $library: $($rest)* }
     };
-    (@ $library:ident [$($unsafe:tt)?] $name:ident ($($argument:ident: $type:ty),*) [$($result:ty)?] [$($place:ident)*] $call:expr) => {
+    (
+        @ $library:ident [$($unsafe:tt)?] $name:ident ($($argument:ident: $type:ty),*)
+        [$($result:ty)?] [$($place:ident)*] $call:expr
+    ) => {
         #[inline]
         $($unsafe)? fn $name(&self, $($argument: $type),*) -> Result<($($result)?), u32> {
             let $library = self;

@@ -140,7 +140,8 @@ unsafe impl Api for Library {
                 &mut milliseconds, start.pointer(), end.pointer(),
             );
 
-        fn allocate(bytes: usize) -> u64 |memory| = (library.functions.hipMalloc)(&mut memory, bytes);
+        fn allocate(bytes: usize) -> u64 |memory| =
+            (library.functions.hipMalloc)(&mut memory, bytes);
         unsafe fn free(address: u64) = (library.functions.hipFree)(pointer(address));
         fn allocate_managed(bytes: usize) -> u64 |memory| =
             some(library.functions.hipMallocManaged)?(&mut memory, bytes, hipMemAttachGlobal);
@@ -181,7 +182,9 @@ unsafe impl Api for Library {
                 pointer(to), from.cast_mut().cast(), bytes, stream.pointer(),
             );
         unsafe fn copy_from(to: *mut u8, from: u64, bytes: usize, stream: Stream) =
-            (library.functions.hipMemcpyDtoHAsync)(to.cast(), pointer(from), bytes, stream.pointer());
+            (library.functions.hipMemcpyDtoHAsync)(
+                to.cast(), pointer(from), bytes, stream.pointer(),
+            );
         unsafe fn fill_8(to: u64, value: u8, count: usize, stream: Stream) =
             (library.functions.hipMemsetD8Async)(pointer(to), value, count, stream.pointer());
         unsafe fn fill_16(to: u64, value: u16, count: usize, stream: Stream) =
@@ -223,7 +226,9 @@ unsafe impl Api for Library {
             some(library.functions.hipModuleOccupancyMaxPotentialBlockSize)?(
                 &mut 0, &mut block, function.pointer(), shared, 0,
             );
-        unsafe fn resident_blocks(function: Function, block: c_int, shared: usize) -> c_int |blocks| =
+        unsafe fn resident_blocks(
+            function: Function, block: c_int, shared: usize
+        ) -> c_int |blocks| =
             some(library.functions.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor)?(
                 &mut blocks, function.pointer(), block, shared,
             );
