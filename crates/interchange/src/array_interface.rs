@@ -3,12 +3,11 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::description::{Description, host};
-use crate::owner::{Exported, Keeper, Plain};
+use crate::owner::{Exported, Keeper};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
 use crate::{Access, ArrayExchange, ByteStrides, ConversionError, MemoryKind, Ready, Shape};
@@ -95,14 +94,7 @@ impl ArrayExchange {
         interface: &ArrayInterface,
         owner: O,
     ) -> Result<Self, ConversionError<O>> {
-        match described(interface) {
-            Ok(array) => Ok(Self {
-                array: Box::new(array),
-                state: Ready,
-                owner: Arc::new(Plain::new(owner)),
-            }),
-            Err(error) => Err(ConversionError::new(owner, error)),
-        }
+        Self::imported(described(interface).map(|array| (array, Ready)), owner)
     }
 }
 

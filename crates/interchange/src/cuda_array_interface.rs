@@ -3,12 +3,11 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result, Stream};
 
 use crate::description::Description;
-use crate::owner::{Exported, Keeper, Plain};
+use crate::owner::{Exported, Keeper};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
@@ -129,12 +128,7 @@ impl ArrayExchange<Pending> {
         device: DeviceToken,
         owner: O,
     ) -> Result<Self, ConversionError<O>> {
-        match described(interface, device) {
-            Ok((array, state)) => {
-                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(owner)) })
-            }
-            Err(error) => Err(ConversionError::new(owner, error)),
-        }
+        Self::imported(described(interface, device), owner)
     }
 }
 

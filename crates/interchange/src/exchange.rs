@@ -1,13 +1,15 @@
 //! The capsule: one array in transfer from one library to another.
 #![expect(unsafe_code, reason = "the description of a capsule is trusted")]
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use runtime_core::{DType, Device, Error, ErrorKind, Layout, NativeHandle, Result};
 
 use crate::description::{Description, narrowed};
-use crate::owner::{Keeper, Owner};
+use crate::owner::{Keeper, Owner, Plain};
 use crate::state::{Ready, State};
 use crate::{Access, ContextBinding, ConversionError, DeviceToken, MemoryKind};
 
@@ -41,6 +43,20 @@ pub struct ArrayExchange<S = Ready> {
 }
 
 impl<S: State> ArrayExchange<S> {
+    /// The capsule of an imported array, or its owner with the error.
+    #[inline]
+    pub(crate) fn imported<O: Any + Send + Sync>(
+        described: Result<(Description, S)>,
+        owner: O,
+    ) -> Result<Self, ConversionError<O>> {
+        match described {
+            Ok((array, state)) => {
+                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(owner)) })
+            }
+            Err(error) => Err(ConversionError::new(owner, error)),
+        }
+    }
+
     /// The capsule in another state, or unchanged in the error.
     pub(crate) fn with_state<N>(
         self,

@@ -4,12 +4,11 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, NativeHandle, Result};
 
 use crate::description::Description;
-use crate::owner::{Exported, Keeper, Plain};
+use crate::owner::{Exported, Keeper};
 use crate::strides::{layout, shape_of, strides_of};
 use crate::typestr::{parse, typestr};
 use crate::{
@@ -88,14 +87,7 @@ impl ArrayExchange {
         interface: &SyclUsmArrayInterface,
         owner: O,
     ) -> Result<Self, ConversionError<O>> {
-        match described(interface) {
-            Ok(array) => Ok(Self {
-                array: Box::new(array),
-                state: Ready,
-                owner: Arc::new(Plain::new(owner)),
-            }),
-            Err(error) => Err(ConversionError::new(owner, error)),
-        }
+        Self::imported(described(interface).map(|array| (array, Ready)), owner)
     }
 }
 

@@ -2,14 +2,12 @@
 #![expect(unsafe_code, reason = "reads extents and strides behind pointers of C")]
 
 use std::ptr;
-use std::sync::Arc;
 
 use runtime_core::{Error, ErrorKind, Layout, MAX_RANK, NativeKind, Result};
 
 use super::abi::{DLManagedTensorVersioned, DLPackVersion, DLTensor, VERSION, flag};
 use super::{DlpackTensor, PROTOCOL, dtype};
 use crate::description::{Description, narrowed};
-use crate::owner::Plain;
 use crate::state::State;
 use crate::strides::layout;
 use crate::{Access, ArrayExchange, ContextBinding, ConversionError, MemoryKind, dl_device};
@@ -38,12 +36,7 @@ impl<S: State> ArrayExchange<S> {
         tensor: DlpackTensor,
         state: S,
     ) -> Result<Self, ConversionError<DlpackTensor>> {
-        match described(&tensor) {
-            Ok(array) => {
-                Ok(Self { array: Box::new(array), state, owner: Arc::new(Plain::new(tensor)) })
-            }
-            Err(error) => Err(ConversionError::new(tensor, error)),
-        }
+        Self::imported(described(&tensor).map(|array| (array, state)), tensor)
     }
 }
 
