@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut,
-    NativeHandle, NativeKind, Result, Stream,
+    Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
+    NativeKind, Result, Stream,
 };
 
-use crate::description::Description;
+use crate::description::{Description, works_in_host_memory};
 use crate::owner::To;
 use crate::state::{Ordered, Ready, State};
-use crate::{Access, ArrayExchange, ConversionError, MemoryKind};
+use crate::{Access, ArrayExchange, ContextBinding, ConversionError, MemoryKind};
 
 /// An array of another library as memory of a device of this runtime, without a copy.
 ///
@@ -250,11 +250,19 @@ impl<S: State> ArrayExchange<S> {
 
 /// The interface through which `device` uses the memory, if it can.
 fn api_on(array: &Description, memory: NativeHandle, device: &Device) -> Option<&'static str> {
-    let in_host_memory = matches!(device.info().kind, DeviceKind::Host | DeviceKind::Simulated);
     let api = device.native().api;
     let usable = match array.kind {
-        MemoryKind::Host | MemoryKind::Pinned | MemoryKind::Shared if in_host_memory => true,
+        MemoryKind::Host | MemoryKind::Pinned | MemoryKind::Shared
+            if works_in_host_memory(device) =>
+        {
+            true
+        }
         MemoryKind::Host => false,
+        // Kernels of OpenCL take addresses of their own context only, and no addresses of mapped buffers.
+        MemoryKind::Pinned if api == "opencl" => false,
+        _ if memory.kind == NativeKind::Pointer && memory.api == "opencl" => {
+            array.context == ContextBinding::Explicit(device.native())
+        }
         _ => memory.api == api,
     };
     usable.then_some(api)

@@ -1,6 +1,8 @@
 //! The memory and layout of an array.
 
-use runtime_core::{DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result};
+use runtime_core::{
+    Device, DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result,
+};
 
 use crate::{ContextBinding, DeviceToken};
 
@@ -119,12 +121,13 @@ impl Description {
 
     /// As [`pointer`](Self::pointer), for protocols that use addresses. Returns `empty` if there are no bytes.
     pub(crate) fn address(&self, protocol: &'static str, empty: usize) -> Result<usize> {
-        match (self.kind, self.memory) {
-            (MemoryKind::Object, _) => {
+        match self.pointer() {
+            Some(address) if self.kind != MemoryKind::Object => Ok(address),
+            None if self.kind != MemoryKind::Object && self.layout.is_empty() => Ok(empty),
+            _ => {
                 let message = "a memory object, where the protocol has an address";
                 Err(Error::new(ErrorKind::InvalidArgument, protocol, message))
             }
-            _ => Ok(self.pointer().unwrap_or(empty)),
         }
     }
 }
@@ -132,6 +135,11 @@ impl Description {
 /// The access narrowed to what the layout allows: an array whose indices share elements is read-only.
 pub(crate) fn narrowed(access: Access, layout: &Layout) -> Access {
     if layout.is_nested() { access } else { Access::ReadOnly }
+}
+
+/// Whether the addresses of a device's memory are addresses of the host: that of the backends `host` and `sim`.
+pub(crate) fn works_in_host_memory(device: &Device) -> bool {
+    matches!(device.native().api, "host" | "sim")
 }
 
 /// The token of the host, the same everywhere.

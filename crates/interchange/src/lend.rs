@@ -9,7 +9,7 @@ use runtime_core::{
     Result, Stream,
 };
 
-use crate::description::{Description, host, narrowed};
+use crate::description::{Description, host, narrowed, works_in_host_memory};
 use crate::owner::{Fenced, Owner, Plain};
 use crate::state::{Pending, Ready};
 use crate::{Access, ArrayExchange, ContextBinding, ConversionError, DeviceToken, MemoryKind};
@@ -219,9 +219,9 @@ fn hold(owner: impl Any + Send + Sync, kind: MemoryKind, device: &Device) -> Own
 /// Describes pinned memory of a device.
 fn describe_pinned(device: &Device, address: usize, layout: Layout) -> Result<Description> {
     // Devices in host memory pin nothing.
-    let (api, kind, token) = match device.info().kind {
-        DeviceKind::Host | DeviceKind::Simulated => ("host", MemoryKind::Host, host()),
-        _ => (device.native().api, MemoryKind::Pinned, DeviceToken::of(device)),
+    let (api, kind, token) = match works_in_host_memory(device) {
+        true => ("host", MemoryKind::Host, host()),
+        false => (device.native().api, MemoryKind::Pinned, DeviceToken::of(device)),
     };
     let array = Description::at(address, api, layout, kind, token, Access::ReadWrite)?;
     Ok(Description { context: ContextBinding::Explicit(device.native()), ..array })
@@ -265,11 +265,13 @@ pub(crate) fn describe(view: &AnyView<'_>) -> Result<Description> {
     let memory = view.native();
     let range = view.byte_range();
     let object = memory.is_some_and(|memory| memory.kind == NativeKind::Object);
-    let kind = match device.info().kind {
-        DeviceKind::Host | DeviceKind::Simulated => MemoryKind::Host,
+    let is_host = matches!(device.info().kind, DeviceKind::Host | DeviceKind::Simulated);
+    let kind = match view.is_host_visible() && memory.is_some() {
         _ if object => MemoryKind::Object,
-        _ if view.is_host_visible() && memory.is_some() => MemoryKind::Shared,
-        _ => MemoryKind::Device,
+        _ if works_in_host_memory(device) => MemoryKind::Host,
+        true if is_host => MemoryKind::Host,
+        true => MemoryKind::Shared,
+        false => MemoryKind::Device,
     };
     let array = Description {
         memory,

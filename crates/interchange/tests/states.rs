@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use backend_host::HostDevice;
 use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use interchange::dlpack::{DlpackFence, DlpackOptions, DlpackRequest};
-use interchange::{Access, After, ArrayExchange, ConversionError, Ordered, Pending};
-use runtime_core::{DType, Device, ErrorKind, Layout, NativeHandle, Stream};
+use interchange::{Access, After, ArrayExchange, ConversionError, MemoryKind, Ordered, Pending};
+use runtime_core::{DType, Device, Error, ErrorKind, Layout, NativeHandle, Stream};
 
 use common::{Case, Count, Lie, elements};
 use gate::{Gate, start};
@@ -311,4 +311,26 @@ fn consumers_of_host_memory_get_values_that_are_there() {
     // SAFETY: the tensor is read and given back.
     let theirs = unsafe { ArrayExchange::from_dlpack(tensor, interchange::Ready) }.unwrap();
     assert_eq!(values(&theirs), sevens());
+}
+
+/// The null device is simulated, and its memory has a handle that is no address.
+#[test]
+fn memory_without_an_address_is_exported_by_no_protocol_with_addresses() {
+    let device = Device::new(conformance::NullDevice::default()).unwrap();
+    let stream = device.default_stream();
+    let ready = || {
+        let memory = device.memory_allocate::<f32>(4).unwrap();
+        ArrayExchange::from_memory(memory, &[4], &stream).unwrap().host_wait().unwrap()
+    };
+    assert_eq!(ready().kind(), MemoryKind::Object);
+    assert_eq!(ready().pointer(), None);
+    let refused = |error: Error| {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    };
+    refused(ready().into_array_interface().unwrap_err().into_parts().1);
+    refused(ready().into_dlpack(Default::default()).unwrap_err().into_parts().1);
+    refused(ready().into_arrow().unwrap_err().into_parts().1);
+    let host = Device::new(HostDevice::new(0)).unwrap();
+    let error = ready().into_adopted::<f32>(&host).unwrap_err().into_parts().1;
+    assert_eq!(error.kind(), ErrorKind::WrongDevice, "{error}");
 }
