@@ -34,7 +34,8 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// `Timeout` and `Conflict`; these name the holder of the array. As reading the array.
+    /// `Timeout` and `Conflict`; these name the holder of the array. As reading the array. Until the array is back, the
+    /// calling thread is its holder: a conflicting access of this thread is a `Conflict` at once.
     #[track_caller]
     pub fn export<T: Element, D: Dimension + 'static>(
         array: &SharedArrayBuffer<T, D>,
@@ -229,6 +230,7 @@ impl<T: Element, D: Dimension> fmt::Debug for ReadReplica<T, D> {
     }
 }
 
+#[track_caller]
 fn lease<T: Element, D: Dimension>(
     array: &SharedArrayBuffer<T, D>,
     stream: Option<&Stream>,
