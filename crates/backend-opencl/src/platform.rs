@@ -244,7 +244,8 @@ fn devices_of(
 pub(crate) fn select(found: &[DeviceEntry], selector: &Selector) -> Result<DeviceEntry> {
     let (words, number) = match selector.parts() {
         [words @ .., last] if last.bytes().all(|b| b.is_ascii_digit()) => {
-            (words, last.parse().unwrap_or(usize::MAX))
+            let too_large = || unknown(selector, found, &format!("no number {last}"));
+            (words, last.parse().map_err(|_| too_large())?)
         }
         words => (words, 0),
     };

@@ -77,7 +77,7 @@ impl AcceleratorConfig {
             _ => Err(options::refused(
                 option,
                 value,
-                "a positive number of seconds, such as 60 or 0.5",
+                "seconds in digits, such as 60 or 0.5, above 0 and below 2^64",
             )),
         }
     }

@@ -57,6 +57,9 @@ impl QemuConfig {
                     bytes.ok_or_else(|| options::refused(option, value, "2 to 1020 mebibytes"))?,
                 );
             }
+            "qemu" if value.is_empty() => {
+                return Err(options::refused(option, value, "the path of an emulator"));
+            }
             "qemu" => self.program = Some(value.into()),
             _ => return Err(options::refused(option, value, "one of icount, memory, qemu")),
         }
