@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::DeviceLoad;
-use runtime_core::{ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, Support};
+use runtime_core::{
+    DeviceKind, ErrorKind, Event, Memory, NativeHandle, NativeKind, Stream, Support,
+};
 
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, refused, same};
@@ -344,12 +346,19 @@ pub fn memory_in_flight_is_given_back_to_the_pool(fixture: &Fixture) -> Outcome 
     Ok(())
 }
 
-/// A monitor reports at least one value, and no impossible ones.
+/// A monitor reports at least one value, and no impossible ones. Memory of a device of its own that is allocated counts
+/// as used.
 pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
     let monitor = needed(setup.device.monitor(), Ability::Monitor)?;
+    let memory = setup.device.memory_allocate::<u8>(100_000)?;
+    let is_host = setup.device.info().kind == DeviceKind::Host;
     for _ in 0..3 {
         let load = monitor.load()?;
+        if let (Some(used), false) = (load.memory_used, is_host) {
+            let bytes = memory.bytes();
+            check!(used >= bytes as u64, "{used} bytes used, of which {bytes} were allocated here");
+        }
         check!(load != DeviceLoad::default(), "a monitor that reports nothing");
         for (what, share) in [("processor", load.processor_busy), ("memory", load.memory_busy)] {
             let possible = share.is_none_or(|share| (0.0..=1.0).contains(&share));
