@@ -78,7 +78,7 @@ pub(crate) enum Broken {
     PoolUsesNothing,
     PoolReservesTooLittle,
     MonitorIsConstant,
-    MonitorTellsNothing,
+    MonitorReportsNothing,
     CountersRead,
     CountersAreConstant,
     CountersCountReads,
@@ -482,7 +482,7 @@ impl Monitor for FaultyDevice {
     fn load(&self) -> Result<DeviceLoad> {
         let monitor = self.inner.abilities().monitor().expect("the ability");
         match self.broken {
-            Broken::MonitorTellsNothing => Ok(DeviceLoad::default()),
+            Broken::MonitorReportsNothing => Ok(DeviceLoad::default()),
             Broken::MonitorIsConstant => Ok(DeviceLoad::default().with_memory(1 << 20, 0)),
             _ => monitor.load(),
         }

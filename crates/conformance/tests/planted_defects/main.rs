@@ -115,7 +115,7 @@ bites! {
     pool_used_bytes: simulated PoolUsesNothing => the_memory_pool_accounts_for_its_bytes;
     pool_reserved_bytes: simulated PoolReservesTooLittle => the_memory_pool_accounts_for_its_bytes;
     a_constant_monitor: simulated MonitorIsConstant => the_monitor_is_plausible;
-    monitor_load: simulated MonitorTellsNothing => the_monitor_is_plausible;
+    monitor_load: simulated MonitorReportsNothing => the_monitor_is_plausible;
     counters_read: simulated CountersRead => counters_count;
     counters_that_are_constant: simulated CountersAreConstant => counters_count;
     counters_of_their_own_reads: simulated CountersCountReads => counters_count;
