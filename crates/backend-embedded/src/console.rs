@@ -83,13 +83,14 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use std::fmt;
-    use std::sync::{Arc, Mutex, OnceLock, mpsc};
+    use std::sync::{Arc, LazyLock, Mutex, OnceLock, mpsc};
     use std::thread;
     use std::time::Duration;
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
+    use tracing::subscriber::NoSubscriber;
+    use tracing::{Dispatch, Event, Metadata, Subscriber};
 
     use super::*;
 
@@ -143,10 +144,22 @@ mod tests {
         }
     }
 
+    /// A second subscriber. With a single one, `tracing` disables events that a thread without a subscriber emits first.
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
+    /// Runs `work` with a subscriber.
+    fn with_subscriber<T>(
+        subscriber: impl Subscriber + Send + Sync,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        LazyLock::force(&SECOND);
+        tracing::subscriber::with_default(subscriber, work)
+    }
+
     #[test]
     fn lines_are_events() {
         let listener = Listener::default();
-        tracing::subscriber::with_default(listener.clone(), || {
+        with_subscriber(listener.clone(), || {
             let console = Console::new(DeviceId::new("embedded", 1));
             console.push(b"ready {}\n");
         });
@@ -159,7 +172,7 @@ mod tests {
         thread::spawn(move || {
             let listener = Listener::default();
             let console = listener.1.get_or_init(|| Console::new(DeviceId::new("embedded", 1)));
-            tracing::subscriber::with_default(listener.clone(), || {
+            with_subscriber(listener.clone(), || {
                 console.push(b"one\ntwo");
                 console.flush();
             });

@@ -82,6 +82,9 @@ impl Program {
         for segment in file.segments().filter(|segment| segment.size() > 0) {
             let (address, bytes) = (segment.address(), segment.size());
             let place = format!("a segment of {bytes} bytes at {address:#x}");
+            if address.checked_add(bytes).is_none() {
+                return Err(invalid(format!("{place} ends beyond the last address")));
+            }
             if !relocatable && !fits(areas, address, bytes) || bytes > left {
                 return Err(invalid(format!(
                     "{place} is outside of the memory that can be written: {}",

@@ -4,7 +4,7 @@
 use std::any::Any;
 
 use runtime_core::Result;
-use runtime_core::contract::{AcceleratorDevice, DeviceMemory, DeviceStream, PeerAccess, own};
+use runtime_core::contract::{AcceleratorDevice, DeviceStream, MemoryAt, PeerAccess, own};
 
 use crate::api::Api;
 use crate::device::Device;
@@ -34,17 +34,15 @@ unsafe impl<V: Vendor> PeerAccess for Device<V> {
         &self,
         stream: &dyn DeviceStream,
         peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         const OPERATION: &str = "memory_copy";
         let stream = own::<Stream<V>>(stream, OPERATION)?;
         let peer = &own::<Self>(peer, OPERATION)?.shared;
-        let from = own::<Memory<V>>(src, OPERATION)?;
-        let to = own::<Memory<V>>(dst, OPERATION)?;
+        let from = own::<Memory<V>>(src.object, OPERATION)?;
+        let to = own::<Memory<V>>(dst.object, OPERATION)?;
         peer.check(OPERATION)?;
         let (here, there) = (self.shared.context.place, peer.context.place);
         if self.shared.context.device != peer.context.device {
@@ -52,7 +50,7 @@ unsafe impl<V: Vendor> PeerAccess for Device<V> {
             let_reach(peer, from, &self.shared);
             let_reach(&self.shared, to, peer);
         }
-        let (to, from) = ((to.at(dst_offset), here), (from.at(src_offset), there));
+        let (to, from) = ((to.at(dst.offset), here), (from.at(src.offset), there));
         stream.enqueue_with(peer, OPERATION, "a copy between devices", |api, stream| {
             // SAFETY: the caller guarantees the ranges. Both contexts are retained, or their owners keep them.
             unsafe { api.copy_peer(to, from, bytes, stream) }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_support::Fill;
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
@@ -155,31 +155,19 @@ impl Display for Bytes {
 // SAFETY: commands name exactly the given ranges, and the library's streams are in order. A method with a host slice
 // returns only after the copy is finished.
 unsafe impl<V: Vendor> DeviceStream for Stream<V> {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        count: usize,
-    ) -> Result<()> {
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, count: usize) -> Result<()> {
         const OPERATION: &str = "memory_copy";
-        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
-        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        let from = own::<Memory<V>>(src.object, OPERATION)?.at(src.offset);
+        let to = own::<Memory<V>>(dst.object, OPERATION)?.at(dst.offset);
         self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: the caller guarantees the ranges.
             unsafe { api.copy(to, from, count, stream) }
         })
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
-        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
+        let to = own::<Memory<V>>(dst.object, OPERATION)?.at(dst.offset);
         let (from, count) = (src.as_ptr(), src.len());
         // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because
         // `wait_or_give_up` waits below.
@@ -189,14 +177,9 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
         self.shared.waited(OPERATION, copied.and(self.raw.wait_or_give_up()))
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         const OPERATION: &str = "memory_copy_from";
-        let from = own::<Memory<V>>(src, OPERATION)?.at(offset);
+        let from = own::<Memory<V>>(src.object, OPERATION)?.at(src.offset);
         let (to, count) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: the caller guarantees the range. The slice is valid until the copy is finished, because
         // `wait_or_give_up` waits below.
@@ -207,15 +190,13 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         count: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_to";
-        let from = own::<Pinned<V>>(src, OPERATION)?.address().wrapping_add(src_offset);
-        let to = own::<Memory<V>>(dst, OPERATION)?.at(dst_offset);
+        let from = own::<Pinned<V>>(src.object, OPERATION)?.address().wrapping_add(src.offset);
+        let to = own::<Memory<V>>(dst.object, OPERATION)?.at(dst.offset);
         self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: the caller guarantees both ranges, and keeps the pinned memory until the copy has run.
             unsafe { api.copy_to(to, from, count, stream) }
@@ -224,30 +205,22 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         count: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_from";
-        let from = own::<Memory<V>>(src, OPERATION)?.at(src_offset);
-        let to = own::<Pinned<V>>(dst, OPERATION)?.address().wrapping_add(dst_offset);
+        let from = own::<Memory<V>>(src.object, OPERATION)?.at(src.offset);
+        let to = own::<Pinned<V>>(dst.object, OPERATION)?.address().wrapping_add(dst.offset);
         self.enqueue(OPERATION, Bytes(count), |api, stream| {
             // SAFETY: as above.
             unsafe { api.copy_from(to, from, count, stream) }
         })
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        count: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, count: usize, pattern: &[u8]) -> Result<()> {
         const OPERATION: &str = "memory_fill";
-        let to = own::<Memory<V>>(dst, OPERATION)?.at(offset);
+        let to = own::<Memory<V>>(dst.object, OPERATION)?.at(dst.offset);
         // SAFETY: the caller guarantees the range.
         unsafe { self.fill(to, count, Fill::of(pattern)) }
     }

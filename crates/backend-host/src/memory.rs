@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backend_support::{Block, Span};
-use runtime_core::contract::{DeviceMemory, DevicePinned, MemoryPool, own};
+use runtime_core::contract::{DeviceMemory, DevicePinned, MemoryAt, MemoryPool, PinnedAt, own};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
 /// Memory, pinned or not, of any host device.
@@ -78,13 +78,13 @@ pub(crate) fn block(memory: &dyn DeviceMemory) -> Result<&Arc<Block>> {
 }
 
 /// A part of memory of a host device.
-pub(crate) fn span(memory: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Span> {
-    Span::new(block(memory)?, offset, bytes)
+pub(crate) fn span(at: MemoryAt<'_>, bytes: usize) -> Result<Span> {
+    Span::new(block(at.object)?, at.offset, bytes)
 }
 
 /// A part of pinned memory of a host device.
-pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize) -> Result<Span> {
-    Span::new(own::<HostMemory>(memory, "memory")?.block(), offset, bytes)
+pub(crate) fn pinned_span(at: PinnedAt<'_>, bytes: usize) -> Result<Span> {
+    Span::new(own::<HostMemory>(at.object, "memory")?.block(), at.offset, bytes)
 }
 
 /// The system's allocator, with accounting of the bytes in use. Nothing is cached.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_support::Work;
 use runtime_core::contract::{
-    AcceleratorDevice, DeviceMemory, DeviceRegions, DeviceStream, PeerAccess, RawSlot,
+    AcceleratorDevice, DeviceRegions, DeviceStream, MemoryAt, PeerAccess, RawSlot,
     RegionCopyAbility, own,
 };
 use runtime_core::{RegionProgram, Result};
@@ -37,9 +37,8 @@ unsafe impl RegionCopyAbility for HostDevice {
     ) -> Result<()> {
         let program = &own::<HostRegions>(regions, "execute")?.0;
         let spans = slots.iter().map(|slot| match slot.memory {
-            Some(memory) => {
-                span(memory, slot.offset, slot.bytes).map(|span| Some(span.of_split(slot.split)))
-            }
+            Some(memory) => span(MemoryAt::new(memory, slot.offset), slot.bytes)
+                .map(|span| Some(span.of_split(slot.split))),
             None => Ok(None),
         });
         // SAFETY: the caller guarantees the slots.
@@ -58,13 +57,11 @@ unsafe impl PeerAccess for HostDevice {
         &self,
         stream: &dyn DeviceStream,
         _peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        let (src, dst) = (span(src, bytes)?, span(dst, bytes)?);
         own::<HostStream>(stream, "memory_copy")?.enqueue(Work::Copy { src, dst })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use backend_support::{Cores, Function, HostLaunch, Queue, Work, lock};
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
@@ -77,36 +77,19 @@ pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<I
 // SAFETY: spans lie inside their blocks, work touches only its spans, a queue runs it in order, and blocking copies no
 // longer use their slice when they return.
 unsafe impl DeviceStream for HostStream {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
+        let (src, dst) = (span(src, bytes)?, span(dst, bytes)?);
         self.enqueue(Work::Copy { src, dst })
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
-        let dst = span(dst, offset, src.len())?;
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
+        let dst = span(dst, src.len())?;
         let _turn = self.queue.turn()?;
         self.cores.with(|cores| dst.copy_in(src, cores))
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
-        let src = span(src, offset, dst.len())?;
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
+        let src = span(src, dst.len())?;
         let _turn = self.queue.turn()?;
         self.queue.report()?;
         self.cores.with(|cores| src.copy_out(dst, cores))
@@ -114,36 +97,26 @@ unsafe impl DeviceStream for HostStream {
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (pinned_span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        let (src, dst) = (pinned_span(src, bytes)?, span(dst, bytes)?);
         self.enqueue(Work::Copy { src, dst })
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (span(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
+        let (src, dst) = (span(src, bytes)?, pinned_span(dst, bytes)?);
         self.enqueue(Work::Copy { src, dst })
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        self.enqueue(Work::fill(span(dst, offset, bytes)?, pattern))
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.enqueue(Work::fill(span(dst, bytes)?, pattern))
     }
 
     unsafe fn launch(

@@ -17,8 +17,8 @@ use opencl3::event::CL_COMPLETE;
 use opencl3::types::{cl_command_queue, cl_int};
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, PeerAccess, PinnedOptions, Released,
-    StreamOptions, UnifiedMemory, own, own_box,
+    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryAt, PeerAccess, PinnedOptions,
+    Released, StreamOptions, UnifiedMemory, own, own_box,
 };
 use runtime_core::{DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result};
 
@@ -322,15 +322,13 @@ unsafe impl PeerAccess for OpenClDevice {
         &self,
         stream: &dyn DeviceStream,
         _peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         let stream = own::<OpenClStream>(stream, "memory_copy")?;
         // SAFETY: the caller guarantees the ranges, and both memories are of the stream's context.
-        unsafe { stream.memory_copy(src, src_offset, dst, dst_offset, bytes) }
+        unsafe { stream.memory_copy(src, dst, bytes) }
     }
 }
 

@@ -4,8 +4,10 @@ use std::ffi::c_void;
 use std::ptr;
 
 use opencl3::types::cl_mem;
+use runtime_core::Result;
+use runtime_core::contract::{DevicePinned, MemoryAt, PinnedAt, own};
 
-use crate::memory::{OpenClMemory, Place};
+use crate::memory::{OpenClMemory, OpenClPinned, Place};
 
 /// One end of a copy.
 #[derive(Clone, Copy)]
@@ -20,7 +22,16 @@ pub(crate) enum Named {
     Address { pointer: *mut c_void, host: bool },
 }
 
-impl End<'_> {
+impl<'a> End<'a> {
+    pub(crate) fn device(at: MemoryAt<'a>, operation: &'static str) -> Result<Self> {
+        Ok(Self::Device(own(at.object, operation)?, at.offset))
+    }
+
+    pub(crate) fn pinned(at: PinnedAt<'a>, operation: &'static str) -> Result<Self> {
+        let start = own::<OpenClPinned>(at.object, operation)?.ptr();
+        Ok(Self::Host(start.wrapping_add(at.offset).cast()))
+    }
+
     /// The location this many bytes further on.
     pub(crate) fn behind(self, bytes: usize) -> Self {
         match self {

@@ -203,8 +203,9 @@ impl OpenClMemory {
     /// Returns the object to release when the memory's last use is over, unless the driver handles that itself.
     pub(crate) fn into_object(self) -> Option<Object> {
         match (self.place, self.owner) {
-            (Place::Buffer(buffer), Some(owner)) => Some(Object::Adopted(Some(buffer), owner)),
-            (Place::Pointer(_), Some(owner)) => Some(Object::Adopted(None, owner)),
+            // The reference to the buffer is dropped before its owner.
+            (Place::Buffer(buffer), Some(owner)) => Some(Object::Owner(Box::new((buffer, owner)))),
+            (Place::Pointer(_), Some(owner)) => Some(Object::Owner(owner)),
             (Place::Pointer(address), None) => Some(Object::Pointer(address)),
             (Place::Buffer(_), None) => None,
         }

@@ -6,14 +6,14 @@
 )]
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
 
-use backend_support::{Failures, guarded, lock};
+use backend_support::{Failures, Mark, Reaper, Reclaim, guarded, lock};
 use opencl3::command_queue::enqueue_unmap_mem_object;
 use opencl3::context::context::{CL_CONTEXT_DEVICES, create_context, get_context_data};
 use opencl3::event::{CL_COMPLETE, wait_for_events};
@@ -114,6 +114,32 @@ pub(crate) struct OpenDevice {
     queues: Mutex<Vec<Arc<Queue>>>,
     retired: Mutex<Vec<Retired>>,
     retired_count: AtomicUsize,
+    owners: Reaper<Owners>,
+}
+
+/// The release of owners of adopted memory, which needs no call of the driver.
+#[derive(Debug)]
+struct Owners;
+
+impl Reclaim for Owners {
+    type Object = Infallible;
+    type Mark = Handle<handle::Event>;
+
+    fn reclaim(&self, object: Infallible) -> Result<()> {
+        match object {}
+    }
+}
+
+impl Mark for Handle<handle::Event> {
+    fn wait(&self) -> bool {
+        // Commands that failed are over as well.
+        let _ = wait_for_events(&[self.raw()]);
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        queue::status(self.raw()).is_ok_and(|status| status <= CL_COMPLETE)
+    }
 }
 
 /// An object that must live until commands are over.
@@ -131,8 +157,8 @@ pub(crate) enum Object {
     Host(usize),
     /// Host memory mapped from a buffer.
     Mapped(Handle<handle::Mem>, usize),
-    /// Memory that other code owns: its owner, and the reference to it if it is a buffer.
-    Adopted(Option<Handle<handle::Mem>>, Box<dyn Any + Send + Sync>),
+    /// The owner of adopted memory.
+    Owner(Box<dyn Any + Send + Sync>),
 }
 
 impl std::fmt::Debug for Object {
@@ -141,7 +167,7 @@ impl std::fmt::Debug for Object {
             Self::Pointer(_) => "Pointer",
             Self::Host(_) => "Host",
             Self::Mapped(..) => "Mapped",
-            Self::Adopted(..) => "Adopted",
+            Self::Owner(_) => "Owner",
         })
     }
 }
@@ -155,6 +181,8 @@ impl OpenDevice {
         alignment: usize,
         local_bytes: u64,
     ) -> Self {
+        let failures = Arc::default();
+        let owners = Reaper::new(&id, &Arc::new(Owners), &failures);
         Self {
             id,
             found,
@@ -163,7 +191,7 @@ impl OpenDevice {
             host,
             alignment,
             local_bytes,
-            failures: Arc::default(),
+            failures,
             eager: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             has_realigned: AtomicBool::new(false),
@@ -171,6 +199,7 @@ impl OpenDevice {
             queues: Mutex::default(),
             retired: Mutex::default(),
             retired_count: AtomicUsize::new(0),
+            owners,
         }
     }
 
@@ -248,44 +277,25 @@ impl OpenDevice {
         drop(queues);
         self.forget_idle();
         self.reap();
+        self.owners.drain();
         self.check("synchronize")?;
         first.and_then(|()| self.failures.report())
     }
 
     /// Releases an object once all commands in `retired.after` are over.
     pub(crate) fn retire(&self, retired: Retired) {
-        if retired.after.iter().all(is_over) {
+        if retired.after.iter().all(Mark::is_over) {
             return self.give_back(retired.object);
         }
-        if let Object::Adopted(..) = retired.object {
-            return self.give_back_later(retired);
-        }
-        lock(&self.retired).push(retired);
-        self.retired_count.fetch_add(1, Ordering::Release);
-    }
-
-    /// Releases an owner in a thread that waits: the owner may hold the device itself, and no later call would release
-    /// it.
-    fn give_back_later(&self, retired: Retired) {
-        let failures = Arc::clone(&self.failures);
-        let waiting = Arc::new(Mutex::new(Some(retired)));
-        let theirs = Arc::clone(&waiting);
-        let wait = move || {
-            let Some(Retired { object, after }) = lock(&theirs).take() else { return };
-            wait_for_all(&after);
-            let dropped = guarded("release", || {
-                drop(object);
-                Ok(())
-            });
-            if let Err(error) = dropped {
-                failures.keep(error);
+        match retired {
+            // Not by a later call: the owner may hold the device itself, and then there is none.
+            Retired { object: Object::Owner(owner), after } => {
+                self.owners.retire_owner(owner, after);
             }
-        };
-        if thread::Builder::new().name("opencl owner".to_owned()).spawn(wait).is_err()
-            && let Some(retired) = lock(&waiting).take()
-        {
-            wait_for_all(&retired.after);
-            self.give_back(retired.object);
+            retired => {
+                lock(&self.retired).push(retired);
+                self.retired_count.fetch_add(1, Ordering::Release);
+            }
         }
     }
 
@@ -304,7 +314,7 @@ impl OpenDevice {
         let ready: Vec<Retired> = {
             let mut retired = lock(&self.retired);
             let ready: Vec<_> =
-                retired.extract_if(.., |retired| retired.after.iter().all(is_over)).collect();
+                retired.extract_if(.., |retired| retired.after.iter().all(Mark::is_over)).collect();
             self.retired_count.fetch_sub(ready.len(), Ordering::Release);
             ready
         };
@@ -327,13 +337,10 @@ impl OpenDevice {
             Object::Pointer(address) => self.free(address),
             Object::Host(address) => self.free_host(address),
             Object::Mapped(buffer, address) => self.unmap(&buffer, address),
-            Object::Adopted(buffer, owner) => {
-                drop(buffer);
-                guarded("release", || {
-                    drop(owner);
-                    Ok(())
-                })
-            }
+            Object::Owner(owner) => guarded("release", || {
+                drop(owner);
+                Ok(())
+            }),
         };
         if let Err(error) = done {
             self.failures.keep(self.note(error));
@@ -392,10 +399,7 @@ impl Drop for OpenDevice {
 /// Blocks until the commands are over, however they end.
 fn wait_for_all(events: &[Handle<handle::Event>]) {
     for event in events {
-        let _ = wait_for_events(&[event.raw()]);
+        // Always true: a command that failed is over.
+        let _ = event.wait();
     }
-}
-
-fn is_over(event: &Handle<handle::Event>) -> bool {
-    queue::status(event.raw()).is_ok_and(|status| status <= CL_COMPLETE)
 }

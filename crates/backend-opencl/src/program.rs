@@ -194,6 +194,12 @@ fn join(common: &str, image: &ModuleImage<'_>, code: Code<'_>) -> Result<CString
     }
     words.extend(common.split_whitespace());
     words.extend(image.options().iter().map(AsRef::as_ref));
+    // PoCL reads past the end of the options.
+    let last = words.iter().flat_map(|words| words.split_whitespace()).next_back();
+    if let Some(option @ ("-D" | "-I")) = last {
+        let message = format!("the last option is {option}, which needs a value");
+        return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, message));
+    }
     CString::new(words.join(" ")).map_err(|error| {
         Error::new(ErrorKind::InvalidArgument, OPERATION, "an option contains a NUL")
             .with_source(error)
@@ -297,6 +303,22 @@ fn unpack(entry: &[u8]) -> Option<(Option<Signatures>, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_without_its_value_is_refused() {
+        let image = ModuleImage::source(ImageFormat::OpenClC, "");
+        let joined = |common: &str, own: &[&str]| {
+            join(common, &image.clone().with_options(own.iter().copied()), Code::Source(""))
+        };
+        for (common, own) in [("-D", &[][..]), ("", &["-I"]), ("-D A", &["-cl-mad-enable -D"])] {
+            let error = joined(common, own).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.message().contains("needs a value"), "{error}");
+        }
+        for own in [&["-D", "A"], &["-DA", "-Ifolder"]] {
+            joined("-D", own).unwrap();
+        }
+    }
 
     #[test]
     fn cache_entries_are_decoded() {

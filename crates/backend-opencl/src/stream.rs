@@ -13,14 +13,13 @@ use std::sync::Arc;
 use opencl3::command_queue::enqueue_barrier_with_wait_list;
 use opencl3::types::{cl_command_queue, cl_event, cl_int};
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
 use runtime_core::{Launch, NativeHandle, NativeKind, Result};
 
 use crate::end::End;
 use crate::event::{Mark, OpenClEvent};
 use crate::handle::{Event, Handle};
-use crate::memory::OpenClPinned;
 use crate::module::OpenClKernel;
 use crate::open_device::OpenDevice;
 use crate::queue::Queue;
@@ -117,31 +116,18 @@ impl Drop for OpenClStream {
 // SAFETY: commands use exactly the given ranges, the queue is in order, and copies whose host side is a slice are
 // waited for.
 unsafe impl DeviceStream for OpenClStream {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
         const OPERATION: &str = "memory_copy";
-        let (src, dst) = (own(src, OPERATION)?, own(dst, OPERATION)?);
-        let (src, dst) = (End::Device(src, src_offset), End::Device(dst, dst_offset));
+        let (src, dst) = (End::device(src, OPERATION)?, End::device(dst, OPERATION)?);
         // SAFETY: the caller guarantees the ranges.
         let copied = unsafe { self.copy(OPERATION, src, dst, bytes) };
         self.queue.emit();
         copied
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
         const OPERATION: &str = "memory_copy_to";
-        let dst = End::Device(own(dst, OPERATION)?, offset);
+        let dst = End::device(dst, OPERATION)?;
         let host = End::Host(src.as_ptr().cast_mut().cast());
         // SAFETY: the caller guarantees the range; the slice is only read, and lives until the copy is over.
         let copied = unsafe { self.copy_and_wait(OPERATION, host, dst, src.len()) };
@@ -149,14 +135,9 @@ unsafe impl DeviceStream for OpenClStream {
         copied
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         const OPERATION: &str = "memory_copy_from";
-        let src = End::Device(own(src, OPERATION)?, offset);
+        let src = End::device(src, OPERATION)?;
         let host = End::Host(dst.as_mut_ptr().cast());
         // SAFETY: the caller guarantees the range; the slice lives until the copy is over.
         let copied = unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) };
@@ -168,43 +149,34 @@ unsafe impl DeviceStream for OpenClStream {
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_to";
-        let host = own::<OpenClPinned>(src, OPERATION)?.ptr().wrapping_add(src_offset);
-        let dst = End::Device(own(dst, OPERATION)?, dst_offset);
+        let src = End::pinned(src, OPERATION)?;
+        let dst = End::device(dst, OPERATION)?;
         // SAFETY: the caller guarantees both ranges, and the pinned memory until the copy is over.
-        unsafe { self.copy(OPERATION, End::Host(host.cast()), dst, bytes) }
+        unsafe { self.copy(OPERATION, src, dst, bytes) }
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         const OPERATION: &str = "pinned_copy_from";
-        let src = End::Device(own(src, OPERATION)?, src_offset);
-        let host = own::<OpenClPinned>(dst, OPERATION)?.ptr().wrapping_add(dst_offset);
+        let src = End::device(src, OPERATION)?;
+        let dst = End::pinned(dst, OPERATION)?;
         // SAFETY: as above.
-        unsafe { self.copy(OPERATION, src, End::Host(host.cast()), bytes) }
+        unsafe { self.copy(OPERATION, src, dst, bytes) }
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
         // SAFETY: the caller guarantees the range.
-        let filled = unsafe { self.fill(own(dst, "memory_fill")?, offset, bytes, pattern) };
+        let filled =
+            unsafe { self.fill(own(dst.object, "memory_fill")?, dst.offset, bytes, pattern) };
         self.queue.emit();
         filled
     }

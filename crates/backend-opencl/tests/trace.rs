@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 #![expect(unsafe_code, reason = "launches the test's own kernel")]
 
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use backend_opencl::OpenClBackend;
@@ -15,7 +15,8 @@ use runtime_core::{
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Records the reported operations, including warnings about misaligned views, and the longest run time.
 #[derive(Clone, Default)]
@@ -61,10 +62,19 @@ impl Visit for Listener {
     fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 }
 
+/// A second subscriber. With a single one, `tracing` disables events that a thread without a subscriber emits first.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
+/// Runs `work` with a subscriber.
+fn with_subscriber<T>(subscriber: impl Subscriber + Send + Sync, work: impl FnOnce() -> T) -> T {
+    LazyLock::force(&SECOND);
+    tracing::subscriber::with_default(subscriber, work)
+}
+
 #[test]
 fn the_trace_has_durations_and_unaligned_rows() {
     let listener = Listener::default();
-    tracing::subscriber::with_default(listener.clone(), || {
+    with_subscriber(listener.clone(), || {
         let device = match OpenClBackend::new().open(&"opencl:0?memory=buffer".parse().unwrap()) {
             Err(error) if error.kind() == ErrorKind::Unavailable => return,
             device => device.unwrap(),
@@ -168,7 +178,7 @@ fn a_subscriber_may_use_the_device() {
     let (done, end) = mpsc::channel();
     std::thread::spawn(move || {
         let caller = Caller::default();
-        tracing::subscriber::with_default(caller.clone(), || {
+        with_subscriber(caller.clone(), || {
             let device = open().unwrap();
             let stream = device.default_stream();
             let text = "kernel void work(global float *x) { x[get_global_id(0)] += 1; }";

@@ -32,7 +32,6 @@ pub struct SimConfig {
     pub(crate) peers: bool,
     pub(crate) region_copies: bool,
     pub(crate) graphs: bool,
-    pub(crate) cooperative: bool,
 }
 
 impl Default for SimConfig {
@@ -45,13 +44,12 @@ impl Default for SimConfig {
             peers: true,
             region_copies: true,
             graphs: true,
-            cooperative: false,
         }
     }
 }
 
 impl SimConfig {
-    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, and all abilities except cooperative launches.
+    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, and all abilities of a simulated device.
     pub fn new() -> Self {
         Self::default()
     }
@@ -99,12 +97,6 @@ impl SimConfig {
         Self { graphs, ..self }
     }
 
-    /// Whether the device accepts cooperative launches.
-    #[must_use]
-    pub fn cooperative(self, cooperative: bool) -> Self {
-        Self { cooperative, ..self }
-    }
-
     /// Changes one setting by name, as selectors do:
     ///
     /// | option | value |
@@ -112,7 +104,7 @@ impl SimConfig {
     /// | `seed` | a number |
     /// | `jitter` | the longest pause in microseconds, at most 60000000 |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
-    /// | `peers`, `regions`, `graphs`, `cooperative` | `on` or `off` |
+    /// | `peers`, `regions`, `graphs` | `on` or `off` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
     /// | `hang` | the number of the launch and its time in milliseconds, `N:MS` |
@@ -165,7 +157,6 @@ impl SimConfig {
             "peers" => self.peers(switch()?),
             "regions" => self.region_copies(switch()?),
             "graphs" => self.graphs(switch()?),
-            "cooperative" => self.cooperative(switch()?),
             "fail-allocation" => self.fault(failure(Operation::Allocation)?),
             "fail-copy" => self.fault(failure(Operation::Copy)?),
             "fail-launch" => self.fault(failure(Operation::Launch)?),
@@ -179,7 +170,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, graphs, cooperative, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -216,7 +207,6 @@ mod tests {
             ("peers", "off", SimConfig::new().peers(false)),
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
-            ("cooperative", "on", SimConfig::new().cooperative(true)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
             ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),
             ("fail-launch", "50", SimConfig::new().fault(Fault::fail(Operation::Launch, 50))),

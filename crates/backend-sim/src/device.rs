@@ -23,7 +23,7 @@ use crate::open_device::{Group, OpenDevice};
 use crate::stream::{SimStream, queues};
 use crate::{Fault, SimConfig, SimCounts};
 
-/// A simulated accelerator. The [crate documentation](crate) describes how it differs from the host.
+/// A simulated accelerator. The [crate documentation](crate) describes its behaviour.
 #[derive(Debug)]
 pub struct SimDevice {
     info: DeviceInfo,
@@ -143,9 +143,6 @@ unsafe impl AcceleratorDevice for SimDevice {
         }
         if config.peers {
             abilities = abilities.with_peer(self);
-        }
-        if config.cooperative {
-            abilities = abilities.with_cooperative_launch();
         }
         abilities
     }

@@ -5,12 +5,14 @@
 )]
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{ThreadId, current};
 
 use backend_support::{Block, Span, lock};
-use runtime_core::contract::{DeviceMemory, DevicePinned, own};
+use runtime_core::contract::{DeviceMemory, DevicePinned, MemoryAt, PinnedAt, own};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
 use crate::alive::Alive;
@@ -104,13 +106,13 @@ pub(crate) fn block(memory: &dyn DeviceMemory) -> Result<&Arc<Block>> {
 }
 
 /// A part of memory of a simulated device.
-pub(crate) fn span(memory: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Span> {
-    Span::new(block(memory)?, offset, bytes)
+pub(crate) fn span(at: MemoryAt<'_>, bytes: usize) -> Result<Span> {
+    Span::new(block(at.object)?, at.offset, bytes)
 }
 
 /// A part of pinned memory of a simulated device.
-pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize) -> Result<Span> {
-    Span::new(&own::<SimPinned>(memory, "memory")?.0, offset, bytes)
+pub(crate) fn pinned_span(at: PinnedAt<'_>, bytes: usize) -> Result<Span> {
+    Span::new(&own::<SimPinned>(at.object, "memory")?.0, at.offset, bytes)
 }
 
 /// A caching pool with a fixed capacity. Freed memory stays reserved for allocations of the same size until the pool is
@@ -127,30 +129,32 @@ struct PoolState {
     cached: usize,
     // The number of freed pieces of each size.
     pieces: BTreeMap<usize, usize>,
-    refused: PlannedFailure,
+    // The last allocation of each thread, if it failed as planned.
+    refused: HashMap<ThreadId, PlannedFailure>,
 }
 
-/// An allocation that failed as planned. It must fail again when it is retried after a trim.
-#[derive(Debug, Default, PartialEq)]
+/// An allocation that failed as planned. It must fail again when its thread retries it after a trim.
+#[derive(Debug, PartialEq)]
 enum PlannedFailure {
-    #[default]
-    No,
     Once(usize),
     Trimmed(usize),
 }
 
-/// A number of bytes that is in use while this lives.
+/// A number of bytes that is in use while this lives, and cached afterwards if they were ever there.
 struct Charge {
     pool: Arc<Pool>,
     bytes: usize,
+    exist: AtomicBool,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.used -= self.bytes;
-        state.cached += self.bytes;
-        *state.pieces.entry(self.bytes).or_default() += 1;
+        if *self.exist.get_mut() {
+            state.cached += self.bytes;
+            *state.pieces.entry(self.bytes).or_default() += 1;
+        }
     }
 }
 
@@ -159,15 +163,15 @@ impl Pool {
         Arc::new(Self { capacity, state: Mutex::default() })
     }
 
-    /// Records that an allocation fails as planned.
+    /// Records that an allocation of this thread fails as planned.
     pub(crate) fn refuse(&self, bytes: usize) {
-        self.lock().refused = PlannedFailure::Once(bytes);
+        self.lock().refused.insert(current().id(), PlannedFailure::Once(bytes));
     }
 
-    /// Whether this is a retry, after a trim, of the allocation that failed as planned.
+    /// Whether this thread retries, after a trim, the allocation that failed as planned.
     pub(crate) fn is_refused_again(&self, bytes: usize) -> bool {
-        let refused = std::mem::take(&mut self.lock().refused);
-        refused == PlannedFailure::Trimmed(bytes)
+        let refused = self.lock().refused.remove(&current().id());
+        refused == Some(PlannedFailure::Trimmed(bytes))
     }
 
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<SimMemory> {
@@ -188,8 +192,10 @@ impl Pool {
             }
             state.used += bytes;
         }
-        let charge = Charge { pool: Arc::clone(self), bytes };
-        let block = Block::poisoned(bytes, POISON, SCRUB, Some(Box::new(charge)));
+        let exist = AtomicBool::new(false);
+        let charge = Arc::new(Charge { pool: Arc::clone(self), bytes, exist });
+        let block = Block::poisoned(bytes, POISON, SCRUB, Some(Box::new(Arc::clone(&charge))));
+        charge.exist.store(block.is_some(), Ordering::Relaxed);
         block
             .map(SimMemory)
             .ok_or_else(|| refused(format!("{bytes} bytes of host memory to simulate it with")))
@@ -219,8 +225,10 @@ impl Pool {
                 state.pieces.insert(bytes, pieces - give);
             }
         }
-        if let PlannedFailure::Once(bytes) = state.refused {
-            state.refused = PlannedFailure::Trimmed(bytes);
+        if let Some(refused) = state.refused.get_mut(&current().id())
+            && let PlannedFailure::Once(bytes) = *refused
+        {
+            *refused = PlannedFailure::Trimmed(bytes);
         }
     }
 
@@ -239,9 +247,16 @@ mod tests {
     fn fresh_memory_is_poisoned() {
         let memory = Pool::new(1 << 20).allocate(100).unwrap();
         let mut bytes = [0; 100];
-        span(&memory, 0, 100).unwrap().copy_out(&mut bytes, Cores::SERIAL).unwrap();
+        span(MemoryAt::new(&memory, 0), 100).unwrap().copy_out(&mut bytes, Cores::SERIAL).unwrap();
         assert_eq!(bytes, [POISON; 100]);
         assert!(memory.host_ptr().is_none());
+    }
+
+    #[test]
+    fn memory_that_the_host_does_not_have_is_not_reserved() {
+        let pool = Pool::new(usize::MAX);
+        assert!(pool.allocate(isize::MAX.unsigned_abs()).is_err());
+        assert_eq!((pool.used(), pool.reserved()), (0, 0));
     }
 
     #[test]
@@ -266,10 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn a_planned_failure_is_that_of_the_thread_it_befell() {
+        let pool = Pool::new(1000);
+        pool.refuse(300);
+        let others = || {
+            pool.trim(0);
+            assert!(!pool.is_refused_again(300));
+        };
+        std::thread::scope(|scope| scope.spawn(others).join()).unwrap();
+        pool.trim(0);
+        assert!(pool.is_refused_again(300));
+        assert!(!pool.is_refused_again(300));
+    }
+
+    #[test]
     fn memory_counts_as_used_while_work_holds_it() {
         let pool = Pool::new(1000);
         let memory = pool.allocate(300).unwrap();
-        let held = span(&memory, 0, 1).unwrap();
+        let held = span(MemoryAt::new(&memory, 0), 1).unwrap();
         drop(memory);
         assert_eq!(pool.used(), 300);
         drop(held);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backend_support::Work;
 use runtime_core::contract::{
-    AcceleratorDevice, DeviceMemory, DeviceRegions, DeviceStream, PeerAccess, RawSlot,
+    AcceleratorDevice, DeviceRegions, DeviceStream, MemoryAt, PeerAccess, RawSlot,
     RegionCopyAbility, own,
 };
 use runtime_core::{RegionProgram, Result};
@@ -39,9 +39,8 @@ unsafe impl RegionCopyAbility for SimDevice {
     ) -> Result<()> {
         let program = &own::<SimRegions>(regions, "execute")?.0;
         let spans = slots.iter().map(|slot| match slot.memory {
-            Some(memory) => {
-                span(memory, slot.offset, slot.bytes).map(|span| Some(span.of_split(slot.split)))
-            }
+            Some(memory) => span(MemoryAt::new(memory, slot.offset), slot.bytes)
+                .map(|span| Some(span.of_split(slot.split))),
             None => Ok(None),
         });
         // SAFETY: the caller guarantees the slots.
@@ -63,13 +62,11 @@ unsafe impl PeerAccess for SimDevice {
         &self,
         stream: &dyn DeviceStream,
         _peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (span(src, src_offset, bytes)?, span(dst, dst_offset, bytes)?);
+        let (src, dst) = (span(src, bytes)?, span(dst, bytes)?);
         let stream = own::<SimStream>(stream, "memory_copy")?;
         let work = Work::Copy { src, dst };
         stream.enqueue(Operation::Copy, work, move |counts| {

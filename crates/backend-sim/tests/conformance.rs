@@ -36,7 +36,7 @@ macro_rules! simulated {
 }
 
 simulated!(plain, "sim", SimConfig::new(), Graphs RegionCopy);
-simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7).cooperative(true), Graphs RegionCopy);
+simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7), Graphs RegionCopy);
 simulated!(
     bare,
     "sim, bare",

@@ -1,7 +1,7 @@
 //! Compiled programs cached on disk.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -120,10 +120,14 @@ impl DiskCache {
         &self.folder
     }
 
-    /// Returns the entry, if it exists and is not damaged.
+    /// Returns the entry, if it is a file, not damaged, and no longer than the cache.
     pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
         check_private(&self.folder).ok()?;
-        let mut entry = fs::read(self.folder.join(key.name())).ok()?;
+        let path = self.folder.join(key.name());
+        // Only a regular file has an end. A pipe would wait for its writer.
+        fs::metadata(&path).ok().filter(|found| found.is_file() && found.len() <= CAPACITY)?;
+        let mut entry = Vec::new();
+        File::open(path).ok()?.take(CAPACITY).read_to_end(&mut entry).ok()?;
         let (checksum, content) = entry.split_at_checked(CHECKSUM)?;
         if Sha256::digest(content).as_slice() != checksum {
             return None;
@@ -225,6 +229,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = DiskCache::new(folder.path().join("a").join("b"));
         (folder, cache)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_regular_files_are_entries() {
+        let (_folder, cache) = cache();
+        let key = CacheKey::new().with("a");
+        cache.put(&key, b"1").unwrap();
+        let entry = cache.folder().join(key.name());
+        fs::remove_file(&entry).unwrap();
+        // Reading this file to its end never ends.
+        std::os::unix::fs::symlink("/dev/zero", &entry).unwrap();
+        assert_eq!(cache.get(&key), None);
+        cache.put(&key, b"2").unwrap();
+        assert_eq!(cache.get(&key).unwrap(), b"2");
     }
 
     #[test]

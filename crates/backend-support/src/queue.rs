@@ -263,7 +263,7 @@ impl Shared {
         }
         let message = "a kernel waits for the stream that it runs on";
         let refused = Error::new(ErrorKind::InvalidArgument, "wait", message);
-        Err(refused.on(&self.identity.device))
+        Err(refused.on(&self.identity.device).of_refused_wait())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

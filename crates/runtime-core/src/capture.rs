@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, RawArg,
-};
+use crate::contract::{DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg};
 use crate::pinned::PinnedBlock;
 use crate::statistics::Counts;
 use crate::sync::lock;
@@ -127,59 +125,42 @@ pub(crate) struct CaptureStream(pub(crate) Arc<Capture>);
 
 // SAFETY: enqueues are passed on unchanged, and nothing else is done.
 unsafe impl DeviceStream for CaptureStream {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
         // SAFETY: the caller guarantees the ranges.
-        self.0.enqueue(|to| unsafe { to.memory_copy(src, src_offset, dst, dst_offset, bytes) })
+        self.0.enqueue(|to| unsafe { to.memory_copy(src, dst, bytes) })
     }
 
-    unsafe fn memory_copy_to(&self, _: &dyn DeviceMemory, _: usize, _: &[u8]) -> Result<()> {
+    unsafe fn memory_copy_to(&self, _: MemoryAt<'_>, _: &[u8]) -> Result<()> {
         Err(self.0.refuse("copy_from_slice"))
     }
 
-    unsafe fn memory_copy_from(&self, _: &dyn DeviceMemory, _: usize, _: &mut [u8]) -> Result<()> {
+    unsafe fn memory_copy_from(&self, _: MemoryAt<'_>, _: &mut [u8]) -> Result<()> {
         Err(self.0.refuse("copy_to_slice"))
     }
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         // SAFETY: the caller guarantees the ranges.
-        self.0.enqueue(|to| unsafe { to.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) })
+        self.0.enqueue(|to| unsafe { to.pinned_copy_to(src, dst, bytes) })
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         // SAFETY: the caller guarantees the ranges.
-        self.0.enqueue(|to| unsafe { to.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) })
+        self.0.enqueue(|to| unsafe { to.pinned_copy_from(src, dst, bytes) })
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
         // SAFETY: the caller guarantees the range.
-        self.0.enqueue(|to| unsafe { to.memory_fill(dst, offset, bytes, pattern) })
+        self.0.enqueue(|to| unsafe { to.memory_fill(dst, bytes, pattern) })
     }
 
     unsafe fn launch(

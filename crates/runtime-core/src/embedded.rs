@@ -21,6 +21,11 @@ impl Embedded {
         Self(Arc::new(raw))
     }
 
+    /// Whether this is a clone of `other`: both refer to the same opened device.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Backend and index.
     pub fn id(&self) -> &DeviceId {
         &self.info().id

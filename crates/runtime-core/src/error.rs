@@ -127,6 +127,7 @@ struct Detail {
     driver: Option<DriverCode>,
     log: Option<String>,
     earlier: bool,
+    refused_wait: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -160,6 +161,7 @@ impl Error {
             driver: None,
             log: None,
             earlier: false,
+            refused_wait: false,
             source: None,
         }))
     }
@@ -213,6 +215,19 @@ impl Error {
     /// Whether it is known to be a failure of work enqueued before the operation that reports it.
     pub fn is_of_earlier_work(&self) -> bool {
         self.0.earlier || matches!(self.kind(), ErrorKind::DeviceFault | ErrorKind::DeviceLost)
+    }
+
+    /// Says that a wait was refused because it would never end. For implementors of devices whose kernels can wait.
+    #[must_use]
+    pub fn of_refused_wait(mut self) -> Self {
+        self.0.refused_wait = true;
+        self
+    }
+
+    /// Whether a wait was refused because it would never end: a kernel may not wait for the stream that it runs on. No
+    /// work has failed.
+    pub fn is_refused_wait(&self) -> bool {
+        self.0.refused_wait
     }
 
     /// The kind of the error, to match on.

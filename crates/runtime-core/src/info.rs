@@ -63,6 +63,10 @@ impl fmt::Display for PciAddress {
 /// Identity and limits of a device. Constant for as long as it is open.
 ///
 /// A backend makes it with [`new`](Self::new) and sets what it knows beyond that. More fields may be added later.
+///
+/// The texts, the identifiers, `memory_bytes`, `compute_units` and `subgroup_size` are informational: the conformance
+/// rules check only that they are plausible and constant, and no result depends on them. `limits` and `formats` are
+/// proven by rules.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {

@@ -2,7 +2,8 @@
 
 /// The number of work-items in a launch: `grid` blocks of `block` work-items each, x first.
 ///
-/// A launch with a zero in any dimension runs nothing and is not an error.
+/// A launch with a zero in any dimension runs nothing. It is checked as any other launch: its dimensions must be within
+/// the device's limits.
 ///
 /// ```
 /// use runtime_core::Launch;

@@ -2,14 +2,16 @@
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
 //! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These types check every argument once,
-//! for all backends. Every call is safe, except launching a kernel or a graph, and adopting native objects.
+//! for all backends. Calls are safe, except launching a kernel or a graph, adopting native objects, and the few that
+//! hand out views that the compiler cannot check: they are `unsafe fn`s, and say what their caller ensures.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
-//! The crate does not depend on any vendor's interface. Streams are in order. Only events order two streams. The host
-//! blocks only where it needs a result: in `synchronize`, `Event::wait` and `elapsed_since`; in copies between a device
-//! and a plain slice; and where memory is accessed as a slice. Operations that a device does not support go through the
-//! host and block too: region copies, and copies from a device that cannot be reached directly.
+//! The crate does not depend on any vendor's interface. Streams are in order. Two streams are ordered by events, and
+//! by copies that use the same pinned memory. The host blocks only where it needs a result: in `synchronize`,
+//! `Event::wait` and `elapsed_since`; in copies between a device and a plain slice; and where memory is accessed as a
+//! slice. Operations that a device does not support go through the host and block too: region copies, and copies from a
+//! device that cannot be reached directly.
 #![deny(unsafe_code)]
 
 mod capture;

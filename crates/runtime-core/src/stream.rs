@@ -117,7 +117,7 @@ impl StreamCore {
     /// Blocks until all work enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let done = self.raw.synchronize();
-        if done.is_err() {
+        if done.as_ref().is_err_and(|error| !error.is_refused_wait()) {
             self.reports.count();
         }
         done

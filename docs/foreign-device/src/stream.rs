@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use runtime_core::contract::{
-    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, KernelAbilities,
-    ParamInfo, RawArg, own,
+    DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, KernelAbilities, MemoryAt,
+    ParamInfo, PinnedAt, RawArg, own,
 };
 use runtime_core::{
     Error, ErrorKind, Grid, HostArg, HostKernel, Launch, NativeHandle, NativeKind, Result,
@@ -231,93 +231,71 @@ fn storage(memory: &dyn DeviceMemory) -> Result<Arc<Storage>> {
 
 // SAFETY: tasks run one after the other and touch the ranges they name, under the lock of each memory.
 unsafe impl DeviceStream for Stream {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (src, dst) = (storage(src)?, storage(dst)?);
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
+        let (from, to) = (src.offset, dst.offset);
+        let (src, dst) = (storage(src.object)?, storage(dst.object)?);
         self.enqueue(move || {
-            let copy = src.with(|src| src[src_offset..][..bytes].to_vec());
-            dst.with(|dst| dst[dst_offset..][..bytes].copy_from_slice(&copy));
+            let copy = src.with(|src| src[from..][..bytes].to_vec());
+            dst.with(|dst| dst[to..][..bytes].copy_from_slice(&copy));
             Ok(())
         })
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
-        let (dst, src) = (storage(dst)?, src.to_vec());
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
+        let (dst, to, src) = (storage(dst.object)?, dst.offset, src.to_vec());
         self.enqueue(move || {
-            dst.with(|dst| dst[offset..][..src.len()].copy_from_slice(&src));
+            dst.with(|dst| dst[to..][..src.len()].copy_from_slice(&src));
             Ok(())
         })?;
         self.progress.wait(self.id);
         Ok(())
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         self.synchronize().map_err(Error::of_earlier_work)?;
-        storage(src)?.with(|src| dst.copy_from_slice(&src[offset..][..dst.len()]));
+        let from = src.offset;
+        storage(src.object)?.with(|src| dst.copy_from_slice(&src[from..][..dst.len()]));
         Ok(())
     }
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (own::<Pinned>(src, "pinned")?.clone(), storage(dst)?);
+        let (from, to) = (src.offset, dst.offset);
+        let (src, dst) = (own::<Pinned>(src.object, "pinned")?.clone(), storage(dst.object)?);
         self.enqueue(move || {
             // SAFETY: the range lies inside the pinned memory, which nobody writes meanwhile: the front sees to that.
-            let src = unsafe { std::slice::from_raw_parts(src.ptr().add(src_offset), bytes) };
-            dst.with(|dst| dst[dst_offset..][..bytes].copy_from_slice(src));
+            let src = unsafe { std::slice::from_raw_parts(src.ptr().add(from), bytes) };
+            dst.with(|dst| dst[to..][..bytes].copy_from_slice(src));
             Ok(())
         })
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (storage(src)?, own::<Pinned>(dst, "pinned")?.clone());
+        let (from, to) = (src.offset, dst.offset);
+        let (src, dst) = (storage(src.object)?, own::<Pinned>(dst.object, "pinned")?.clone());
         self.enqueue(move || {
             // SAFETY: the range lies inside the pinned memory, which nobody touches meanwhile: the front sees to that.
-            let dst = unsafe { std::slice::from_raw_parts_mut(dst.ptr().add(dst_offset), bytes) };
-            src.with(|src| dst.copy_from_slice(&src[src_offset..][..bytes]));
+            let dst = unsafe { std::slice::from_raw_parts_mut(dst.ptr().add(to), bytes) };
+            src.with(|src| dst.copy_from_slice(&src[from..][..bytes]));
             Ok(())
         })
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        let (dst, pattern) = (storage(dst)?, pattern.to_vec());
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let to = dst.offset;
+        let (dst, pattern) = (storage(dst.object)?, pattern.to_vec());
         self.enqueue(move || {
             let fill = |part: &mut [u8]| part.copy_from_slice(&pattern);
-            dst.with(|dst| dst[offset..][..bytes].chunks_exact_mut(pattern.len()).for_each(fill));
+            dst.with(|dst| dst[to..][..bytes].chunks_exact_mut(pattern.len()).for_each(fill));
             Ok(())
         })
     }

@@ -1,7 +1,8 @@
-//! `cargo xtask layers`: which crates may depend on each other, and that no files of a crate import each other in a
-//! circle.
+//! `cargo xtask layers`: which crates may depend on each other, that no files of a crate import each other in a circle,
+//! and that the contract has no default bodies.
 
 mod circles;
+mod contract;
 mod crates;
 mod imports;
 
@@ -9,8 +10,12 @@ use anyhow::{Result, ensure};
 
 /// Returns an error that lists all violations.
 pub(crate) fn layers() -> Result<()> {
-    let found = [crates::violations(&crates::metadata()?), circles::violations()?].concat();
+    let found =
+        [crates::violations(&crates::metadata()?), circles::violations()?, contract::violations()?]
+            .concat();
     ensure!(found.is_empty(), "{}", found.join("\n"));
-    println!("the crates keep their layers, and no unlisted circle of imports was found");
+    println!(
+        "the crates keep their layers, no unlisted circle of imports was found, and the contract has no default bodies"
+    );
     Ok(())
 }

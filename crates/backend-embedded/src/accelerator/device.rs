@@ -103,11 +103,12 @@ pub struct EmbeddedAccelerator {
 }
 
 impl EmbeddedAccelerator {
-    /// Takes ownership of `device`.
+    /// Makes an accelerator of `device`. Clones of `device` can read its console and its memory, but cannot become a
+    /// second accelerator, whose allocations would overlap those of the first.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the
+    /// `Conflict` while another accelerator of the same device, or one of its objects, lives. `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the
     /// largest area continues beyond the processor's last address, or if its calls take no argument, which a launch
     /// needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
@@ -128,13 +129,12 @@ impl EmbeddedAccelerator {
                 "{bytes} bytes of {name:?} at {address:#x}; memory ends before {last:#x}"
             )));
         }
-        if device.info().limits.max_arguments == 0 {
+        let Some(info) = info(device.info(), &area) else {
             return Err(refused("calls without arguments; launches need one".to_owned()));
-        }
-        let info = info(device.info(), &area);
+        };
         let identity = Identity { device: device.id().clone(), fault: ("EMBEDDED_FAULT", 0) };
-        let shared = OpenDevice::new(device, architecture, area, config.timeout);
-        Ok(Self { info, queues: Queues::new(identity), shared: Arc::new(shared) })
+        let shared = OpenDevice::open(device, architecture, area, config.timeout)?;
+        Ok(Self { info, queues: Queues::new(identity), shared })
     }
 
     /// The embedded device, to read its console and its memory.
@@ -143,16 +143,17 @@ impl EmbeddedAccelerator {
     }
 }
 
-fn info(device: &DeviceInfo, area: &MemoryArea) -> DeviceInfo {
+/// The description of the accelerator, or `None` if calls have no arguments.
+fn info(device: &DeviceInfo, area: &MemoryArea) -> Option<DeviceInfo> {
     let bytes = usize::try_from(area.bytes).unwrap_or(usize::MAX);
     // The geometry is the first argument.
-    let arguments = device.limits.max_arguments.min(ARGUMENTS) - 1;
+    let arguments = device.limits.max_arguments.min(ARGUMENTS).checked_sub(1)?;
     let grid = [i32::MAX.unsigned_abs(), 65535, 65535];
     let mut info = device.clone().with_memory_bytes(area.bytes).with_formats([ImageFormat::Elf]);
     info.limits = Limits::new(bytes, grid, [1024, 1024, 64], 1024)
         .with_allocation_alignment(ALIGNMENT)
         .with_max_arguments(arguments, 8 * arguments);
-    info
+    Some(info)
 }
 
 impl CommonRuntime for EmbeddedAccelerator {

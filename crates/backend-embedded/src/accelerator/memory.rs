@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use backend_support::{Block, Span};
-use runtime_core::contract::{DeviceMemory, DevicePinned, own};
+use runtime_core::contract::{DeviceMemory, DevicePinned, MemoryAt, PinnedAt, own};
 use runtime_core::{NativeHandle, NativeKind, Result};
 
 use super::heap::Range;
@@ -63,12 +63,12 @@ pub(crate) struct Part {
 }
 
 /// A part of memory of an embedded device.
-pub(crate) fn part(memory: &dyn DeviceMemory, offset: usize, bytes: usize) -> Result<Part> {
-    let range = &own::<EmbeddedMemory>(memory, "memory")?.range;
-    Ok(Part { _range: Arc::clone(range), address: range.address + offset as u64, bytes })
+pub(crate) fn part(at: MemoryAt<'_>, bytes: usize) -> Result<Part> {
+    let range = &own::<EmbeddedMemory>(at.object, "memory")?.range;
+    Ok(Part { _range: Arc::clone(range), address: range.address + at.offset as u64, bytes })
 }
 
 /// A part of pinned memory of an embedded device.
-pub(crate) fn pinned_span(memory: &dyn DevicePinned, offset: usize, bytes: usize) -> Result<Span> {
-    Span::new(&own::<EmbeddedPinned>(memory, "memory")?.0, offset, bytes)
+pub(crate) fn pinned_span(at: PinnedAt<'_>, bytes: usize) -> Result<Span> {
+    Span::new(&own::<EmbeddedPinned>(at.object, "memory")?.0, at.offset, bytes)
 }

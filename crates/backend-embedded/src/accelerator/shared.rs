@@ -1,7 +1,7 @@
 //! The state that the streams and modules of an accelerator share with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use backend_support::lock;
@@ -24,9 +24,39 @@ pub(crate) struct OpenDevice {
     turn: Mutex<()>,
 }
 
+/// The devices that are accelerators now.
+static OPEN: Mutex<Vec<Weak<OpenDevice>>> = Mutex::new(Vec::new());
+
 impl OpenDevice {
-    /// All of `area` is free.
-    pub(super) fn new(
+    /// The state of a new accelerator, to whose allocations all of `area` is free.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if the device is an accelerator already.
+    pub(super) fn open(
+        device: Embedded,
+        architecture: Architecture,
+        area: MemoryArea,
+        timeout: Duration,
+    ) -> Result<Arc<Self>> {
+        // Dropped after the lock is released, as the last of them may run the destructor of a device.
+        let known: Vec<Arc<Self>>;
+        let mut open = lock(&OPEN);
+        open.retain(|known| known.strong_count() > 0);
+        known = open.iter().filter_map(Weak::upgrade).collect();
+        if known.iter().any(|known| known.device.is_same(&device)) {
+            let message = "the device is an accelerator already, or objects of an earlier one live";
+            let error = Error::new(ErrorKind::Conflict, "open", message).on(device.id());
+            drop(open);
+            return Err(error);
+        }
+        let shared = Arc::new(Self::new(device, architecture, area, timeout));
+        open.push(Arc::downgrade(&shared));
+        drop(open);
+        Ok(shared)
+    }
+
+    fn new(
         device: Embedded,
         architecture: Architecture,
         area: MemoryArea,

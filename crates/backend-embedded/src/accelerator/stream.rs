@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use backend_support::{Cores, Queue, Span};
 use runtime_core::contract::{
-    CallValue, DeviceEvent, DeviceKernel, DeviceMemory, DevicePinned, DeviceStream, ParamInfo,
-    RawArg, own,
+    CallValue, DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, ParamInfo, PinnedAt, RawArg, own,
 };
 use runtime_core::{DType, Embedded, Error, ErrorKind, Launch, NativeHandle, NativeKind, Result};
 
@@ -74,7 +73,7 @@ fn arguments(
     for (arg, parameter) in args.iter().zip(kernel.parameters.iter()) {
         values.push(match *arg {
             RawArg::Memory { memory, origin, bytes, .. } => {
-                let part = part(memory, origin, bytes)?;
+                let part = part(MemoryAt::new(memory, origin), bytes)?;
                 let address = part.address;
                 parts.push(part);
                 CallValue::Address(address)
@@ -150,36 +149,19 @@ fn run(shared: &OpenDevice, kernel: &EmbeddedKernel, values: &[CallValue]) -> Re
 // before they return their slice. The system or a debug server copies bytes, so unordered copies only leave the bytes
 // unspecified.
 unsafe impl DeviceStream for EmbeddedStream {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let (src, dst) = (part(src, src_offset, bytes)?, part(dst, dst_offset, bytes)?);
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
+        let (src, dst) = (part(src, bytes)?, part(dst, bytes)?);
         self.enqueue(move |shared| shared.access(|device| copy(device, &src, &dst)))
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
-        let dst = part(dst, offset, src.len())?;
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
+        let dst = part(dst, src.len())?;
         let _turn = self.queue.turn()?;
         self.shared.access(|device| device.memory_write(dst.address, src))
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
-        let src = part(src, offset, dst.len())?;
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
+        let src = part(src, dst.len())?;
         let _turn = self.queue.turn()?;
         self.queue.report()?;
         self.shared.access(|device| device.memory_read(src.address, dst))
@@ -187,36 +169,26 @@ unsafe impl DeviceStream for EmbeddedStream {
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (pinned_span(src, src_offset, bytes)?, part(dst, dst_offset, bytes)?);
+        let (src, dst) = (pinned_span(src, bytes)?, part(dst, bytes)?);
         self.enqueue(move |shared| from_pinned(shared, &src, &dst))
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let (src, dst) = (part(src, src_offset, bytes)?, pinned_span(dst, dst_offset, bytes)?);
+        let (src, dst) = (part(src, bytes)?, pinned_span(dst, bytes)?);
         self.enqueue(move |shared| to_pinned(shared, &src, &dst))
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        let (dst, pattern) = (part(dst, offset, bytes)?, pattern.to_vec());
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let (dst, pattern) = (part(dst, bytes)?, pattern.to_vec());
         self.enqueue(move |shared| shared.access(|device| fill(device, &dst, &pattern)))
     }
 

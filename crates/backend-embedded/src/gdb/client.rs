@@ -116,6 +116,10 @@ impl Client {
         bytes: &mut [u8],
     ) -> Result<()> {
         let mut at = address;
+        if address.checked_add(bytes.len() as u64).is_none() {
+            let message = format!("{} bytes at {at:#x}, beyond the last address", bytes.len());
+            return Err(Error::new(ErrorKind::OutOfBounds, operation, message));
+        }
         for piece in bytes.chunks_mut(self.memory_bytes) {
             let answer = self.ask(operation, &format!("m{at:x},{:x}", piece.len()))?;
             let read = from_hex(&answer).filter(|read| read.len() == piece.len());

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 use super::{
-    AcceleratorDevice, DeviceMemory, DeviceStream, GraphCapture, NativeInterop, Occupancy,
+    AcceleratorDevice, DeviceMemory, DeviceStream, GraphCapture, MemoryAt, NativeInterop, Occupancy,
 };
 use crate::{NativeHandle, RegionProgram, Result};
 
@@ -210,18 +210,12 @@ pub unsafe trait PeerAccess {
     /// # Safety
     ///
     /// `peer` is reachable from this device. `stream` belongs to this device. Both ranges lie inside their memories.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "two ends of a copy and the stream that orders it"
-    )]
     unsafe fn memory_copy(
         &self,
         stream: &dyn DeviceStream,
         peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()>;
 }

@@ -85,7 +85,9 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// graph is released before the objects that its work uses.
     unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]);
 
-    /// Blocks until all work enqueued on any stream of this device is done.
+    /// Blocks until all work enqueued on any stream of this device is done, and the objects passed to
+    /// [`release`](Self::release) before are released. In a destructor that a release runs, it need not wait for other
+    /// releases.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub use interop::NativeInterop;
 pub use module::{
     DeviceKernel, DeviceModule, Occupancy, ParamAccess, ParamInfo, ParamKind, RawArg,
 };
-pub use stream::{DeviceEvent, DeviceStream};
+pub use stream::{At, DeviceEvent, DeviceStream, MemoryAt, PinnedAt};
 
 use std::any::Any;
 

@@ -1,10 +1,46 @@
 //! Streams and events.
 
 use std::any::Any;
+use std::fmt;
 use std::time::Duration;
 
 use super::{DeviceKernel, DeviceMemory, DevicePinned, RawArg};
 use crate::{Launch, NativeHandle, Result};
+
+/// Where a copy or fill starts in an object of the device.
+pub struct At<'a, T: ?Sized> {
+    /// The memory.
+    pub object: &'a T,
+    /// Bytes from its start.
+    pub offset: usize,
+}
+
+/// Where a copy or fill starts in device memory.
+pub type MemoryAt<'a> = At<'a, dyn DeviceMemory>;
+
+/// Where a copy starts in pinned memory.
+pub type PinnedAt<'a> = At<'a, dyn DevicePinned>;
+
+impl<'a, T: ?Sized> At<'a, T> {
+    /// `offset` bytes from the start of `object`.
+    pub fn new(object: &'a T, offset: usize) -> Self {
+        Self { object, offset }
+    }
+}
+
+impl<T: ?Sized> Clone for At<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for At<'_, T> {}
+
+impl<T: ?Sized> fmt::Debug for At<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("At").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
 
 /// An in-order queue of work.
 ///
@@ -33,14 +69,7 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Safety
     ///
     /// Both ranges lie inside memories of this device.
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()>;
+    unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()>;
 
     /// Copies host bytes to the device in stream order. `src` is no longer used on return, whether or not it is
     /// page-locked.
@@ -52,12 +81,7 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Safety
     ///
     /// The range lies inside a memory of this device.
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()>;
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()>;
 
     /// Copies device bytes to the host in stream order. `dst` is filled on return.
     ///
@@ -71,12 +95,7 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Safety
     ///
     /// As [`memory_copy_to`](Self::memory_copy_to).
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()>;
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()>;
 
     /// Enqueues a copy from pinned memory to the device.
     ///
@@ -91,10 +110,8 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// this copy.
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()>;
 
@@ -111,14 +128,12 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// copy.
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()>;
 
-    /// Enqueues a fill of a range with a pattern of 1, 2, 4, 8 or 16 bytes. `offset` is a multiple of the pattern's
+    /// Enqueues a fill of a range with a pattern of 1, 2, 4, 8 or 16 bytes. `dst.offset` is a multiple of the pattern's
     /// alignment, and `bytes` is a multiple of its length.
     ///
     /// # Errors
@@ -128,13 +143,7 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Safety
     ///
     /// The range lies inside a memory of this device.
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()>;
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()>;
 
     /// Enqueues a kernel. Values are copied before this returns.
     ///

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::overlap::Footprint;
 use super::{Combine, HostSlot, RegionProgram};
-use crate::contract::{DeviceMemory, RawSlot};
+use crate::contract::{MemoryAt, PinnedAt, RawSlot};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Pinned, Result, Stream};
 
@@ -129,22 +129,20 @@ impl Through<'_> {
             let bytes = batch.iter().map(|run| run.bytes.len()).sum();
             if let [run] = batch {
                 let to = &mut bytemuck::cast_slice_mut(&mut copies[run.slot])[run.bytes.clone()];
-                let copied = each(batch, slots, |memory, offset, _| {
+                let copied = each(batch, slots, |memory, _| {
                     // SAFETY: the slot is at least as long as the program uses.
-                    unsafe { stream.core.raw.memory_copy_from(memory, offset, to) }
+                    unsafe { stream.core.raw.memory_copy_from(memory, to) }
                 });
                 stream.core.count_failure(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 pinned.block().enqueue(stream, true, |raw| {
-                    each(batch, slots, |memory, offset, at| {
+                    each(batch, slots, |memory, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {
                             stream.core.raw.pinned_copy_from(
                                 memory,
-                                offset,
-                                raw,
-                                at.start,
+                                PinnedAt::new(raw, at.start),
                                 at.len(),
                             )
                         }
@@ -171,9 +169,9 @@ impl Through<'_> {
         for batch in batches(runs) {
             let bytes = batch.iter().map(|run| run.bytes.len()).sum();
             if let [run] = batch {
-                let copied = each(batch, slots, |memory, offset, _| {
+                let copied = each(batch, slots, |memory, _| {
                     // SAFETY: the slot is at least as long as the program uses.
-                    unsafe { stream.core.raw.memory_copy_to(memory, offset, of(run)) }
+                    unsafe { stream.core.raw.memory_copy_to(memory, of(run)) }
                 });
                 stream.core.count_failure(copied)?;
             } else {
@@ -184,10 +182,14 @@ impl Through<'_> {
                     now.copy_from_slice(of(run));
                 }
                 pinned.block().enqueue(stream, false, |raw| {
-                    each(batch, slots, |memory, offset, at| {
+                    each(batch, slots, |memory, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {
-                            stream.core.raw.pinned_copy_to(raw, at.start, memory, offset, at.len())
+                            stream.core.raw.pinned_copy_to(
+                                PinnedAt::new(raw, at.start),
+                                memory,
+                                at.len(),
+                            )
                         }
                     })
                 })?;
@@ -198,18 +200,18 @@ impl Through<'_> {
     }
 }
 
-/// Calls `copy` for each run, with the memory that contains it, its offset there, and its range in the batch.
+/// Calls `copy` for each run, with its place in memory and its range in the batch.
 fn each(
     batch: &[Run],
     slots: &[RawSlot<'_>],
-    mut copy: impl FnMut(&dyn DeviceMemory, usize, Range<usize>) -> Result<()>,
+    mut copy: impl FnMut(MemoryAt<'_>, Range<usize>) -> Result<()>,
 ) -> Result<()> {
     let mut at = 0;
     for run in batch {
         let RawSlot { memory, offset, .. } = slots[run.slot];
         let end = at + run.bytes.len();
         if let Some(memory) = memory {
-            copy(memory, offset + run.bytes.start, at..end)?;
+            copy(MemoryAt::new(memory, offset + run.bytes.start), at..end)?;
         }
         at = end;
     }

@@ -75,7 +75,15 @@ impl Footprint {
 
     /// Whether the two share no byte. `None` if deciding takes more than a million steps.
     pub(super) fn is_apart(&self, other: &Self) -> Option<bool> {
-        Search { left: 1 << 20 }.overlap(self, other).map(|overlap| !overlap)
+        self.is_apart_within(other, &mut (1 << 20))
+    }
+
+    /// As [`is_apart`](Self::is_apart), with the number of steps that are left, which it reduces.
+    pub(super) fn is_apart_within(&self, other: &Self, left: &mut u64) -> Option<bool> {
+        let mut search = Search { left: *left };
+        let overlap = search.overlap(self, other);
+        *left = search.left;
+        overlap.map(|overlap| !overlap)
     }
 
     /// Number of elements, counting elements at the same position separately. Saturating.

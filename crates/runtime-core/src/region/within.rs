@@ -93,7 +93,7 @@ impl Search<'_> {
             // If strides do not nest, a position can have an index that division does not find.
             let byte = Footprint::new(1, usize::try_from(low).ok()?, &[], &[]);
             for part in self.parts {
-                if !byte.is_apart(part)? {
+                if !byte.is_apart_within(part, &mut self.left)? {
                     return Some(true);
                 }
             }
@@ -115,6 +115,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A side whose strides do not nest, and elements of it: each byte needs a search of its own.
+    #[test]
+    fn all_searches_of_a_check_share_one_budget() {
+        let strides = [1_000_003, 999_983, 999_979, 999_961, 999_959, 999_953];
+        let first: isize = strides.iter().zip([7, 7, 7, 0, 1, 7]).map(|(s, k)| s * k).sum();
+        let whole = Footprint::new(1, 0, &[14; 6], &strides);
+        let some = Footprint::new(1, first.unsigned_abs(), &[7; 6], &strides);
+        assert_eq!(some.is_within(&[&whole]), None);
+    }
 
     fn bytes(footprint: &Footprint) -> BTreeSet<i64> {
         let mut all = BTreeSet::new();

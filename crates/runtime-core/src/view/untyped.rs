@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::report::{WriteReport, reported};
-use crate::contract::DeviceMemory;
+use crate::contract::{DeviceMemory, MemoryAt, PinnedAt};
 use crate::mark::InUse;
 use crate::memory::Allocation;
 use crate::pinned::PinnedBlock;
@@ -238,7 +238,8 @@ impl<'a> Untyped<'a> {
         let range = self.byte_range();
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-        let copied = unsafe { stream.core.raw.memory_copy_from(raw, range.start, out) };
+        let copied =
+            unsafe { stream.core.raw.memory_copy_from(MemoryAt::new(raw, range.start), out) };
         stream.core.count_failure(copied).map_err(|e| self.device().place(e))?;
         stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
@@ -262,7 +263,11 @@ impl<'a> Untyped<'a> {
             // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can access it or
             // it is freed.
             unsafe {
-                stream.core.raw.pinned_copy_from(raw, range.start, pinned, offset, range.len())
+                stream.core.raw.pinned_copy_from(
+                    MemoryAt::new(raw, range.start),
+                    PinnedAt::new(pinned, offset),
+                    range.len(),
+                )
             }
         })?;
         stream.counts().copied_from_device(range.len());
@@ -420,9 +425,9 @@ impl<'a> UntypedMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
             // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-            stream
-                .core
-                .count_failure(unsafe { stream.core.raw.memory_copy_to(raw, range.start, source) })
+            stream.core.count_failure(unsafe {
+                stream.core.raw.memory_copy_to(MemoryAt::new(raw, range.start), source)
+            })
         })?;
         stream.counts().copied_to_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
@@ -447,7 +452,11 @@ impl<'a> UntypedMut<'a> {
                 // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can write to
                 // it or it is freed.
                 unsafe {
-                    stream.core.raw.pinned_copy_to(pinned, offset, raw, range.start, range.len())
+                    stream.core.raw.pinned_copy_to(
+                        PinnedAt::new(pinned, offset),
+                        MemoryAt::new(raw, range.start),
+                        range.len(),
+                    )
                 }
             })
         })?;
@@ -457,24 +466,34 @@ impl<'a> UntypedMut<'a> {
     }
 
     pub(super) fn copy_from(&mut self, stream: &Stream, source: &Untyped<'_>) -> Result<()> {
-        const OPERATION: &str = "copy_from";
-        self.view.check_stream(OPERATION, stream)?;
+        self.copy_on_device("copy_from", stream, source)
+    }
+
+    /// Copies within the device for `operation`, which errors name.
+    fn copy_on_device(
+        &mut self,
+        operation: &'static str,
+        stream: &Stream,
+        source: &Untyped<'_>,
+    ) -> Result<()> {
+        self.view.check_stream(operation, stream)?;
         if !self.device().is_same(source.device()) {
             let message =
                 format!("the source is on {}; use copy_from_device", source.device().id());
             return Err(
-                Error::new(ErrorKind::WrongDevice, OPERATION, message).on(self.device().id())
+                Error::new(ErrorKind::WrongDevice, operation, message).on(self.device().id())
             );
         }
-        source.check_stream(OPERATION, stream)?;
-        self.check_source(OPERATION, source)?;
+        source.check_stream(operation, stream)?;
+        self.check_source(operation, source)?;
         if !(self.view.layout.is_contiguous() && source.layout.is_contiguous()) {
             return self.copy_strided(stream, source);
         }
         let (from, to) = (source.byte_range(), self.view.byte_range());
         if self.view.meets(&to, source, &from) {
-            let message = format!("bytes {from:?} and {to:?} of one memory overlap");
-            return Err(self.device().invalid(OPERATION, message));
+            let message =
+                format!("bytes {from:?} of the source's memory and {to:?} of the target's overlap");
+            return Err(self.device().invalid(operation, message));
         }
         let (Some((src, _reads)), Some((dst, _writes))) =
             (source.begin(stream), self.view.begin(stream))
@@ -483,7 +502,11 @@ impl<'a> UntypedMut<'a> {
         };
         // SAFETY: both memories belong to the stream's device; the views lie inside them and do not overlap.
         self.enqueue(|| unsafe {
-            stream.core.raw.memory_copy(src, from.start, dst, to.start, to.len())
+            stream.core.raw.memory_copy(
+                MemoryAt::new(src, from.start),
+                MemoryAt::new(dst, to.start),
+                to.len(),
+            )
         })?;
         stream.counts().copied_on_device(to.len());
         tracing::trace!(device = %self.device().id(), bytes = to.len(), "copied on the device");
@@ -509,7 +532,9 @@ impl<'a> UntypedMut<'a> {
         let comparable = || reached || visible(&self.view) && visible(source);
         if !same && comparable() && self.view.meets(&to, source, &from) {
             let peer = source.device().id();
-            let message = format!("bytes {from:?} on {peer} and {to:?} here are the same memory");
+            let message = format!(
+                "bytes {from:?} of the source's memory on {peer} and {to:?} of the target's overlap"
+            );
             return Err(self.device().invalid(OPERATION, message));
         }
         if to.is_empty() {
@@ -527,7 +552,7 @@ impl<'a> UntypedMut<'a> {
         }
         let copied = if same {
             // SAFETY: this stream has just been made to wait for the source's, which waits for this one below.
-            self.copy_from(stream, &unsafe { source.rebound_to(stream) })
+            self.copy_on_device(OPERATION, stream, &unsafe { source.rebound_to(stream) })
         } else {
             self.copy_from_peer(stream, source, from, to)
         };
@@ -560,10 +585,8 @@ impl<'a> UntypedMut<'a> {
                 ability.memory_copy(
                     &*stream.core.raw,
                     peer,
-                    src,
-                    from.start,
-                    dst,
-                    to.start,
+                    MemoryAt::new(src, from.start),
+                    MemoryAt::new(dst, to.start),
                     to.len(),
                 )
             },
@@ -613,7 +636,7 @@ impl<'a> UntypedMut<'a> {
         // SAFETY: the memory belongs to the stream's device. The view consists of whole elements and lies inside the
         // memory.
         self.enqueue(|| unsafe {
-            stream.core.raw.memory_fill(raw, range.start, range.len(), pattern)
+            stream.core.raw.memory_fill(MemoryAt::new(raw, range.start), range.len(), pattern)
         })?;
         stream.counts().copied_on_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "fill enqueued");
