@@ -204,12 +204,10 @@ impl<T: Element, D> Core<T, D> {
         unsafe { self.storage.host_copy(runs) }
     }
 
-    /// Blocks until all streams that were used have finished.
-    pub(crate) fn drain(&self) -> Result<()> {
+    /// Blocks until all streams that were used have finished. Returns the outcome of each.
+    pub(crate) fn drain(&self) -> Vec<Result<()>> {
         let lanes = self.lock().lanes.clone();
-        // Waits for all streams first, then returns the first failure.
-        let done: Vec<Result<()>> = lanes.iter().map(|known| known.stream.synchronize()).collect();
-        done.into_iter().collect()
+        lanes.iter().map(|known| known.stream.synchronize()).collect()
     }
 
     /// Returns the replica of a stream's device; adds it if it is new.
@@ -263,7 +261,7 @@ impl<T: Element, D> Core<T, D> {
         for part in set.iter() {
             state.parts[usize::from(part)].bytes_mut(at).origins = through;
         }
-        self.show(&mut state);
+        self.mirror.show(&mut state.parts);
         Ok(())
     }
 
@@ -333,7 +331,7 @@ impl<T: Element, D> Core<T, D> {
             state.wait_for_forgotten(by)?;
         }
         let done = self.carry_out(&mut state, request, action, Some(at));
-        self.show(&mut state);
+        self.mirror.show(&mut state.parts);
         done.map(|_| at)
     }
 
@@ -380,7 +378,7 @@ impl<T: Element, D> Core<T, D> {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
         state.replace(done.next, poison);
-        self.show(&mut state);
+        self.mirror.show(&mut state.parts);
         Ok(())
     }
 
@@ -409,7 +407,7 @@ impl<T: Element, D> Core<T, D> {
                 return Err(Error::new(ErrorKind::Conflict, "evict", message));
             }
             let done = self.carry_out(&mut state, &request, Action::Evict { at }, None);
-            self.show(&mut state);
+            self.mirror.show(&mut state.parts);
             done?;
             state.transfers.evict(at);
         }
@@ -434,32 +432,10 @@ impl<T: Element, D> Core<T, D> {
     /// Locks the state. It then includes every guard that was taken in the mirror.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
-        if self.take_up(&mut state) {
-            self.show(&mut state);
+        if self.mirror.take_up(&mut state.parts) {
+            self.mirror.show(&mut state.parts);
         }
         state
-    }
-
-    fn take_up(&self, state: &mut State<T>) -> bool {
-        let mut any = false;
-        for (part, known) in (0..).zip(&mut state.parts) {
-            if let Some(access) = self.mirror.take_writing(part) {
-                let at = self.mirror.owned_at(part);
-                let at =
-                    if known.valid.contains(at) { at } else { known.valid.first().unwrap_or(at) };
-                known.health = Health::Writing { at, access, outdated: false };
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// Publishes the state. A guard that is taken in the mirror meanwhile becomes part of the state.
-    fn show(&self, state: &mut State<T>) {
-        self.mirror.publish(&state.parts);
-        while self.take_up(state) {
-            self.mirror.publish(&state.parts);
-        }
     }
 
     /// Plans an action and carries it out. On an error, validity is as before.
@@ -543,11 +519,13 @@ impl<T: Element, D> Core<T, D> {
                 continue;
             }
             state.parts = plan.interrupted(&state.parts, index);
-            if let Step::Wait { who: None, on } = *step {
+            if let Step::Wait { who: None, on } = *step
+                && !matches!(&done, Ok(Err(error)) if error.is_refused_wait())
+            {
                 state.lose(on);
             }
             return done.unwrap_or_else(|panic| {
-                self.show(state);
+                self.mirror.show(&mut state.parts);
                 resume_unwind(panic)
             });
         }

@@ -1,7 +1,8 @@
 //! Arrays over memory that a caller lends.
 #![expect(unsafe_code, reason = "host memory is borrowed for the length of a call")]
 
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::process::abort;
 use std::ptr::NonNull;
 
 use ndarray::{ArrayViewMut, Dimension};
@@ -32,6 +33,11 @@ use crate::{PartMut, Partition};
 ///
 /// `InvalidArgument` if the array is not in row-major order without gaps. Errors of copying the values back; the
 /// elements are then unspecified.
+///
+/// # Aborts
+///
+/// Ends the process if a kernel lends an array and enqueues work on it to the stream that the kernel runs on. This work
+/// starts only after the kernel, so its end cannot be awaited, and the array's owner could free the memory before.
 #[track_caller]
 pub fn lend<T: Element, D: Dimension, R>(
     mut array: ArrayViewMut<'_, T, D>,
@@ -67,18 +73,31 @@ impl<T: Element, D> Loan<T, D> {
         let request = Request { set, stream: None, access: "lend", call_site: self.call_site };
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
-        let drained = self.core.drain();
+        let drained = self.drain();
         // Set only now: if the code above panics, the memory is still in use and `drop` must run it again.
         self.returned = true;
         brought.map(drop).and(drained)
+    }
+
+    /// Waits for all work on the memory.
+    fn drain(&self) -> Result<()> {
+        let drained = self.core.drain();
+        if drained.iter().any(|done| done.as_ref().is_err_and(Error::is_refused_wait)) {
+            eprintln!("lend: a kernel enqueued work on a lent array to its own stream");
+            abort();
+        }
+        drained.into_iter().collect()
     }
 }
 
 impl<T: Element, D> Drop for Loan<T, D> {
     fn drop(&mut self) {
         if !self.returned {
-            // The thread is panicking; the values are what the panic left.
-            let _back = self.give_back();
+            // The thread is panicking; the values are what the panic left. A log subscriber may panic again.
+            let again = catch_unwind(AssertUnwindSafe(|| self.give_back()));
+            if again.is_err() {
+                let _drained = self.drain();
+            }
         }
     }
 }

@@ -136,6 +136,8 @@ mod coherence;
 mod core;
 mod exchange;
 mod guard;
+#[cfg(test)]
+mod interleavings;
 mod lease;
 mod lend;
 mod mirror;
@@ -148,6 +150,8 @@ mod shared;
 mod status;
 mod storage;
 mod transfer;
+
+use std::sync::atomic;
 
 pub use ndarray;
 pub use runtime_core::{ConversionError, Error, ErrorKind, Result};

@@ -5,13 +5,14 @@
 //! lock finds it.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use runtime_core::Stream;
 
+// Those of the parent module: tests replace them.
+use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::coherence::{
     Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
-    owner,
+    owner, take_up,
 };
 
 pub(crate) struct Mirror {
@@ -192,18 +193,27 @@ impl Mirror {
         writing.swap(0, Ordering::SeqCst) != 0
     }
 
-    /// Takes the access of a write that began in the mirror; from now on it is in the state.
-    pub(crate) fn take_writing(&self, part: u8) -> Option<Access> {
-        match self.parts[usize::from(part)].writing.swap(0, Ordering::SeqCst) {
-            READ_WRITE => Some(Access::ReadWrite),
-            WRITE => Some(Access::Write),
-            _ => None,
+    /// Moves writes that began in the mirror to the state. Returns whether there were any.
+    pub(crate) fn take_up(&self, state: &mut [PartState]) -> bool {
+        let mut any = false;
+        for (mirror, part) in self.parts.iter().zip(state) {
+            let access = match mirror.writing.swap(0, Ordering::SeqCst) {
+                READ_WRITE => Access::ReadWrite,
+                WRITE => Access::Write,
+                _ => continue,
+            };
+            take_up(part, access);
+            any = true;
         }
+        any
     }
 
-    /// The replica of a write that needs no action.
-    pub(crate) fn owned_at(&self, part: u8) -> ReplicaId {
-        self.parts[usize::from(part)].owner.load(Ordering::Acquire).to_le_bytes()[1]
+    /// Publishes the state. A write that began in the mirror meanwhile becomes part of the state.
+    pub(crate) fn show(&self, state: &mut [PartState]) {
+        self.publish(state);
+        while self.take_up(state) {
+            self.publish(state);
+        }
     }
 
     pub(crate) fn set_site(&self, part: u8, call_site: &'static Location<'static>) {
@@ -211,7 +221,7 @@ impl Mirror {
         self.parts[usize::from(part)].call_site.store(address, Ordering::Relaxed);
     }
 
-    /// Publishes a new state.
+    /// Publishes a state. Writes that began in the mirror stay there.
     pub(crate) fn publish(&self, state: &[PartState]) {
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {

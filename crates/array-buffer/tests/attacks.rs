@@ -11,8 +11,8 @@ mod gate;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -29,7 +29,17 @@ use runtime_core::{
     args,
 };
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+/// A second subscriber. With a single one, `tracing` disables events that a thread without a subscriber emits first.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
+/// Runs `work` with a subscriber.
+fn with_subscriber<T>(subscriber: impl Subscriber + Send + Sync, work: impl FnOnce() -> T) -> T {
+    LazyLock::force(&SECOND);
+    tracing::subscriber::with_default(subscriber, work)
+}
 
 /// Keeps the stream busy.
 fn hold(stream: &Stream) -> Gate {
@@ -170,8 +180,7 @@ fn a_failed_copy_whose_error_another_caller_received() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let read =
-            tracing::subscriber::with_default(asks, || array.read_host().map(|values| values[0]));
+        let read = with_subscriber(asks, || array.read_host().map(|values| values[0]));
         assert_eq!(reported.load(Ordering::Relaxed), 1);
         assert_eq!(read.unwrap_err().kind(), ErrorKind::DeviceFault);
         assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
@@ -218,7 +227,7 @@ fn a_panic_in_the_middle_of_an_access() {
     array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
     let gate = hold(&setup.s);
-    let panicked = tracing::subscriber::with_default(Acts(|| panic!("as planned")), || {
+    let panicked = with_subscriber(Acts(|| panic!("as planned")), || {
         catch_unwind(AssertUnwindSafe(|| array.prefetch(&setup.s)))
     });
     assert!(panicked.is_err());
@@ -412,4 +421,73 @@ fn an_array_made_of_memory_in_a_capture_ends_it() {
         Ok(())
     });
     assert_eq!(adopted.unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn a_wait_that_a_kernel_is_refused_loses_no_values() {
+    for setup in [Setup::apart(), Setup::host()] {
+        let (device, s) = (&setup.a, &setup.s);
+        let mut array = ArrayBuffer::from_vec(vec![0.0; 4], 4).unwrap();
+        set(&mut array.write(s).unwrap(), s, 7.0).unwrap();
+        let (stream, whole) = (s.clone(), device.clone());
+        let waits = move |_: &Grid<'_>| {
+            assert!(stream.synchronize().unwrap_err().is_refused_wait());
+            assert!(whole.synchronize().unwrap_err().is_refused_wait());
+        };
+        let module = device.module_load(&HostModule::new().with("waits", waits)).unwrap();
+        let kernel = module.kernel("waits").unwrap();
+        // SAFETY: the kernel is safe Rust.
+        unsafe { kernel.launch(s, &Launch::cover(1, 1), args![]) }.unwrap();
+        s.synchronize().unwrap();
+        assert_eq!(s.failures(), 0);
+        assert_eq!(values(&array), [7.0; 4]);
+    }
+}
+
+#[test]
+fn a_subscriber_that_panics_again_while_a_loan_ends() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let mut lent = ndarray::Array1::<f64>::zeros(8);
+    let ended = with_subscriber(Acts(|| panic!("a subscriber panics")), || {
+        catch_unwind(AssertUnwindSafe(|| {
+            array_buffer::lend(lent.view_mut(), |mut array| {
+                // Without events: those of the access would panic before the loan ends.
+                tracing::subscriber::with_default(NoSubscriber::default(), || {
+                    set(&mut array.write(s).unwrap(), s, 7.0).unwrap();
+                });
+            })
+        }))
+    });
+    assert!(ended.is_err());
+}
+
+/// The kernel's frame owns the memory, and the fill would run after it.
+#[cfg_attr(miri, ignore = "Miri cannot start processes")]
+#[test]
+fn a_kernel_that_lends_to_its_own_stream_ends_the_process() {
+    const CHILD: &str = "ARRAY_BUFFER_TEST_LENDS_IN_A_KERNEL";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "a_kernel_that_lends_to_its_own_stream_ends_the_process";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let ended = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let printed = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success());
+        assert!(printed.contains("lend: a kernel enqueued work on a lent array"), "{printed}");
+        return;
+    }
+    let setup = Setup::host();
+    let (device, s) = (&setup.a, &setup.s);
+    let stream = s.clone();
+    let lends = move |_: &Grid<'_>| {
+        let mut lent = ndarray::Array1::<f64>::zeros(8);
+        let _ = array_buffer::lend(lent.view_mut(), |mut array| {
+            array.write(&stream)?.view_mut()?.fill(&stream, 7.0)
+        });
+    };
+    let module = device.module_load(&HostModule::new().with("lends", lends)).unwrap();
+    let kernel = module.kernel("lends").unwrap();
+    // SAFETY: the kernel is safe Rust.
+    unsafe { kernel.launch(s, &Launch::cover(1, 1), args![]) }.unwrap();
+    let _ = s.synchronize();
 }

@@ -11,7 +11,7 @@ mod tests;
 
 pub(crate) use fast_path::{HOST_BIT, fast_readers, owner, readable};
 pub use plan::Exchange;
-pub(crate) use plan::{Action, Plan, Step, plan};
+pub(crate) use plan::{Action, Plan, Step, plan, take_up};
 pub(crate) use set::{Set, SmallSet};
 pub use state::Reduce;
 pub(crate) use state::{

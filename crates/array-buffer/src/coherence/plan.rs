@@ -92,6 +92,14 @@ pub(crate) fn plan(
     Ok(Plan { steps, next: parts, committed })
 }
 
+/// Records a write guard that was given out where [`owner`](super::owner) says that this needs no action.
+pub(crate) fn take_up(part: &mut PartState, access: Access) {
+    // A failure that was reported meanwhile has poisoned the part. It would have poisoned a part with a guard, too.
+    if let (Health::Good, Some(at)) = (part.health, part.valid.first()) {
+        part.health = Health::Writing { at, access, outdated: false };
+    }
+}
+
 impl Plan {
     /// The state after step number `failed` failed: as before, plus the marks of work that was, or may have been,
     /// enqueued.

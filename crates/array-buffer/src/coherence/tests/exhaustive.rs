@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use super::super::state::{Access, Health, Reduce};
 use super::super::{
     Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, fast_readers, owner, plan,
+    take_up,
 };
 use super::machine::{Machine, Op};
 use super::*;
@@ -541,9 +542,12 @@ fn check_fast_path(world: &World, parts: &[PartState]) -> Result<(), String> {
             let owner = owner(parts, part).filter(|owner| (owner.at, owner.who) == (at, by));
             for access in [Access::ReadWrite, Access::Write] {
                 let held = plan(parts, set, Action::Acquire { at, by, access }, &world.paths);
+                let mut taken = parts.to_vec();
+                take_up(&mut taken[usize::from(part)], access);
                 let same = held.is_ok_and(|held| {
                     let done = plan(&held.next, set, Action::Commit, &world.paths);
                     held.steps.is_empty()
+                        && held.next == taken
                         && done.is_ok_and(|done| done.committed && done.next == parts)
                 });
                 let owned = owner.is_some_and(|owner| access == Access::ReadWrite || !owner.keeps);
