@@ -7,11 +7,11 @@ use anyhow::Result;
 use crate::cargo::{cargo, must};
 use crate::{mpi, python};
 
-/// Runs all benchmarks.
+/// Runs all comparisons. `cargo bench` measures absolute times.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     let mut command = benches("bench")?;
     let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
-    command.arg("--").args(flags());
+    command.args(["--", "--compare"]).args(flags());
     must(&mut command)?;
     if let Some(why) = python::absence() {
         println!("handing arrays over from Python: {why}");

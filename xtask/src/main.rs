@@ -123,15 +123,18 @@ enum Command {
         /// The tools to run; all of them by default.
         tools: Vec<sanitize::Tool>,
     },
-    /// Breaks code in every way that compiles, and checks that its tests fail.
+    /// Breaks code in many ways, and checks that its tests fail.
     Mutants {
         /// The code to break.
-        #[arg(value_enum, default_value = "device")]
+        #[arg(value_enum, default_value = "rules")]
         target: mutants::Target,
-        /// For `protocol`: runs only mutants whose description contains one of these words, such as `bring:`.
+        /// Checks only the rules, or the mutants of the protocol, whose description contains one of these words.
         words: Vec<String>,
+        /// Checks all rules and all mutants of the protocol.
+        #[arg(long)]
+        all: bool,
     },
-    /// Runs the benchmarks, which measure this code and its rivals in the same run.
+    /// Compares this code with its rivals in the same run. `cargo bench` measures absolute times.
     Bench {
         /// Exits with an error if a target is missed.
         #[arg(long)]
@@ -169,7 +172,7 @@ fn run() -> anyhow::Result<()> {
         Command::Firmware { check } => firmware::firmware(check),
         Command::Sanitize { tools } => sanitize::sanitize(&tools),
         Command::Layers => layers::layers(),
-        Command::Mutants { target, words } => mutants::mutants(target, &words),
+        Command::Mutants { target, words, all } => mutants::mutants(target, &words, all),
         Command::Bench { check, quick } => bench::bench(check, quick),
     }
 }

@@ -65,6 +65,12 @@ const MIRI: &[Set] = &[
         always: false,
     },
     Set {
+        title: "the mirror of an array, with 1000 seeds",
+        words: "--package array-buffer --lib interleavings::on_threads",
+        flags: "-Zmiri-many-seeds=0..1000",
+        always: false,
+    },
+    Set {
         title: "the foreign device",
         // Fault tests run in their own processes, which Miri cannot start. Tests of megabytes take hours.
         words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults:: --skip large_",
@@ -88,8 +94,8 @@ const COMPILED: &[Set] = &[
     },
     Set {
         title: "arrays",
-        // All states of two parts take too long here, and touch no memory but their own.
-        words: "--package array-buffer --lib --tests -- --skip two_owned_parts --skip an_owned_and_a_ghost",
+        // All states of two parts take too long here, and touch no memory but their own. Shuttle switches stacks.
+        words: "--package array-buffer --lib --tests -- --skip two_owned_parts --skip an_owned_and_a_ghost --skip on_shuttle",
         flags: "",
         always: false,
     },

@@ -16,3 +16,5 @@ conformance::accelerator! {
     kernels: ModuleBundle::new().with(ModuleImage::binary(ImageFormat::Elf, KERNELS)),
     abilities: [Fault, Monitor, Parameters],
 }
+
+mod embedded_devices;

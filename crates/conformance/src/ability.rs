@@ -6,6 +6,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ability {
+    /// A console, which passes on what the program of an embedded device prints.
+    Console,
+    /// Cooperative launches.
+    CooperativeLaunch,
     /// Counters.
     Counters,
     /// A kernel `fault`, which makes the device stop the program.
@@ -33,7 +37,9 @@ pub enum Ability {
 }
 
 impl Ability {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Console,
+        Self::CooperativeLaunch,
         Self::Counters,
         Self::Fault,
         Self::Graphs,
@@ -57,6 +63,8 @@ impl Ability {
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Console => "a console",
+            Self::CooperativeLaunch => "cooperative launches",
             Self::Counters => "counters",
             Self::Fault => "a kernel that faults",
             Self::Graphs => "graphs",

@@ -8,6 +8,7 @@ use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
 use crate::ability::Ability;
 use crate::outcome::{Outcome, Stop};
 use crate::setup::{Setup, SpinRate};
+use crate::subject::{Expectations, Subject};
 
 /// A device under test: its name, how to open it, its kernels, and the rules that it is known not to keep.
 ///
@@ -22,13 +23,9 @@ use crate::setup::{Setup, SpinRate};
 /// # Ok::<(), conformance::Stop>(())
 /// ```
 pub struct Fixture {
-    name: &'static str,
+    expectations: Expectations,
     open: Box<dyn Fn(usize) -> Result<Device> + Send + Sync>,
     kernels: ModuleBundle<'static>,
-    abilities: Vec<Ability>,
-    unsupported: Vec<(&'static str, &'static str)>,
-    expected_failures: Vec<(&'static str, &'static str)>,
-    faults_may_end_processes: bool,
     shared: OnceLock<Outcome<Setup>>,
     other: OnceLock<Outcome<Setup>>,
     spin_rates: [SpinRate; 2],
@@ -43,13 +40,9 @@ impl Fixture {
         kernels: ModuleBundle<'static>,
     ) -> Self {
         Self {
-            name,
+            expectations: Expectations::new(name),
             open: Box::new(open),
             kernels,
-            abilities: Vec::new(),
-            unsupported: Vec::new(),
-            expected_failures: Vec::new(),
-            faults_may_end_processes: false,
             shared: OnceLock::new(),
             other: OnceLock::new(),
             spin_rates: Default::default(),
@@ -59,21 +52,21 @@ impl Fixture {
     /// Declares what the device must have. A rule about one of these abilities fails if the device lacks it.
     #[must_use]
     pub fn abilities(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
-        self.abilities.extend(abilities);
+        self.expectations.abilities.extend(abilities);
         self
     }
 
     /// Always skips a rule, because the device can never keep it.
     #[must_use]
     pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.unsupported.push((rule, reason));
+        self.expectations.unsupported.push((rule, reason));
         self
     }
 
     /// Expects a rule to fail for now. The test fails when the rule passes.
     #[must_use]
     pub fn expected_failure(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.expected_failures.push((rule, reason));
+        self.expectations.expected_failures.push((rule, reason));
         self
     }
 
@@ -82,29 +75,13 @@ impl Fixture {
     /// the rule fails.
     #[must_use]
     pub fn faults_may_end_the_process(mut self) -> Self {
-        self.faults_may_end_processes = true;
+        self.expectations.faults_may_end_processes = true;
         self
     }
 
     /// The name used in reports.
     pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(crate) fn reason_unsupported(&self, rule: &str) -> Option<&'static str> {
-        reason(&self.unsupported, rule)
-    }
-
-    pub(crate) fn reason_to_fail(&self, rule: &str) -> Option<&'static str> {
-        reason(&self.expected_failures, rule)
-    }
-
-    pub(crate) fn must_have(&self, ability: Ability) -> bool {
-        self.abilities.contains(&ability)
-    }
-
-    pub(crate) fn faults_may_end_processes(&self) -> bool {
-        self.faults_may_end_processes
+        self.expectations.name
     }
 
     /// Device 0, opened once and shared by the rules of this process, with a new stream for the rule.
@@ -150,20 +127,22 @@ impl Fixture {
     }
 }
 
-fn is_absent(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::UnknownDevice)
+impl Subject for Fixture {
+    fn expectations(&self) -> &Expectations {
+        &self.expectations
+    }
 }
 
-fn reason(list: &[(&'static str, &'static str)], rule: &str) -> Option<&'static str> {
-    list.iter().find(|(name, _)| *name == rule).map(|(_, reason)| *reason)
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::UnknownDevice)
 }
 
 impl fmt::Debug for Fixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fixture")
-            .field("name", &self.name)
-            .field("unsupported", &self.unsupported)
-            .field("expected_failures", &self.expected_failures)
+            .field("name", &self.expectations.name)
+            .field("unsupported", &self.expectations.unsupported)
+            .field("expected_failures", &self.expectations.expected_failures)
             .finish_non_exhaustive()
     }
 }

@@ -58,6 +58,8 @@
 //! }
 //! ```
 //!
+//! Embedded devices have rules of their own: see [`embedded!`](crate::embedded!).
+//!
 //! # Environment
 //!
 //! | variable | effect |
@@ -72,6 +74,7 @@
 
 mod ability;
 mod data;
+pub mod embedded;
 mod fixture;
 pub mod kernels;
 mod null_device;
@@ -81,12 +84,14 @@ mod report;
 pub mod rules;
 mod run;
 mod setup;
+mod subject;
 
 pub use ability::Ability;
 pub use fixture::Fixture;
 pub use null_device::NullDevice;
 pub use outcome::{Outcome, Stop};
 pub use run::{Rule, Test, run};
+pub use subject::{Expectations, Subject};
 
 /// The names of all rules.
 pub fn rules() -> &'static [&'static str] {
@@ -131,7 +136,7 @@ macro_rules! tests {
             $(
                 #[test]
                 fn $rule() {
-                    $crate::run(&super::FIXTURE, $crate::Test {
+                    $crate::run(&*super::FIXTURE, $crate::Test {
                         rule: stringify!($rule),
                         check: $crate::rules::$rule,
                         path: concat!(module_path!(), "::", stringify!($rule)),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
     DeviceModule, DevicePinned, DeviceRegions, DeviceStream, EventOptions, KernelAbilities,
-    ParamAccess, ParamInfo, ParamKind, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released,
-    StreamOptions, UnifiedMemory,
+    MemoryAt, ParamAccess, ParamInfo, ParamKind, PinnedAt, PinnedOptions, RawArg, RawSlot,
+    RegionCopyAbility, Released, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
@@ -189,64 +189,37 @@ impl DeviceKernel for NullKernel {
 
 // SAFETY: no byte is accessed.
 unsafe impl DeviceStream for NullObject {
-    unsafe fn memory_copy(
-        &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        black_box((src, src_offset, dst, dst_offset, bytes).4);
+    unsafe fn memory_copy(&self, _: MemoryAt<'_>, _: MemoryAt<'_>, bytes: usize) -> Result<()> {
+        black_box(bytes);
         Ok(())
     }
 
-    unsafe fn memory_copy_to(&self, _: &dyn DeviceMemory, offset: usize, src: &[u8]) -> Result<()> {
-        black_box((offset, src));
+    unsafe fn memory_copy_to(&self, _: MemoryAt<'_>, src: &[u8]) -> Result<()> {
+        black_box(src);
         Ok(())
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        _: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
-        black_box((offset, dst));
+    unsafe fn memory_copy_from(&self, _: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
+        black_box(dst);
         Ok(())
     }
 
-    unsafe fn pinned_copy_to(
-        &self,
-        _: &dyn DevicePinned,
-        _: usize,
-        _: &dyn DeviceMemory,
-        _: usize,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn pinned_copy_to(&self, _: PinnedAt<'_>, _: MemoryAt<'_>, bytes: usize) -> Result<()> {
         black_box(bytes);
         Ok(())
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        _: &dyn DeviceMemory,
-        _: usize,
-        _: &dyn DevicePinned,
-        _: usize,
+        _: MemoryAt<'_>,
+        _: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         black_box(bytes);
         Ok(())
     }
 
-    unsafe fn memory_fill(
-        &self,
-        _: &dyn DeviceMemory,
-        _: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_fill(&self, _: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
         black_box((bytes, pattern));
         Ok(())
     }

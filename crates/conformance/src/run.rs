@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use crate::{Ability, Fixture, Outcome, Stop, report};
+use crate::{Ability, Fixture, Outcome, Stop, Subject, report};
 
 /// If `1`, a rule that skips itself fails.
 const STRICT: &str = "CONFORMANCE_STRICT";
@@ -28,18 +28,26 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A rule: a function that checks one requirement on a device.
 pub type Rule = fn(&Fixture) -> Outcome;
 
-/// A test that [`accelerator!`](crate::accelerator) made.
-#[derive(Clone, Copy, Debug)]
-pub struct Test {
+/// A test that [`accelerator!`](crate::accelerator) or [`embedded!`](crate::embedded!) made.
+#[derive(Debug)]
+pub struct Test<F: 'static = Fixture> {
     /// The rule's name.
     pub rule: &'static str,
     /// The rule.
-    pub check: Rule,
+    pub check: fn(&F) -> Outcome,
     /// The test's path, including the crate's name.
     pub path: &'static str,
     /// Whether the rule may break the process or the driver for other rules. If so, it gets its own process.
     pub isolated: bool,
 }
+
+impl<F> Clone for Test<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Test<F> {}
 
 /// Runs a test: the rule in its own thread, with a timeout, and in its own process if it is isolated.
 ///
@@ -47,7 +55,7 @@ pub struct Test {
 ///
 /// If the rule failed, or passed although it was expected to fail. The message contains the rule, the device and the
 /// reason.
-pub fn run(fixture: &'static Fixture, test: Test) {
+pub fn run<F: Subject>(fixture: &'static F, test: Test<F>) {
     if let Some(file) = env::var_os(ISOLATED) {
         let outcome = run_here(fixture, test, timeout());
         // The parent process treats a missing file as a crash, which reports the problem as well as any other failure.
@@ -66,7 +74,7 @@ pub fn run(fixture: &'static Fixture, test: Test) {
         Err(Stop::Skipped(reason)) => ("skipped", reason.as_str()),
         Err(Stop::Failed(reason)) => ("failed", reason.as_str()),
     };
-    let (rule, device) = (test.rule, fixture.name());
+    let (rule, device) = (test.rule, fixture.expectations().name);
     if let Some(file) = env::var_os(REPORT) {
         let written = report::append(Path::new(&file), device, rule, word, reason);
         assert!(written.is_ok(), "{REPORT}={}: {written:?}", file.display());
@@ -89,8 +97,8 @@ pub(crate) fn announce_fault() {
 
 /// The outcome after applying the fixture's exceptions and [`STRICT`]. `STRICT` applies only to undeclared skips. A
 /// passed test may have a remark.
-fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<String>> {
-    if let Some(reason) = fixture.reason_unsupported(test.rule) {
+fn judge<F: Subject>(fixture: &'static F, test: Test<F>, strict: bool) -> Outcome<Option<String>> {
+    if let Some(reason) = fixture.expectations().reason_unsupported(test.rule) {
         return Err(Stop::Skipped(format!("unsupported: {reason}")));
     }
     let outcome = if test.isolated {
@@ -98,14 +106,14 @@ fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<
     } else {
         run_here(fixture, test, timeout()).map(|()| None)
     };
-    match (fixture.reason_to_fail(test.rule), outcome) {
+    match (fixture.expectations().reason_to_fail(test.rule), outcome) {
         (Some(reason), Ok(_)) => {
             Err(Stop::Failed(format!("it passed, but was expected to fail: {reason}")))
         }
         (Some(reason), Err(Stop::Failed(how))) => {
             Err(Stop::Skipped(format!("expected to fail: {reason}; {how}")))
         }
-        (_, Err(Stop::NotApplicable(ability))) if fixture.must_have(ability) => {
+        (_, Err(Stop::NotApplicable(ability))) if fixture.expectations().must_have(ability) => {
             Err(Stop::Failed(format!("the device lacks {ability}, which it must have")))
         }
         (_, Err(Stop::Skipped(reason))) if strict => {
@@ -116,7 +124,7 @@ fn judge(fixture: &'static Fixture, test: Test, strict: bool) -> Outcome<Option<
 }
 
 /// Runs the rule in a thread, so that a hanging rule can be detected.
-fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
+fn run_here<F: Subject>(fixture: &'static F, test: Test<F>, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::channel();
     let work = move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (test.check)(fixture)));
@@ -144,7 +152,7 @@ fn run_here(fixture: &'static Fixture, test: Test, limit: Duration) -> Outcome {
 /// Runs the rule in another process of this test program. That process applies the timeout itself, and is killed if it
 /// still does not end. If a fault may end the process on this device, the end of the process is a remark and not a
 /// failure, because the process cannot report anything more.
-fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
+fn run_apart<F: Subject>(fixture: &F, test: Test<F>) -> Outcome<Option<String>> {
     const GRACE: Duration = Duration::from_secs(10);
     let failed = |what: &str, error: io::Error| Stop::Failed(format!("{what}: {error}"));
     let program = env::current_exe().map_err(|e| failed("finding the test program", e))?;
@@ -176,7 +184,7 @@ fn run_apart(fixture: &Fixture, test: Test) -> Outcome<Option<String>> {
     let text = fs::read_to_string(&result.0).unwrap_or_default();
     match decode(&text) {
         Some(outcome) => outcome.map(|()| None),
-        None if crashed && text == FAULTING && fixture.faults_may_end_processes() => {
+        None if crashed && text == FAULTING && fixture.expectations().faults_may_end_processes => {
             Ok(Some(format!("the fault ended the process, {status}")))
         }
         None => {

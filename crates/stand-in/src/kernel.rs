@@ -132,7 +132,7 @@ impl Function {
 
     /// Checks that a launch with this geometry is possible.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
-        let Geometry { grid, block, dynamic_shared } = geometry;
+        let Geometry { grid, block, dynamic_shared, .. } = geometry;
         let fits = |sizes: &[u32; 3], limits: [u32; 3]| {
             sizes.iter().zip(limits).all(|(size, limit)| (1..=limit).contains(size))
         };

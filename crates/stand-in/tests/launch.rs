@@ -70,7 +70,7 @@ impl Setup {
     fn launch(&self, device: usize, kernel: &str, params: &[u8], stream: u64) -> Result<()> {
         let function = self.engine.function(self.modules[device], kernel)?;
         let function = self.engine.kernel(function)?;
-        let geometry = Geometry { grid: [1; 3], block: [THREADS, 1, 1], dynamic_shared: 0 };
+        let geometry = Geometry::new([1; 3], [THREADS, 1, 1]);
         let context = &self.contexts[device];
         self.engine.launch(context, &function, geometry, params.into(), stream)
     }
@@ -206,7 +206,7 @@ fn launches_beyond_the_limits_of_the_device_are_refused() {
     let function = setup.engine.function(setup.modules[0], "stop").unwrap();
     let function = setup.engine.kernel(function).unwrap();
     let stream = setup.stream(0);
-    let possible = Geometry { grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0 };
+    let possible = Geometry::new([1; 3], [32, 1, 1]);
     for geometry in [
         Geometry { grid: [0, 1, 1], ..possible },
         Geometry { grid: [1, 65536, 1], ..possible },

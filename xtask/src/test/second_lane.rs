@@ -73,14 +73,17 @@ fn steps(totals: &mut Totals) {
     });
     let device = || Ok(TestRun::of([foreign(&["test", "--no-fail-fast"])]));
     totals.tests("foreign device", device, &["foreign"], "");
-    totals.step("mutants", || mutants::mutants(mutants::Target::Device, &[]));
+    totals.step("mutants", || mutants::mutants(mutants::Target::Rules, &[], false));
     match firmware::absence() {
         None => totals.step("firmware", || firmware::firmware(true)),
         Some(why) => totals.skip("firmware", &why),
     }
     python_package(totals);
     // They only have to work, so they are built as the tests are.
-    totals.step("benchmarks, briefly", || must(bench::benches("dev")?.args(["--", "--quick"])));
+    totals.step("benchmarks, briefly", || {
+        must(bench::benches("dev")?.args(["--", "--quick"]))?;
+        must(bench::benches("dev")?.args(["--bench", "front_overhead", "--", "--test"]))
+    });
     numpy(totals);
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn changed(image: &[u8], [at_64, at_32]: [usize; 2], to: u64) -> Vec<
     image
 }
 
-const ADDRESS: [usize; 2] = [16, 8];
+pub(crate) const ADDRESS: [usize; 2] = [16, 8];
 pub(crate) const BYTES_IN_MEMORY: [usize; 2] = [40, 20];
 
 /// A little-endian ELF file for Arm or RISC-V whose flags say that floating-point numbers are passed in integer

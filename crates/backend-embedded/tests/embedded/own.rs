@@ -14,7 +14,7 @@ use runtime_core::{
     Limits, MeasureOptions, ModuleImage, Result, args, measure,
 };
 
-use crate::input::{BYTES_IN_MEMORY, changed, kernels};
+use crate::input::{ADDRESS, BYTES_IN_MEMORY, changed, kernels};
 
 const RAM: u64 = 0x8000_0000;
 const RAM_BYTES: u64 = 1 << 20;
@@ -208,6 +208,31 @@ fn without_segments(image: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();
     segments.for_each(|at| image[at + KIND] = 0);
     image
+}
+
+#[test]
+fn a_device_is_one_accelerator_at_a_time() {
+    let device = Embedded::new(Own::new(RAM, RAM_BYTES, 8));
+    let make = || EmbeddedAccelerator::new(device.clone(), &AcceleratorConfig::new());
+    let first = Device::new(make().unwrap()).unwrap();
+    let memory = first.memory_allocate::<u8>(64).unwrap();
+    assert_eq!(make().unwrap_err().kind(), ErrorKind::Conflict);
+    drop(first);
+    assert_eq!(make().unwrap_err().kind(), ErrorKind::Conflict, "its memory lives");
+    drop(memory);
+    make().unwrap();
+}
+
+#[test]
+fn a_module_that_passes_the_last_address_is_refused() {
+    let device = Own::new(RAM, RAM_BYTES, 8).accelerator().unwrap();
+    let stream = device.default_stream();
+    let memory = device.memory_from_slice(&stream, &[7_u8; 4096]).unwrap();
+    let wrapped = changed(kernels("qemu-riscv64"), ADDRESS, u64::MAX - 15);
+    let error = device.module_load(image(wrapped)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
+    assert!(error.message().contains("0xfffffffffffffff0 ends beyond"), "{error}");
+    assert_eq!(memory.to_vec(&stream).unwrap(), [7; 4096]);
 }
 
 #[test]

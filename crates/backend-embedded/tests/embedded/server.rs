@@ -208,7 +208,13 @@ fn a_request_that_is_refused_leaves_the_connection() {
 #[test]
 fn output_through_the_debugger_is_printed() {
     let text = b"one\ntwo\n";
-    let mut requests = ["write,1,20002100,8", "open,20002100,8,0,1b6", "write,2,20002100,8"].iter();
+    let requests = [
+        "write,1,20002100,8",
+        "open,20002100,8,0,1b6",
+        "write,2,20002100,8",
+        "write,1,fffffffffffffffe,8",
+    ];
+    let mut requests = requests.into_iter();
     let (results, given) = mpsc::channel();
     let (device, _) = connect(move |packet, memory| {
         if packet == "c" {
@@ -226,7 +232,7 @@ fn output_through_the_debugger_is_printed() {
     must_call(&device);
     assert_eq!(device.console().unwrap(), ["one", "two", "one", "two"]);
     drop(device);
-    assert_eq!(given.try_iter().collect::<Vec<_>>(), ["F8", "F-1,58", "F8"]);
+    assert_eq!(given.try_iter().collect::<Vec<_>>(), ["F8", "F-1,58", "F8", "F-1,e"]);
 }
 
 #[test]

@@ -90,3 +90,18 @@ KERNEL fault(u32 *out)
 #endif
     out[0] = 1;
 }
+
+/* All blocks meet, each of one thread. The rounds are bounded, so that blocks that run one after the other end as well. */
+KERNEL meet(u32 *arrived, u32 *posted, u32 *seen, u32 n)
+{
+    u32 own = blockIdx.x;
+    u32 next = own + 1 == n ? 0 : own + 1;
+    u32 count = 0;
+    ((volatile u32 *)posted)[own] = own + 1;
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    for (u32 round = 0; round < 1u << 22 && count < n; ++round)
+        count = atomicAdd(arrived, 0u);
+    __threadfence();
+    seen[own] = count == n ? ((volatile u32 *)posted)[next] : 0;
+}

@@ -14,6 +14,7 @@
 //! | `index_3d` | `out: u32[]` written, `nx: u32`, `ny: u32`, `nz: u32` | `out[(z * ny + y) * nx + x] = x + 1000 * y + 1000000 * z` |
 //! | `many_arguments` | `out: f64[]` written, `a: i8`, `b: u8`, `c: i16`, `d: u16`, `e: i32`, `f: u32`, `g: i64`, `h: u64`, `p: f32`, `q: f64`, `x: f64[]` | `out[0..11] = a, b, c, d, e, f, g, h, p, q, x[0]`, each converted to `f64` |
 //! | `spin` | `out: u32[]` written, `rounds: u64` | starts with `v = 0`, sets `v = v * 1664525 + 1013904223` `rounds` times, then `out[0] = v` |
+//! | `meet` | `arrived: u32[]` written, `posted: u32[]` written, `seen: u32[]` written, `n: u32` | block `b` of `n` sets `posted[b] = b + 1`, adds 1 to `arrived[0]`, waits until it is `n`, then sets `seen[b] = posted[(b + 1) % n]`; it gives up after some rounds of waiting, with `seen[b] = 0` |
 //! | `fault` | `out: u32[]` written | makes the device stop the program: a trap, an assertion, a panic |
 //!
 //! - Here `i` is the index of the work-item along x over the whole grid: block index × block size + index in the block.
@@ -24,6 +25,8 @@
 //! - Parameters come in this order. `u32[]` is a pointer to elements; everything else is a value of that type.
 //! - `many_arguments` and `spin` are launched with a single work-item. The suite measures the time of a round of
 //!   `spin`. It requires only that twice the rounds take about twice the time, so the kernel needs no clock.
+//! - `meet` is launched cooperatively, with blocks of one work-item. Only devices with cooperative launches need it. Its
+//!   writes and reads of `posted` reach the memory that blocks share, in the order of the table.
 //! - `fault` may be left out if nothing stops the program, or if stopping it takes the machine down.
 
 mod gpu;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runtime_core::contract::ParamKind;
-use runtime_core::{Arg, DType, ErrorKind, Kernel, Launch, Layout, Result, Support, args};
+use runtime_core::{Arg, DType, ErrorKind, Kernel, Launch, Layout, Support, args};
 
 use crate::data::elements;
 use crate::kernels::{REQUIRED, host_module};
@@ -463,21 +463,24 @@ pub fn launches_across_devices_are_refused(fixture: &Fixture) -> Outcome {
     same(&other.download(&foreign)?, &[2; 8], "foreign memory")
 }
 
-/// If the device reports cooperative launches, such a launch runs; otherwise it is refused.
-pub fn cooperative_launches_run_where_they_are_reported(fixture: &Fixture) -> Outcome {
+/// The blocks of a cooperative launch run at once, as many as are resident: all meet, and each then sees what another
+/// has written before.
+pub fn blocks_of_a_cooperative_launch_run_at_once(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
-    let kernel = setup.kernels.kernel("fill_index")?;
-    let mut memory = setup.upload(&[0_u32; 8])?;
-    let launch =
-        Launch::cover(8, 8.min(setup.device.info().limits.max_block_threads)).cooperative();
-    let launched: Result<()> =
-        attempt(&kernel, &setup.stream, &launch, args![&mut memory, 1_u32, 8_u32]);
-    if setup.device.capabilities().cooperative_launch == Support::Absent {
-        refused(launched, ErrorKind::Unsupported, "a cooperative launch")?;
-        return same(&setup.download(&memory)?, &[0; 8], "memory after a refused launch");
-    }
-    launched?;
-    same(&setup.download(&memory)?, &[1, 2, 3, 4, 5, 6, 7, 8], "a cooperative launch")
+    let is_there = setup.device.capabilities().cooperative_launch != Support::Absent;
+    needed(is_there.then_some(()), Ability::CooperativeLaunch)?;
+    let kernel = setup.kernels.kernel("meet")?;
+    let resident = kernel.resident_blocks(1, 0)?.unwrap_or(1);
+    let blocks = resident.saturating_mul(setup.device.info().compute_units);
+    let mut expected: Vec<u32> = (2..=blocks).collect();
+    expected.push(1);
+    let mut arrived = setup.upload(&[0_u32])?;
+    let mut posted = setup.upload(&vec![0_u32; expected.len()])?;
+    let mut seen = setup.upload(&vec![0_u32; expected.len()])?;
+    let launch = Launch::new([blocks, 1, 1], [1; 3]).cooperative();
+    let arguments = args![&mut arrived, &mut posted, &mut seen, blocks];
+    attempt(&kernel, &setup.stream, &launch, arguments)?;
+    same(&setup.download(&seen)?, &expected, format_args!("{blocks} blocks that meet"))
 }
 
 /// Several threads can use one kernel at once.

@@ -147,7 +147,7 @@ macro_rules! for_each_rule {
                 interleaved_views_share_a_launch,
                 gaps_in_a_written_view_are_not_written,
                 launches_across_devices_are_refused,
-                cooperative_launches_run_where_they_are_reported,
+                blocks_of_a_cooperative_launch_run_at_once,
                 threads_launch_one_kernel,
             }
             modules isolated: false {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph,
     DeviceKernel, DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions,
-    DeviceStream, EventOptions, GraphCapture, MemoryAdoption, MemoryPool, Monitor, NativeInterop,
-    PeerAccess, PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released, UnifiedMemory, own,
-    own_box,
+    DeviceStream, EventOptions, GraphCapture, MemoryAdoption, MemoryAt, MemoryPool, Monitor,
+    NativeInterop, PeerAccess, PinnedAt, PinnedOptions, RawArg, RawSlot, RegionCopyAbility,
+    Released, UnifiedMemory, own, own_box,
 };
 use runtime_core::{
     DeviceInfo, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
@@ -77,6 +77,7 @@ pub(crate) enum Broken {
     PoolTrim,
     PoolUsesNothing,
     PoolReservesTooLittle,
+    BlocksDoNotMeet,
     MonitorIsConstant,
     MonitorReportsNothing,
     CountersRead,
@@ -210,7 +211,8 @@ unsafe impl AcceleratorDevice for FaultyDevice {
             monitor with_monitor,
             counters with_counters,
         }
-        if inner.cooperative_launch() { abilities.with_cooperative_launch() } else { abilities }
+        let claims = self.is(Broken::BlocksDoNotMeet) || inner.cooperative_launch();
+        if claims { abilities.with_cooperative_launch() } else { abilities }
     }
 
     fn native(&self) -> NativeHandle {
@@ -349,10 +351,8 @@ unsafe impl PeerAccess for FaultyDevice {
         &self,
         on: &dyn DeviceStream,
         peer: &dyn AcceleratorDevice,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         if self.is(Broken::PeerCopy) {
@@ -361,7 +361,7 @@ unsafe impl PeerAccess for FaultyDevice {
         let ability = self.inner.abilities().peer().expect("the ability");
         let peer = &*own::<Self>(peer, "faulty device")?.inner;
         // SAFETY: forwarded.
-        unsafe { ability.memory_copy(stream(on)?, peer, src, src_offset, dst, dst_offset, bytes) }?;
+        unsafe { ability.memory_copy(stream(on)?, peer, src, dst, bytes) }?;
         panic_if(self.is(Broken::WritesPanic));
         Ok(())
     }
@@ -537,88 +537,67 @@ fn panic_if(broken: bool) {
 unsafe impl DeviceStream for Stream {
     unsafe fn memory_copy(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        mut src: MemoryAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let shifted = self.broken == Broken::CopyIsShifted && src_offset > 0;
-        let src_offset = src_offset - usize::from(shifted);
+        src.offset -= usize::from(self.broken == Broken::CopyIsShifted && src.offset > 0);
         self.write(Broken::MemoryCopy, || {
             // SAFETY: forwarded.
-            unsafe { self.inner.memory_copy(src, src_offset, dst, dst_offset, bytes) }
+            unsafe { self.inner.memory_copy(src, dst, bytes) }
         })
     }
 
-    unsafe fn memory_copy_to(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        src: &[u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
         self.write(Broken::MemoryCopyTo, || {
             // SAFETY: forwarded.
-            unsafe { self.inner.memory_copy_to(dst, offset, src) }
+            unsafe { self.inner.memory_copy_to(dst, src) }
         })
     }
 
-    unsafe fn memory_copy_from(
-        &self,
-        src: &dyn DeviceMemory,
-        offset: usize,
-        dst: &mut [u8],
-    ) -> Result<()> {
+    unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         self.unless(Broken::MemoryCopyFrom, || {
             // SAFETY: forwarded.
-            unsafe { self.inner.memory_copy_from(src, offset, dst) }
+            unsafe { self.inner.memory_copy_from(src, dst) }
         })
     }
 
     unsafe fn pinned_copy_to(
         &self,
-        src: &dyn DevicePinned,
-        src_offset: usize,
-        dst: &dyn DeviceMemory,
-        dst_offset: usize,
+        mut src: PinnedAt<'_>,
+        dst: MemoryAt<'_>,
         bytes: usize,
     ) -> Result<()> {
-        let src_offset = if self.broken == Broken::PinnedOffsetIsZero { 0 } else { src_offset };
+        if self.broken == Broken::PinnedOffsetIsZero {
+            src.offset = 0;
+        }
         self.write(Broken::PinnedCopyTo, || {
             // SAFETY: forwarded.
-            unsafe { self.inner.pinned_copy_to(src, src_offset, dst, dst_offset, bytes) }
+            unsafe { self.inner.pinned_copy_to(src, dst, bytes) }
         })
     }
 
     unsafe fn pinned_copy_from(
         &self,
-        src: &dyn DeviceMemory,
-        src_offset: usize,
-        dst: &dyn DevicePinned,
-        dst_offset: usize,
+        src: MemoryAt<'_>,
+        dst: PinnedAt<'_>,
         bytes: usize,
     ) -> Result<()> {
         self.unless(Broken::PinnedCopyFrom, || {
             // SAFETY: forwarded.
-            unsafe { self.inner.pinned_copy_from(src, src_offset, dst, dst_offset, bytes) }
+            unsafe { self.inner.pinned_copy_from(src, dst, bytes) }
         })?;
         panic_if(self.broken == Broken::PinnedCopyPanics);
         Ok(())
     }
 
-    unsafe fn memory_fill(
-        &self,
-        dst: &dyn DeviceMemory,
-        offset: usize,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> Result<()> {
-        let room = offset + bytes + pattern.len() <= dst.len();
+    unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let room = dst.offset + bytes + pattern.len() <= dst.object.len();
         let too_long = self.broken == Broken::FillIsTooLong && room;
         let bytes = bytes + if too_long { pattern.len() } else { 0 };
         self.write(Broken::MemoryFill, || {
             // SAFETY: forwarded; a longer range is still inside the memory.
-            unsafe { self.inner.memory_fill(dst, offset, bytes, pattern) }
+            unsafe { self.inner.memory_fill(dst, bytes, pattern) }
         })
     }
 

@@ -5,7 +5,7 @@ mod panics;
 
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
-use conformance::{Fixture, Rule, Stop, kernels, rules};
+use conformance::{Ability, Fixture, Rule, Stop, kernels, rules};
 use runtime_core::{Device, Result};
 
 use faulty_device::{Broken, FaultyDevice};
@@ -121,4 +121,14 @@ bites! {
     counters_of_their_own_reads: simulated CountersCountReads => counters_count;
     counters_names: simulated CountersHaveNoNames => counters_count;
     unified_memory_allocate: host UnifiedMemoryIsHidden => unified_memory_is_shared_with_the_host;
+}
+
+/// A device without the ability, for which the rule does not apply, claims it.
+#[test]
+fn cooperative_launches_that_are_not() {
+    let rule = rules::blocks_of_a_cooperative_launch_run_at_once;
+    let honest = rule(&simulated(Broken::Nothing));
+    assert_eq!(honest, Err(Stop::NotApplicable(Ability::CooperativeLaunch)));
+    let lying = rule(&simulated(Broken::BlocksDoNotMeet));
+    assert!(matches!(lying, Err(Stop::Failed(_))), "{lying:?}");
 }

@@ -325,8 +325,7 @@ macro_rules! kernel_functions {
                     return Err($crate::Code::NOT_SUPPORTED);
                 }
                 let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-                let geometry = $crate::ptx::Geometry { grid, block, dynamic_shared: shared as usize };
-                launch(function, geometry, stream, arguments, false)
+                launch(function, grid, block, shared, stream, arguments, false)
             };
             $launch_cooperative(
                 function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
@@ -334,19 +333,22 @@ macro_rules! kernel_functions {
             ) = {
                 $cooperative()?;
                 let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-                let geometry = $crate::ptx::Geometry { grid, block, dynamic_shared: shared as usize };
-                launch(function, geometry, stream, arguments, true)
+                launch(function, grid, block, shared, stream, arguments, true)
             };
         }
 
         /// Launches a kernel in the current context.
         fn launch(
             function: Handle,
-            geometry: $crate::ptx::Geometry,
+            grid: [u32; 3],
+            block: [u32; 3],
+            shared: u32,
             stream: Handle,
             arguments: In<*const ::std::ffi::c_void>,
             is_cooperative: bool,
         ) -> $crate::Result<()> {
+            let dynamic_shared = shared as usize;
+            let geometry = $crate::ptx::Geometry { grid, block, dynamic_shared, is_cooperative };
             let (engine, context) = current()?;
             let function = engine.kernel(function)?;
             if is_cooperative {

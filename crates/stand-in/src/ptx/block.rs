@@ -1,5 +1,6 @@
 //! The threads of a block: turns, barriers, exchanges within warps.
 
+use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +20,7 @@ pub(super) struct Launch<'a> {
     pub(super) stops: [&'a AtomicBool; 2],
 }
 
-/// Executes blocks one after the other. Threads and their memory are reused.
+/// Executes blocks. Threads and their memory are reused.
 pub(super) struct Blocks<'a, 'm> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) memory: Memory<'a>,
@@ -30,6 +31,36 @@ pub(super) struct Blocks<'a, 'm> {
 impl<'m> Blocks<'_, 'm> {
     /// Executes a block to its end.
     pub(super) fn run(&mut self, place: &Place<'_>) -> Result<(), Fault> {
+        let mut live = self.start(place)?;
+        while !live.is_empty() {
+            self.proceed(&mut live, place)?;
+        }
+        Ok(())
+    }
+
+    /// Executes blocks in turns, so that each can wait for the others.
+    pub(super) fn run_together<'p>(
+        &mut self,
+        places: impl Iterator<Item = Place<'p>>,
+    ) -> Result<(), Fault> {
+        let mut blocks = Vec::new();
+        for place in places {
+            let live = self.start(&place)?;
+            blocks.push((place, live, mem::take(&mut self.memory.shared)));
+        }
+        while !blocks.is_empty() {
+            for (place, live, shared) in &mut blocks {
+                mem::swap(&mut self.memory.shared, shared);
+                self.proceed(live, place)?;
+                mem::swap(&mut self.memory.shared, shared);
+            }
+            blocks.retain(|(_, live, _)| !live.is_empty());
+        }
+        Ok(())
+    }
+
+    /// Starts a block: each thread has its first turn. Returns the threads that have not ended.
+    fn start(&mut self, place: &Place<'_>) -> Result<Vec<Thread<'m>>, Fault> {
         self.memory.shared.clear();
         let shared = place.static_shared.next_multiple_of(16) + place.dynamic_shared;
         self.memory.shared.resize(shared, POISON);
@@ -43,14 +74,19 @@ impl<'m> Blocks<'_, 'm> {
                 _ => live.push(thread),
             }
         }
-        while !live.is_empty() {
-            release(&mut live)?;
-            for thread in live.iter_mut().filter(|thread| matches!(thread.pause, Pause::Ready)) {
-                self.turn(thread, place)?;
-            }
-            let ended = live.extract_if(.., |thread| matches!(thread.pause, Pause::Exited));
-            self.idle.extend(ended);
+        Ok(live)
+    }
+
+    /// Gives each thread that does not wait a turn.
+    fn proceed(&mut self, live: &mut Vec<Thread<'m>>, place: &Place<'_>) -> Result<(), Fault> {
+        if live.is_empty() {
+            return Ok(());
         }
+        release(live)?;
+        for thread in live.iter_mut().filter(|thread| matches!(thread.pause, Pause::Ready)) {
+            self.turn(thread, place)?;
+        }
+        self.idle.extend(live.extract_if(.., |thread| matches!(thread.pause, Pause::Exited)));
         Ok(())
     }
 

@@ -20,12 +20,21 @@ pub struct Geometry {
     pub block: [u32; 3],
     /// Bytes of shared memory in addition to those that the kernel declares.
     pub dynamic_shared: usize,
+    /// Whether blocks may wait for each other.
+    pub is_cooperative: bool,
+}
+
+impl Geometry {
+    /// A launch that is not cooperative, without additional shared memory.
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+        Self { grid, block, dynamic_shared: 0, is_cooperative: false }
+    }
 }
 
 /// Executes a kernel, and blocks until it ends.
 ///
 /// `params` are the bytes of all parameters, as [`Entry::params`] places them. Blocks begin in the order of their
-/// indices, on several cores if there are many threads.
+/// indices, on several cores if there are many threads. The blocks of a cooperative launch run in turns on one core.
 ///
 /// # Errors
 ///
@@ -59,24 +68,27 @@ pub fn run(
     let failed = AtomicBool::new(false);
     let launch = Launch { function: entry.function, params, stops: [stop, &failed] };
     let next = AtomicU64::new(0);
+    let place = |block| Place {
+        grid: &geometry.grid,
+        block: &geometry.block,
+        index: position(block, geometry.grid),
+        common_shared: entry.common_shared,
+        static_shared: entry.static_shared,
+        dynamic_shared: geometry.dynamic_shared,
+    };
     let work = || -> Result<(), Fault> {
         let make = || Thread::new(&module.functions);
         let memory = Memory { globals, variables: &module.variables, shared: Vec::new() };
         let mut executor = Blocks { launch: &launch, memory, make: &make, idle: Vec::new() };
+        if geometry.is_cooperative {
+            return executor.run_together((0..blocks).map(place));
+        }
         loop {
             let block = next.fetch_add(1, Ordering::Relaxed);
             if block >= blocks {
                 return Ok(());
             }
-            let place = Place {
-                grid: &geometry.grid,
-                block: &geometry.block,
-                index: position(block, geometry.grid),
-                common_shared: entry.common_shared,
-                static_shared: entry.static_shared,
-                dynamic_shared: geometry.dynamic_shared,
-            };
-            let outcome = executor.run(&place);
+            let outcome = executor.run(&place(block));
             if outcome.is_err() {
                 failed.store(true, Ordering::Relaxed);
                 return outcome;
@@ -88,7 +100,7 @@ pub fn run(
         .min(cores)
         .min(blocks)
         .saturating_sub(1);
-    if helpers == 0 {
+    if helpers == 0 || geometry.is_cooperative {
         return work();
     }
     scope(|scope| {

@@ -67,7 +67,7 @@ fn floats_are_scaled_and_fused() {
 fn threads_have_three_indices() {
     let (module, memory) = (module(), Memory::default());
     let out = memory.upload(&[9_u32; 5 * 7 * 3]);
-    let geometry = Geometry { grid: [3, 2, 2], block: [2, 4, 2], dynamic_shared: 0 };
+    let geometry = Geometry::new([3, 2, 2], [2, 4, 2]);
     let params = [p(out), p(5_u32), p(7_u32), p(3_u32)];
     launch(&module, "index_3d", &geometry, &params, &memory).unwrap();
     let found = memory.download::<u32>(out, 5 * 7 * 3);
@@ -170,7 +170,7 @@ fn diffusion_is_that_of_the_host_to_the_last_bit() {
         (0..pitch * (height + 2)).map(|i| ((i * 7919 % 1009) as f64).sqrt()).collect();
     for sides in [0, 15_u64] {
         let (next, at) = (memory.upload(&vec![-1.0_f64; z.len()]), memory.upload(&z));
-        let geometry = Geometry { grid: [3, 3, 1], block: [16, 8, 1], dynamic_shared: 0 };
+        let geometry = Geometry::new([3, 3, 1], [16, 8, 1]);
         let numbers = [next_at, z_at, pitch, width, height].map(|number| p(number as u64));
         let mut params = vec![p(next), p(at)];
         params.extend(numbers);

@@ -75,7 +75,7 @@ pub(super) fn p<T: Pod>(value: T) -> Vec<u8> {
 
 /// Blocks and threads along x.
 pub(super) fn line(blocks: u32, threads: u32) -> Geometry {
-    Geometry { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 }
+    Geometry::new([blocks, 1, 1], [threads, 1, 1])
 }
 
 /// Launches a kernel, whose parameters must have the sizes of those given.

@@ -20,7 +20,7 @@ fn a_block_reduces_in_dynamic_shared_memory() {
         let memory = Memory::default();
         let x: Vec<f32> = (0..5000).map(|i| (i % 17) as f32).collect();
         let (out, at) = (memory.upload(&[0.0_f32]), memory.upload(&x));
-        let geometry = Geometry { grid: [7, 1, 1], block: [128, 1, 1], dynamic_shared: 512 };
+        let geometry = Geometry { dynamic_shared: 512, ..Geometry::new([7, 1, 1], [128, 1, 1]) };
         assert_eq!(module.entry("reduce").unwrap().static_shared(), 0);
         launch(&module, "reduce", &geometry, &[p(out), p(at), p(5000_i32)], &memory).unwrap();
         assert_eq!(memory.download::<f32>(out, 1), [x.iter().sum::<f32>()]);
@@ -37,7 +37,7 @@ fn a_block_transposes_a_tile() {
         let (memory, n) = (Memory::default(), 37);
         let matrix: Vec<f64> = (0..n * n).map(f64::from).collect();
         let (out, at) = (memory.upload(&vec![0.0_f64; matrix.len()]), memory.upload(&matrix));
-        let geometry = Geometry { grid: [5, 5, 1], block: [8, 8, 1], dynamic_shared: 0 };
+        let geometry = Geometry::new([5, 5, 1], [8, 8, 1]);
         assert_eq!(module.entry("transpose").unwrap().static_shared(), 8 * 9 * 8);
         launch(&module, "transpose", &geometry, &[p(out), p(at), p(n)], &memory).unwrap();
         let expected: Vec<f64> = (0..n * n).map(|i| f64::from(i % n * n + i / n)).collect();
@@ -286,3 +286,19 @@ DONE:
     ret;
 }
 ";
+
+#[test]
+fn blocks_of_a_cooperative_launch_can_wait_for_each_other() {
+    const SUITE: &str = include_str!("../../../conformance/src/kernels/kernels.ptx");
+    let module = Module::parse(SUITE).unwrap();
+    for is_cooperative in [true, false] {
+        let memory = Memory::default();
+        let (arrived, posted) = (memory.upload(&[0_u32]), memory.upload(&[0_u32; 24]));
+        let seen = memory.upload(&[0_u32; 24]);
+        let geometry = Geometry { is_cooperative, ..line(24, 1) };
+        let params = [p(arrived), p(posted), p(seen), p(24_u32)];
+        launch(&module, "meet", &geometry, &params, &memory).unwrap();
+        let others: Vec<u32> = (2..=24).chain([1]).collect();
+        assert_eq!(memory.download::<u32>(seen, 24) == others, is_cooperative);
+    }
+}
