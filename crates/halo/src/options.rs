@@ -21,8 +21,8 @@ pub enum MissingCorners {
     /// Sets them to this value, converted to the element type of the field: the fraction is dropped for integers, and
     /// values beyond the type become its least or greatest.
     Fill(f64),
-    /// Sets them to the mean of two ghosts next to the block: the ghost at the same distance beyond the first side of
-    /// the corner, and the ghost at the same distance beyond the other side. Only for floating-point elements.
+    /// Sets them to the mean of the ghosts next to the block at the same distance, one beyond each side that meets in
+    /// the corner. Only for floating-point elements.
     /// `finish`, or the `poll` that completes the exchange, then waits until unpacking is done.
     Average,
 }

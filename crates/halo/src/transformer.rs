@@ -343,8 +343,11 @@ impl Incoming {
     ///
     /// Errors of earlier uses of the buffer.
     pub fn as_mut_slice(&mut self) -> Result<Option<&mut [u8]>> {
-        *self.is_filled.get_mut() = true;
-        self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)
+        let bytes = self.buffer.as_mut().map_or(Ok(None), Buffer::as_mut_slice)?;
+        if bytes.is_some() {
+            *self.is_filled.get_mut() = true;
+        }
+        Ok(bytes)
     }
 
     /// Returns the buffer, possibly on the device, for transports that identify such memory by its handle.

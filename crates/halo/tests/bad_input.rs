@@ -504,7 +504,7 @@ fn a_peer_in_other_collective_calls_cannot_exhaust_memory() {
     let errors = ThreadCommunicator::run(2, |ranks| -> Result<_> {
         if ranks.rank() == 1 {
             // What a rank contributes that searches for the attribute that differs.
-            for bytes in [&[7; 160][..], &[0; 8]] {
+            for bytes in [&[7; 176][..], &[0; 8]] {
                 ranks.all_gather(bytes, second)?;
             }
             for _ in 0..5 {
@@ -541,4 +541,60 @@ fn a_transport_whose_rank_changes_is_refused() {
         assert_eq!(error.message(), "rank 0 of 1 now calls itself rank 5 of 9");
     })
     .unwrap();
+}
+
+/// No halo message shows the order here, because there are no ghosts. Messages of shared points do.
+#[test]
+fn ranks_whose_shared_points_have_another_order_get_an_error() {
+    let topology = Topology::cartesian(&[8, 3], &[2, 1], &[false, false]).unwrap();
+    let device = device();
+    let errors = ThreadCommunicator::run(2, |communicator| {
+        let dims = [Dim::axis(0, 4).staggered(), Dim::axis(1, 3), Dim::free(2)];
+        let order: &[usize] = if communicator.rank() == 1 { &[0, 2, 1] } else { &[0, 1, 2] };
+        let field = FieldSpec::new("u", DType::F64, &dims).unwrap().ordered(order).unwrap();
+        let (ranks, options) = (Arc::new(communicator), HaloOptions::default());
+        HaloExchange::new(ranks, &topology, &[Quantity::scalar(field)], &device, &options)
+            .map(drop)
+            .unwrap_err()
+    });
+    for error in errors.unwrap() {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let words = "another order of dimensions in memory of field 0, u than rank 0: [0, 2, 1]";
+        assert!(error.message().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_message_whose_memory_was_never_handed_out_was_not_received() {
+    let device = device();
+    let stream = device.default_stream();
+    let options = HaloOptions { staging: Staging::Device, ..HaloOptions::default() };
+    let mut halo = HaloTransformer::new(&ring(), 0, &[field(1)], &device, &options).unwrap();
+    let mut memory = device.memory_from_slice(&stream, &[1.0; 10]).unwrap();
+    let mut incoming = halo.incoming().unwrap();
+    for message in &mut incoming {
+        assert!(message.as_mut_slice().unwrap().is_none(), "the host cannot address the memory");
+    }
+    let view = memory.view_mut().reshape(&[5, 2]).unwrap();
+    let error = halo.unpack(&stream, &mut [view.into()], incoming).unwrap_err();
+    assert!(error.message().ends_with("the message of rank 1 was not received"), "{error}");
+}
+
+#[test]
+fn fields_without_elements_may_have_any_strides_at_missing_corners() {
+    let joined = [Side::EAST, Side::WEST, Side::NORTH, Side::SOUTH];
+    let link = |side| Link { rank: 0, side, neighbour: 0, symmetry: Symmetry::IDENTITY };
+    let topology = Topology::of_blocks(&[[4, 4]], &joined.map(link)).unwrap();
+    let dims = [Dim::axis(1, 4).halo(1, 1), Dim::axis(0, 4).halo(1, 1), Dim::free(0)];
+    for corners in [MissingCorners::Fill(1.0), MissingCorners::Average] {
+        for stride in [1 << 59, isize::MAX / 2, isize::MIN] {
+            let field = FieldSpec::new("empty", DType::F64, &dims).unwrap();
+            let Ok(field) = field.strided(&[stride, stride, 1]) else { continue };
+            let options = HaloOptions { missing_corners: corners, ..HaloOptions::default() };
+            let [alone] = ThreadCommunicator::group(1).unwrap().try_into().unwrap();
+            let quantities = [Quantity::scalar(field)];
+            HaloExchange::new(Arc::new(alone), &topology, &quantities, &device(), &options)
+                .unwrap();
+        }
+    }
 }

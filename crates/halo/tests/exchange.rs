@@ -26,7 +26,7 @@ use halo::communicator::{
 };
 use halo::{
     Dim, Error, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
-    Messages, MissingCorners, Quantity, Reach, Result, Staging, Topology,
+    Link, Messages, MissingCorners, Quantity, Reach, Result, Side, Staging, Symmetry, Topology,
 };
 use ring::{exchange, expected, join, ring, spec, values};
 use runtime_core::{DType, Device, Grid, HostModule, Launch, Stream, args};
@@ -1034,4 +1034,77 @@ fn shared_points_of_a_field_without_ghosts_have_room_in_the_pool() {
     .unwrap();
     let [one, two] = &all[..] else { panic!("two ranks") };
     assert_eq!(one.as_ref().unwrap()[2], two.as_ref().unwrap()[0]);
+}
+
+/// The numbers of the two exchanges differ by 2^16, and fields that share no message are numbered from 1.
+#[test]
+fn ranks_that_use_two_exchanges_in_different_orders_get_an_error() {
+    const BETWEEN: u32 = (1 << 16) - 1;
+    let device = host();
+    let errors = ThreadCommunicator::run(2, |communicator| {
+        let rank = communicator.rank();
+        let ranks: Arc<dyn Communicator> = Arc::new(communicator);
+        let make = |messages, channel| {
+            let timeout = Duration::from_secs(20);
+            let options =
+                HaloOptions { messages, channel, timeout, direct: false, ..Default::default() };
+            let fields = [Quantity::scalar(spec("f"))];
+            HaloExchange::new(ranks.clone(), &ring(2), &fields, &device, &options)
+        };
+        let mut first = make(Messages::Separate, 0).unwrap();
+        for _ in 0..BETWEEN {
+            // It counts as an exchange, although there is no such channel.
+            make(Messages::Separate, u32::MAX).unwrap_err();
+        }
+        let mut second = make(Messages::Aggregate, 0).unwrap();
+        let stream = device.default_stream();
+        let mut memory = values(rank, &stream);
+        let halo = if rank == 0 { &mut first } else { &mut second };
+        halo.exchange(&stream, &mut [memory.view_mut().into()]).map_err(|error| error.kind())
+    });
+    assert!(errors.unwrap().contains(&Err(ErrorKind::InvalidArgument)));
+}
+
+/// In three dimensions, two sides meet in an edge, and three in a corner.
+#[test]
+fn averages_are_over_all_sides_that_meet() {
+    const CELLS: usize = 3;
+    let sides = [Side::EAST, Side::WEST, Side::NORTH, Side::SOUTH, Side::ABOVE, Side::BELOW];
+    let link = |side| Link { rank: 0, side, neighbour: 0, symmetry: Symmetry::IDENTITY };
+    let topology = Topology::of_blocks(&[[CELLS; 3]], &sides.map(link)).unwrap();
+    let device = host();
+    let stream = device.default_stream();
+    for width in [1, 2] {
+        let dims = [0, 1, 2].map(|axis| Dim::axis(axis, CELLS).halo(width, width));
+        let field = Quantity::scalar(FieldSpec::new("f", DType::F32, &dims).unwrap());
+        let options =
+            HaloOptions { missing_corners: MissingCorners::Average, ..HaloOptions::default() };
+        let [alone] = ThreadCommunicator::group(1).unwrap().try_into().unwrap();
+        let mut halo =
+            HaloExchange::new(Arc::new(alone), &topology, &[field], &device, &options).unwrap();
+        let extent = CELLS + 2 * width;
+        let at = |[x, y, z]: [usize; 3]| (x * extent + y) * extent + z;
+        let cells: Vec<f32> = (0..extent.pow(3)).map(|i| (i * 7 % 64) as f32).collect();
+        let mut memory = device.memory_from_slice(&stream, &cells).unwrap();
+        let view = memory.view_mut().reshape(&[extent; 3]).unwrap();
+        halo.exchange(&stream, &mut [view.into()]).unwrap();
+        let found = memory.to_vec(&stream).unwrap();
+        for index in 0..extent.pow(3) {
+            let place = [index / extent / extent, index / extent % extent, index % extent];
+            let beyond: Vec<usize> =
+                (0..3).filter(|axis| !(width..width + CELLS).contains(&place[*axis])).collect();
+            if beyond.len() < 2 {
+                continue;
+            }
+            let near = |side: &usize| {
+                let mut near = place;
+                for axis in beyond.iter().filter(|axis| *axis != side) {
+                    near[*axis] = near[*axis].clamp(width, width + CELLS - 1);
+                }
+                found[at(near)]
+            };
+            let mean = beyond.iter().map(near).sum::<f32>() / beyond.len() as f32;
+            assert!((found[index] - mean).abs() < 1e-5, "{place:?}: {} for {mean}", found[index]);
+        }
+    }
 }

@@ -169,10 +169,10 @@ fn ranks_that_reset_different_objects_get_an_error() {
                 let error = one.reset().unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidArgument);
                 let words =
-                    "rank 0 resets an exchange of channel 0, rank 1 resets the communicator";
+                    "rank 0 resets exchange number 1 of channel 0, rank 1 resets the communicator";
                 assert_eq!(error.message(), words);
                 let error = one.reset().unwrap_err();
-                assert!(error.message().contains("an exchange of channel 1"), "{error}");
+                assert!(error.message().contains("exchange number 2 of channel 1"), "{error}");
             }
             _ => {
                 ranks.reset(LONG).unwrap();
@@ -183,6 +183,26 @@ fn ranks_that_reset_different_objects_get_an_error() {
         ranks.barrier(LONG).unwrap();
         one.reset().unwrap();
         works(ranks, one);
+    });
+}
+
+/// Also if both exchanges use one channel.
+#[test]
+fn ranks_that_reset_different_exchanges_of_a_channel_get_an_error() {
+    ranks(|ranks, make| {
+        let [one, two] = [0, 0].map(|channel| make(channel, LONG).unwrap());
+        let [mut own, other] = if ranks.rank() == 0 { [one, two] } else { [two, one] };
+        let error = own.reset().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let words = "rank 0 resets exchange number 1 of channel 0";
+        let others = "rank 1 resets exchange number 2 of channel 0";
+        assert!([words, others].iter().all(|words| error.message().contains(words)), "{error}");
+        ranks.barrier(LONG).unwrap();
+        let [first, second] = if ranks.rank() == 0 { [own, other] } else { [other, own] };
+        for mut halo in [first, second] {
+            halo.reset().unwrap();
+            works(ranks, halo);
+        }
     });
 }
 
@@ -197,7 +217,10 @@ fn a_reset_of_one_exchange_does_not_continue_as_that_of_another() {
             assert_eq!(one.reset().unwrap_err().kind(), ErrorKind::Timeout);
             let error = two.reset().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict);
-            assert!(error.message().contains("a reset of an exchange of channel 0"), "{error}");
+            assert!(
+                error.message().contains("a reset of exchange number 1 of channel 0"),
+                "{error}"
+            );
             early.wait();
             through.wait();
             ranks.reset(LONG).unwrap();

@@ -133,7 +133,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
 /// The contribution of a rank to a common reset: what it resets, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reset {
-    /// [`COMMUNICATOR`](Self::COMMUNICATOR), or a channel.
+    /// [`COMMUNICATOR`](Self::COMMUNICATOR), or an exchange: its channel and the low half of its number.
     pub(crate) what: u64,
     pub(crate) number: u64,
 }
@@ -156,7 +156,10 @@ impl fmt::Display for Reset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             Self::COMMUNICATOR => f.write_str("the communicator"),
-            channel => write!(f, "an exchange of channel {channel}"),
+            exchange => {
+                let (channel, number) = (exchange >> u32::BITS, exchange & u64::from(u32::MAX));
+                write!(f, "exchange number {number} of channel {channel}")
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Ghosts at corners where tiles meet without a cell: constants and averages.
 
-use std::ops::Range;
+use std::ops::{Add, Range};
 use std::time::Duration;
 
 use runtime_core::{
@@ -82,8 +82,8 @@ fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
     }
 }
 
-/// Sets each ghost of a missing corner to the mean of two ghosts next to the block: the ghost at the same distance
-/// beyond the first side, and the ghost at the same distance beyond the other side.
+/// Sets each ghost of a missing corner to the mean of the ghosts next to the block at the same distance, one beyond each
+/// side that meets there.
 ///
 /// Devices only copy here and do not compute, so the few values go through the host.
 #[derive(Debug)]
@@ -94,12 +94,13 @@ pub(crate) struct Corners {
     boxes: Vec<Means>,
 }
 
-/// The position of the values of one corner: the values beyond one side, then those beyond the other.
+/// The position of the values of one corner: the values beyond each side, one side after the other.
 #[derive(Debug)]
 struct Means {
     dtype: DType,
     start: usize,
     bytes: usize,
+    sides: usize,
 }
 
 impl Corners {
@@ -118,7 +119,8 @@ impl Corners {
             let size = spec.dtype().size();
             let bytes = size * extents.iter().product::<usize>();
             let start = end.next_multiple_of(ALIGN);
-            let next = bytes.checked_mul(2).and_then(|bytes| bytes.checked_add(start));
+            let sides = edge.side.faces().count();
+            let next = bytes.checked_mul(sides).and_then(|bytes| bytes.checked_add(start));
             let Some(next) = next.filter(|next| isize::try_from(*next).is_ok()) else {
                 let message = format!("field {}: averages of 2^63 bytes or more", spec.name());
                 return Err(refuse(message));
@@ -139,7 +141,7 @@ impl Corners {
             }
             let means = row_major(size, slot, start, &extents);
             scatter.push(copy(means, box_side(spec, edge.field, &edge.ranges)));
-            boxes.push(Means { dtype: spec.dtype(), start, bytes });
+            boxes.push(Means { dtype: spec.dtype(), start, bytes, sides });
         }
         Ok(Self {
             gather: device.plan_regions(&gather)?,
@@ -167,9 +169,9 @@ impl Corners {
         bind(fields, &self.gather, &mut self.memory)?;
         stream.synchronize_for(timeout)?;
         let mut values = self.memory.to_vec(stream)?;
-        for Means { dtype, start, bytes } in &self.boxes {
-            let (first, second) = values[*start..start + 2 * bytes].split_at_mut(*bytes);
-            means(*dtype, first, second);
+        for Means { dtype, start, bytes, sides } in &self.boxes {
+            let (first, others) = values[*start..start + sides * bytes].split_at_mut(*bytes);
+            means(*dtype, first, others);
         }
         self.memory.copy_from_slice(stream, &values)?;
         bind(fields, &self.scatter, &mut self.memory)
@@ -201,27 +203,38 @@ const fn has_means(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::C64 | DType::C128)
 }
 
-/// Replaces elements by their means with other elements.
+/// Replaces elements by their means with other elements, of which there are as many, once or several times.
 fn means(dtype: DType, values: &mut [u8], others: &[u8]) {
-    fn each<T: Element>(values: &mut [u8], others: &[u8], mean: impl Fn(T, T) -> T) {
-        let size = size_of::<T>();
-        for (value, other) in values.chunks_exact_mut(size).zip(others.chunks_exact(size)) {
-            let mean =
-                mean(bytemuck::pod_read_unaligned(value), bytemuck::pod_read_unaligned(other));
-            value.copy_from_slice(bytemuck::bytes_of(&mean));
+    fn each<T: Element, S: Copy + Add<Output = S>>(
+        values: &mut [u8],
+        others: &[u8],
+        wide: impl Fn(T) -> S,
+        narrow: impl Fn(S, f64) -> T,
+    ) {
+        let (size, bytes) = (size_of::<T>(), values.len());
+        let count = (others.len() / bytes.max(1) + 1) as f64;
+        for (index, value) in values.chunks_exact_mut(size).enumerate() {
+            let others = others.chunks_exact(bytes).map(|other| &other[index * size..][..size]);
+            let sum = others
+                .map(|other| wide(bytemuck::pod_read_unaligned(other)))
+                .fold(wide(bytemuck::pod_read_unaligned(value)), |sum, other| sum + other);
+            value.copy_from_slice(bytemuck::bytes_of(&narrow(sum, count)));
         }
     }
+    #[expect(clippy::cast_possible_truncation, reason = "the number of sides is small")]
     match dtype {
         DType::F16 => {
-            each(values, others, |a: f16, b| f16::from_f32(0.5 * (a.to_f32() + b.to_f32())))
+            each(values, others, f16::to_f32, |sum, n| f16::from_f32(sum / n as f32));
         }
         DType::BF16 => {
-            each(values, others, |a: bf16, b| bf16::from_f32(0.5 * (a.to_f32() + b.to_f32())))
+            each(values, others, bf16::to_f32, |sum, n| bf16::from_f32(sum / n as f32));
         }
-        DType::F32 => each(values, others, |a: f32, b| 0.5 * (a + b)),
-        DType::F64 => each(values, others, |a: f64, b| 0.5 * (a + b)),
-        DType::C64 => each(values, others, |a: Complex<f32>, b| (a + b) * 0.5),
-        DType::C128 => each(values, others, |a: Complex<f64>, b| (a + b) * 0.5),
+        DType::F32 => each(values, others, |value: f32| value, |sum, n| sum / n as f32),
+        DType::F64 => each(values, others, |value: f64| value, |sum, n| sum / n),
+        DType::C64 => {
+            each(values, others, |value: Complex<f32>| value, |sum, n| sum / n as f32);
+        }
+        DType::C128 => each(values, others, |value: Complex<f64>| value, |sum, n| sum / n),
         _ => {}
     }
 }

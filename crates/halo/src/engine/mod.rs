@@ -20,7 +20,7 @@ use self::pool::Pool;
 use self::route::{Direction, Route};
 use self::statistics::{Part, Recorder, StagingTimes};
 use crate::communicator::{Buffer, Storage, deadline};
-use crate::field::{Field, FieldSpec, Quantity, describe_other};
+use crate::field::{Dim, Field, FieldSpec, Quantity, describe_other};
 use crate::options::{HaloOptions, MissingCorners, Staging};
 use crate::plan::Plan;
 use crate::plan::attributes::Attributes;
@@ -150,8 +150,18 @@ impl Engine {
     }
 
     pub(crate) fn fingerprint(&self) -> PlanFingerprint {
-        let balance = self.plan.balance(self.specs(), self.rank);
-        PlanFingerprint::new(&self.attributes(), self.specs().len(), balance)
+        let (specs, rank) = (self.specs(), self.rank);
+        let balance = self.plan.balance(specs, rank);
+        let is_staggered = specs.iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
+        let shared = match is_staggered {
+            true => {
+                let sharing = self.options.messages;
+                Plan::new(&self.topology, &self.fields, rank, Pattern::Shared, sharing).ok()
+            }
+            false => None,
+        };
+        let shared = shared.map(|plan| plan.balance(specs, rank));
+        PlanFingerprint::new(&self.attributes(), specs.len(), balance, shared)
     }
 
     pub(crate) fn attributes(&self) -> Attributes {

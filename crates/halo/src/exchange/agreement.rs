@@ -46,7 +46,7 @@ pub(super) fn agree(
     serial: u64,
     options: &HaloOptions,
 ) -> Result<Agreement> {
-    const NUMBERS: usize = 10;
+    const NUMBERS: usize = 11;
     let HaloOptions { channel, timeout, .. } = *options;
     let mut mine = [0; NUMBERS];
     mine[0] = serial.into();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use runtime_core::{Error, Result};
 
 use crate::communicator::{Communicator, Direct};
+use crate::plan::fingerprint::mix;
 use crate::plan::transfer::refuse;
 
 /// The number of tag sets of a channel. Each reset moves to the next set, so that late messages from before a reset are
@@ -67,16 +68,21 @@ impl Channel {
         1 + self.number * CHANNEL_TAGS + self.epoch * TURNS + remainder(self.exchanges, TURNS)
     }
 
-    /// The number with which a rank marks the current exchange. No other exchange of the communicator has the same mark
-    /// of that rank.
+    /// The number with which a rank marks the current exchange: a hash, which no other exchange of the communicator has
+    /// but by a chance of 1 to 2^64.
     pub(super) fn mark(&self, rank: usize) -> u64 {
-        (self.serials[rank] << u32::BITS).wrapping_add(self.exchanges)
+        mix(mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges))
     }
 
-    /// The number that identifies a message: the mark of its sender, and the number of the message among the sender's.
+    /// The number that identifies a message: the mark of its sender, mixed with the number of the message among the
+    /// sender's.
     pub(super) fn message_mark(&self, sender: usize, part: usize) -> u64 {
-        const PART: u32 = 48;
-        self.mark(sender) ^ (part as u64) << PART
+        mix(self.mark(sender).wrapping_add(part as u64))
+    }
+
+    /// What a reset of this exchange resets, for all ranks: the channel, and the number that rank 0 gave the exchange.
+    pub(super) fn identity(&self) -> u64 {
+        u64::from(self.number) << u32::BITS | self.serials[0] & u64::from(u32::MAX)
     }
 
     /// Access to the memory of the other ranks, if this rank still has the same number among as many ranks there.

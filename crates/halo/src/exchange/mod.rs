@@ -239,9 +239,9 @@ impl HaloExchange {
         }
         // This state remains until all ranks have completed the reset.
         self.state = State::Broken;
-        let HaloOptions { channel, timeout, .. } = self.engine.options;
+        let timeout = self.engine.options.timeout;
         // Some ranks may have started more exchanges than others.
-        let own = Reset { what: channel.into(), number: self.channel.exchanges };
+        let own = Reset { what: self.channel.identity(), number: self.channel.exchanges };
         let all = reset(&*self.channel.communicator, own, timeout.saturating_mul(2))
             .map_err(|error| self.channel.failed(error).about("reset"))?;
         if let Some(rank) = all.iter().position(|other| other.what != own.what) {

@@ -167,6 +167,10 @@ fn stride(spec: &FieldSpec, dim: usize) -> isize {
 
 /// Bytes from the lowest byte of the field to the element with these indices.
 fn offset(spec: &FieldSpec, index: impl Iterator<Item = usize>) -> usize {
+    // The strides of a field without elements are arbitrary.
+    if spec.layout().is_empty() {
+        return 0;
+    }
     let from_origin: isize =
         index.enumerate().map(|(dim, index)| index.cast_signed() * stride(spec, dim)).sum();
     usize::try_from(from_origin - spec.layout().span_bytes().start).unwrap_or(usize::MAX)

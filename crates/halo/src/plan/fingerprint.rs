@@ -54,7 +54,7 @@ impl Hasher {
 }
 
 /// The finaliser of MurmurHash3: every bit of the result depends on every bit of the number.
-const fn mix(mut number: u64) -> u64 {
+pub(crate) const fn mix(mut number: u64) -> u64 {
     number = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     number = (number ^ (number >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     number ^ (number >> 33)
@@ -96,19 +96,28 @@ const fn mix(mut number: u64) -> u64 {
 pub struct PlanFingerprint(pub(crate) [u128; NUMBERS]);
 
 /// The numbers of a fingerprint: hashes of the topology and of the options, the number of fields, a hash of the fields,
-/// and a number that is 0, summed over all ranks, if both ends of each message agree.
-const NUMBERS: usize = 5;
+/// and two numbers that are 0, summed over all ranks, if both ends of each message agree: of halos and of shared points.
+const NUMBERS: usize = 6;
 const COUNT: usize = 2;
 const BALANCE: usize = 4;
+const SHARED: usize = 5;
+/// The number of a rank that cannot plan shared points.
+const NO_PLAN: u128 = u128::MAX;
 
 impl PlanFingerprint {
     /// The number of bytes of a fingerprint.
     pub const BYTES: usize = NUMBERS * size_of::<u128>();
 
-    pub(crate) fn new(attributes: &Attributes, count: usize, balance: u128) -> Self {
+    /// `shared` is `None` if the rank has no plan for shared points.
+    pub(crate) fn new(
+        attributes: &Attributes,
+        count: usize,
+        balance: u128,
+        shared: Option<u128>,
+    ) -> Self {
         let Attributes { topology, options, fields, .. } = attributes;
         let [topology, options, fields] = [topology, options, fields].map(|all| Hasher::of(all));
-        Self([topology, options, count as u128, fields, balance])
+        Self([topology, options, count as u128, fields, balance, shared.unwrap_or(NO_PLAN)])
     }
 
     /// The hashes as bytes, to send.
@@ -149,7 +158,11 @@ impl PlanFingerprint {
             };
             return Err(refuse(format!("ranks {others:?} have {what}")));
         }
-        if ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank.0[BALANCE])) != 0 {
+        let differs = |number: usize| {
+            ranks.iter().fold(0, |sum: u128, rank| sum.wrapping_add(rank.0[number])) != 0
+        };
+        let can_share = ranks.iter().all(|rank| rank.0[SHARED] != NO_PLAN);
+        if differs(BALANCE) || can_share && differs(SHARED) {
             let what = "fields differ in the order of their dimensions in memory";
             return Err(refuse(format!("ranks disagree about their messages: {what}")));
         }
