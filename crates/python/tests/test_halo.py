@@ -39,22 +39,58 @@ def test_ranks_with_devices_of_their_own_send_messages():
         assert statistics[1 - rank]["sent"][0] == statistics[1 - rank]["received"][0] >= 4
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_every_element_arrives_over_mpi(size):
+def over_mpi(size, *words):
+    """Returns what a program printed that ran as a job of this many ranks."""
     if shutil.which("mpiexec") is None:
         pytest.skip("no mpiexec")
     pytest.importorskip("mpi4py")
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    script = pathlib.Path(halo_cases.__file__)
     job = subprocess.run(
-        ["mpiexec", "-n", str(size), sys.executable, str(script), "host", "sim:0", "opencl:0"],
+        ["mpiexec", "-n", str(size), sys.executable, *words],
         env={**os.environ, **allowed},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert job.returncode == 0, job.stdout + job.stderr
-    assert job.stdout.count("is done") == size
+    return job.stdout
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_element_arrives_over_mpi(size):
+    script = pathlib.Path(halo_cases.__file__)
+    assert over_mpi(size, str(script), "host", "sim:0", "opencl:0").count("is done") == size
+
+
+LATE_RANK = """
+import time
+from mpi4py import MPI
+import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
+
+def rank(world, cells=2_000_000):
+    device = dr.Device("host")
+    field = FieldSpec("t", "float64", [Dim.axis(0, cells, (cells, cells))])
+    topology = Topology.cartesian((2 * cells,), (2,), (True,))
+    late = world.rank == 1
+    ranks = Communicator.mpi(world.Dup())
+    halo = HaloExchange(ranks, topology, [Quantity.scalar(field)], device, timeout=5 if late else 1)
+    values = device.zeros(3 * cells)
+    time.sleep(3 if late else 0)
+    try:
+        halo.exchange([values])
+    except dr.TimeoutError:
+        print("timeout")
+
+rank(MPI.COMM_WORLD)
+print("the end")
+"""
+
+
+def test_messages_that_mpi_has_not_finished_keep_their_memory():
+    printed = over_mpi(2, "-c", LATE_RANK)
+    assert printed.count("the end") == 2
+    assert "timeout" in printed
 
 
 def test_a_rank_that_leaves_is_missed():

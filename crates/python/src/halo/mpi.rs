@@ -118,12 +118,24 @@ impl Message {
         Ok(Self { request, _view: view, buffer })
     }
 
+    /// Ends a message that MPI has finished with.
+    fn into_buffer(mut self) -> Buffer {
+        mem::take(&mut self.buffer)
+    }
+
     /// Whether MPI has finished with the message.
     fn test(&self, operation: &'static str) -> Result<bool> {
         let done = Python::attach(|py| {
             self.request.bind(py).call_method0(intern!(py, "Test"))?.extract::<bool>()
         });
         done.map_err(|error| raised(operation, &error))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // MPI may still use the bytes. A finished message has none: see `into_buffer`.
+        mem::forget(mem::take(&mut self.buffer));
     }
 }
 
@@ -168,7 +180,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Receives messages that no request waits for, and drops those that MPI has finished.
+    /// Receives messages that no request waits for, and ends those that MPI has finished.
     fn sweep(&self) -> Result<()> {
         let mut open = crate::lock(&self.open);
         let nobody =
@@ -178,8 +190,14 @@ impl Shared {
         for line in lines {
             self.meet(&mut open, line)?;
         }
-        // An error ends a message too.
-        open.abandoned.retain(|message| matches!(message.test("wait"), Ok(false)));
+        for message in mem::take(&mut open.abandoned) {
+            match message.test("wait") {
+                Ok(true) => drop(message.into_buffer()),
+                Ok(false) => open.abandoned.push(message),
+                // Nothing says that MPI has finished with the bytes, so they stay allocated.
+                Err(_) => drop(message),
+            }
+        }
         Ok(())
     }
 }
@@ -280,7 +298,7 @@ impl MpiRequest {
         match mem::replace(&mut self.kind, Kind::Over) {
             Kind::Over => Err(envelope.over()),
             Kind::Send(message) => match message.test("send")? {
-                true => Ok(Some(message.buffer)),
+                true => Ok(Some(message.into_buffer())),
                 false => {
                     self.kind = Kind::Send(message);
                     Ok(None)
@@ -294,7 +312,7 @@ impl MpiRequest {
                     Stage::Over => return Err(envelope.over()),
                     Stage::Arriving(message, len) if message.test("receive")? => {
                         return match len == envelope.len {
-                            true => Ok(Some(message.buffer)),
+                            true => Ok(Some(message.into_buffer())),
                             false => Err(envelope.wrong_length(len)),
                         };
                     }
