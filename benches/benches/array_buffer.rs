@@ -1,4 +1,4 @@
-//! The cost of access to an array, against an uncontended `std::sync::RwLock` in the same run, and its scaling.
+//! The cost of access to an array, beside an uncontended `std::sync::RwLock` in the same run, and its scaling.
 //!
 //! The device does nothing, so only the array is measured.
 
@@ -9,66 +9,33 @@ use std::thread;
 use std::time::Instant;
 
 use array_buffer::ArrayBuffer;
-use benches::overhead::nanoseconds;
+use benches::overhead::{Limit, Table};
+use benches::turns::Contestant;
 use conformance::NullDevice;
 use runtime_core::{Device, Result, Stream};
 
-/// The most nanoseconds for metadata.
-const METADATA: f64 = 2.0;
-/// The most nanoseconds that a guard may add to making a view.
-const VIEW: f64 = 50.0;
-/// The most nanoseconds that a miss may add to its copy.
-const MISS: f64 = 1000.0;
+/// The most reference calls for an access to valid values.
+const ACCESS: Limit = Limit::Takes(1.5);
+/// The most for metadata.
+const METADATA: f64 = 0.1;
+/// The most that a guard may add to making a view.
+const VIEW: f64 = 2.5;
+/// The most that a miss may add to its copy.
+const MISS: f64 = 40.0;
 /// The minimum reads per second of two threads, relative to one thread.
 const TWO_THREADS: f64 = 1.6;
 /// The minimum reads per second of eight threads, relative to two threads.
 const EIGHT_THREADS: f64 = 1.0;
 
-struct Table {
-    batch: u32,
-    rounds: usize,
-    missed: bool,
-}
-
-impl Table {
-    fn row(&mut self, name: &str, ours: f64, rival: f64, ratio: f64, within: bool) {
-        let verdict = if within { "" } else { "  MISSED" };
-        self.missed |= !within;
-        println!("{name:44} {ours:10.1} {rival:10.1} {ratio:8.2}{verdict}");
-    }
-
-    /// Ours must not be slower than the rival.
-    fn no_slower(&mut self, name: &str, ours: impl FnMut(), rival: impl FnMut()) {
-        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
-        self.row(name, ours, rival, ours / rival, ours <= rival);
-    }
-
-    /// Shows both times, without a limit.
-    fn beside(&mut self, name: &str, ours: impl FnMut(), rival: impl FnMut()) {
-        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
-        self.row(name, ours, rival, ours / rival, true);
-    }
-
-    /// Ours may take this many nanoseconds more than the rival.
-    fn within(&mut self, name: &str, limit: f64, ours: impl FnMut(), rival: impl FnMut()) {
-        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
-        self.row(name, ours, rival, (ours - rival) / limit, ours - rival <= limit);
-    }
-}
+/// The name of the rival that is a lock.
+const READ: &str = "RwLock::read";
 
 fn main() -> Result<ExitCode> {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let check = std::env::args().any(|arg| arg == "--check");
-    let mut table = Table {
-        batch: if quick { 100 } else { 20_000 },
-        rounds: if quick { 3 } else { 101 },
-        missed: false,
-    };
-    println!("{:44} {:>10} {:>10} {:>8}", "ns per call", "array", "rival", "ratio");
+    let mut table = Table::from_args(20_000, 101);
     accesses(&mut table)?;
     misses(&mut table)?;
-    threads(&mut table, if quick { 2_000 } else { 2_000_000 })?;
-    Ok(ExitCode::from(u8::from(check && table.missed)))
+    threads(&mut table)?;
+    Ok(table.finish())
 }
 
 fn array() -> Result<ArrayBuffer<f64, ndarray::Ix2>> {
@@ -84,12 +51,12 @@ fn accesses(table: &mut Table) -> Result<()> {
 
     let mut ours = array()?;
     ours.read(&stream)?;
-    table.no_slower("read on a device | RwLock::read", || held(&ours.read(&stream)), read);
-    table.no_slower("read on the host | RwLock::read", || held(&ours.read_host()), read);
+    table.row("read on a device", READ, ACCESS, || held(&ours.read(&stream)), read);
+    table.row("read on the host", READ, ACCESS, || held(&ours.read_host()), read);
     let reads = || {
         black_box(ours.version() + ours.len() as u64);
     };
-    table.within("metadata | nothing", METADATA, reads, || {
+    table.row("metadata", "nothing", Limit::Adds(METADATA), reads, || {
         black_box(());
     });
     // A kernel's caller makes views in any case: the rival makes them of plain memory.
@@ -98,7 +65,7 @@ fn accesses(table: &mut Table) -> Result<()> {
         || drop(black_box(memory.view().reshape(&[8, 8]).and_then(|v| v.on_stream(&stream))));
     let view =
         || drop(black_box(ours.read(&stream).and_then(|guard| guard.view().map(|v| v.len()))));
-    table.within("read and view | view", VIEW, view, plain);
+    table.row("read and view", "view", Limit::Adds(VIEW), view, plain);
     // A single call, because the array records the writer; written once, so that only the device has the values.
     let mut write = |fill: bool| {
         let guard = &mut ours.read_write(&stream);
@@ -111,7 +78,7 @@ fn accesses(table: &mut Table) -> Result<()> {
         held(guard);
     };
     write(true);
-    table.no_slower("read_write on a device | RwLock::read", || write(false), read);
+    table.row("read_write on a device", READ, ACCESS, || write(false), read);
 
     let mut ours = array()?;
     let locked = RwLock::new(ndarray::Array2::<f64>::zeros((8, 8)));
@@ -125,7 +92,7 @@ fn accesses(table: &mut Table) -> Result<()> {
         held(guard);
     };
     write(true);
-    table.no_slower("read_write on the host | RwLock::read", || write(false), read);
+    table.row("read_write on the host", READ, ACCESS, || write(false), read);
     let update = || {
         let guard = &mut locked.write();
         if let Ok(guard) = guard {
@@ -133,7 +100,7 @@ fn accesses(table: &mut Table) -> Result<()> {
         }
         held(guard);
     };
-    table.beside("... and an element | RwLock::write, same", || write(true), update);
+    table.row("... and an element", "RwLock::write, same", Limit::None, || write(true), update);
     Ok(())
 }
 
@@ -149,9 +116,10 @@ fn misses(table: &mut Table) -> Result<()> {
     let mut memory = device.memory_allocate::<f64>(64)?;
     let mut pinned = device.pinned_allocate::<f64>(64)?;
     let mut host = [0.0; 64];
-    table.within(
-        "host write, device read | pinned copy",
-        2.0 * MISS,
+    table.row(
+        "host write, device read",
+        "pinned copy",
+        Limit::Adds(2.0 * MISS),
         || {
             if let Ok(mut guard) = ours.read_write_host() {
                 guard[(0, 0)] += 1.0;
@@ -170,7 +138,7 @@ fn misses(table: &mut Table) -> Result<()> {
 }
 
 /// Threads that read one valid array, each on its own stream.
-fn threads(table: &mut Table, reads: u32) -> Result<()> {
+fn threads(table: &mut Table) -> Result<()> {
     let device = Device::new(NullDevice::default())?;
     let ours = array()?;
     let streams = (0..8)
@@ -182,7 +150,7 @@ fn threads(table: &mut Table, reads: u32) -> Result<()> {
         .collect::<Result<Vec<Stream>>>()?;
     // Measured from the first read of the first thread to the last read of the last thread, by the threads' own clocks:
     // on a machine without a free core, a separate observer thread would be late.
-    let rate = |threads: usize| {
+    let rate = |threads: usize, reads: u32| {
         let barrier = Barrier::new(threads);
         let work = |stream: &Stream| {
             barrier.wait();
@@ -203,18 +171,27 @@ fn threads(table: &mut Table, reads: u32) -> Result<()> {
             begun.zip(ended).map_or(f64::NAN, |(begun, ended)| (ended - begun).as_secs_f64());
         f64::from(reads) * threads as f64 / seconds
     };
+    if table.has_statistics() {
+        // The time per read of all threads together.
+        let times = |threads| move |reads: u32| 1.0 / rate(threads, reads);
+        let (mut one, mut two, mut eight) = (times(1), times(2), times(8));
+        let runs: &mut [(&str, &mut Contestant<'_>)] = &mut [
+            ("one thread", &mut one),
+            ("two threads", &mut two),
+            ("eight threads", &mut eight),
+        ];
+        table.times("reads of one array", runs);
+        return Ok(());
+    }
+    let reads = if table.is_quick() { 2_000 } else { 2_000_000 };
     // The best of each, in turns: other load on the machine affects all of them.
     let (mut one, mut two, mut eight) = (0.0_f64, 0.0_f64, 0.0_f64);
     for _ in 0..15 {
-        one = one.max(rate(1));
-        two = two.max(rate(2));
-        eight = eight.max(rate(8));
+        one = one.max(rate(1, reads));
+        two = two.max(rate(2, reads));
+        eight = eight.max(rate(8, reads));
     }
-    println!("million reads per second");
-    let million = |rate: f64| rate / 1e6;
-    let ratio = two / one;
-    table.row("two threads | one", million(two), million(one), ratio, ratio >= TWO_THREADS);
-    let ratio = eight / two;
-    table.row("eight threads | two", million(eight), million(two), ratio, ratio >= EIGHT_THREADS);
+    table.ratio("reads of two threads | of one", two / one, TWO_THREADS);
+    table.ratio("reads of eight threads | of two", eight / two, EIGHT_THREADS);
     Ok(())
 }

@@ -5,57 +5,36 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use benches::overhead::nanoseconds;
+use benches::overhead::{Limit, Table};
 use conformance::NullDevice;
 use runtime_core::contract::{
-    AcceleratorDevice, DeviceMemory, EventOptions, PinnedOptions, RawArg, RawSlot,
-    RegionCopyAbility, StreamOptions,
+    AcceleratorDevice, DeviceMemory, EventOptions, MemoryAt, PinnedAt, PinnedOptions, RawArg,
+    RawSlot, RegionCopyAbility, StreamOptions,
 };
 use runtime_core::{
     Combine, DType, Device, ImageFormat, Launch, ModuleImage, RegionCopy, RegionProgram,
     RegionSide, Result, Slot, args,
 };
 
-/// The most nanoseconds that the front may add to an operation.
-const PER_OPERATION: f64 = 20.0;
-/// The most nanoseconds that each kernel argument may add to that.
-const PER_ARGUMENT: f64 = 5.0;
-/// The most nanoseconds for marking the end of a use of memory that the host can access.
-const PER_MARK: f64 = 40.0;
-/// The most nanoseconds that executing a region plan may add.
-const PER_PLAN: f64 = 1000.0;
+/// The most reference calls that the front may add to an operation.
+const PER_OPERATION: f64 = 1.5;
+/// The most that each kernel argument, and each further memory, may add to that.
+const PER_ARGUMENT: f64 = 1.0;
+/// The most for marking the end of a use of memory that the host can access.
+const PER_MARK: f64 = 1.5;
+/// The most that executing a region plan may add.
+const PER_PLAN: f64 = 12.0;
 
-/// The rows of the table, and whether each kept its limit.
-struct Table {
-    batch: u32,
-    rounds: usize,
-    missed: bool,
-}
-
-impl Table {
-    fn row(&mut self, name: &str, limit: f64, ours: impl FnMut(), rival: impl FnMut()) {
-        let (ours, rival) = nanoseconds(self.batch, self.rounds, ours, rival);
-        let added = ours - rival;
-        let verdict = if added <= limit { "" } else { "  MISSED" };
-        self.missed |= added > limit;
-        println!("{name:28} {ours:8.1} {rival:8.1} {added:8.1} {limit:8.0}{verdict}");
-    }
-}
+/// The name of the rival in each row.
+const DIRECT: &str = "the trait's method";
 
 fn main() -> Result<ExitCode> {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let check = std::env::args().any(|arg| arg == "--check");
-    let mut table = Table {
-        batch: if quick { 100 } else { 20_000 },
-        rounds: if quick { 3 } else { 101 },
-        missed: false,
-    };
-    println!("{:28} {:>8} {:>8} {:>8} {:>8}", "ns per call", "front", "direct", "added", "limit");
+    let mut table = Table::from_args(20_000, 101);
     copies(&mut table)?;
     marks(&mut table)?;
     launches(&mut table)?;
     plans(&mut table)?;
-    Ok(ExitCode::from(u8::from(check && table.missed)))
+    Ok(table.finish())
 }
 
 fn copies(table: &mut Table) -> Result<()> {
@@ -69,49 +48,56 @@ fn copies(table: &mut Table) -> Result<()> {
     let raw = NullDevice::default();
     let raw_stream = raw.stream_create(&StreamOptions::default())?;
     let (raw_memory, raw_source) = (raw.memory_allocate(8192)?, raw.memory_allocate(8192)?);
+    let (raw_at, raw_source) = (MemoryAt::new(&*raw_memory, 0), MemoryAt::new(&*raw_source, 0));
     let raw_event = raw.event_create(&EventOptions::default())?;
     let mut raw_host = vec![0_u8; 8192];
 
     table.row(
         "copy_from_slice",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION),
         || drop(black_box(memory.view_mut().copy_from_slice(&stream, &host))),
         // SAFETY: the null device accesses no byte.
-        || drop(black_box(unsafe { raw_stream.memory_copy_to(&*raw_memory, 0, &raw_host) })),
+        || drop(black_box(unsafe { raw_stream.memory_copy_to(raw_at, &raw_host) })),
     );
     table.row(
         "copy_to_slice",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION),
         || drop(black_box(memory.view().copy_to_slice(&stream, &mut host))),
         // SAFETY: as above.
-        || drop(black_box(unsafe { raw_stream.memory_copy_from(&*raw_memory, 0, &mut raw_host) })),
+        || drop(black_box(unsafe { raw_stream.memory_copy_from(raw_at, &mut raw_host) })),
     );
     table.row(
         "copy_from",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION + PER_ARGUMENT),
         || drop(black_box(memory.view_mut().copy_from(&stream, &source.view()))),
         || {
             // SAFETY: as above.
-            let done = unsafe { raw_stream.memory_copy(&*raw_source, 0, &*raw_memory, 0, 8192) };
+            let done = unsafe { raw_stream.memory_copy(raw_source, raw_at, 8192) };
             drop(black_box(done));
         },
     );
     table.row(
         "fill",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION),
         || drop(black_box(memory.view_mut().fill(&stream, 1.0_f64))),
         // SAFETY: as above.
-        || drop(black_box(unsafe { raw_stream.memory_fill(&*raw_memory, 0, 8192, &[0; 8]) })),
+        || drop(black_box(unsafe { raw_stream.memory_fill(raw_at, 8192, &[0; 8]) })),
     );
     table.row(
         "record",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION),
         || drop(black_box(stream.record(&event))),
         || drop(black_box(raw_stream.record(&*raw_event))),
     );
     table.row(
         "wait",
-        PER_OPERATION,
+        DIRECT,
+        Limit::Adds(PER_OPERATION),
         || drop(black_box(stream.wait(&event))),
         || drop(black_box(raw_stream.wait(&*raw_event))),
     );
@@ -129,28 +115,30 @@ fn marks(table: &mut Table) -> Result<()> {
     let raw_stream = raw.stream_create(&StreamOptions::default())?;
     let raw_memory = raw.memory_allocate(8192)?;
     let raw_pinned = raw.pinned_allocate(8192, &PinnedOptions::default())?;
+    let (raw_at, raw_pinned) = (MemoryAt::new(&*raw_memory, 0), PinnedAt::new(&*raw_pinned, 0));
     let raw_event = raw.event_create(&EventOptions::default())?;
     let record = || drop(black_box(raw_stream.record(&*raw_event)));
 
     table.row(
         "copy_from_pinned",
-        PER_OPERATION + PER_MARK,
+        DIRECT,
+        Limit::Adds(PER_OPERATION + PER_MARK),
         || drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned))),
         || {
             // SAFETY: the null device accesses no byte.
-            let done = unsafe { raw_stream.pinned_copy_to(&*raw_pinned, 0, &*raw_memory, 0, 8192) };
+            let done = unsafe { raw_stream.pinned_copy_to(raw_pinned, raw_at, 8192) };
             drop(black_box(done));
             record();
         },
     );
     table.row(
         "copy_to_pinned",
-        PER_OPERATION + PER_MARK,
+        DIRECT,
+        Limit::Adds(PER_OPERATION + PER_MARK),
         || drop(black_box(memory.view().copy_to_pinned(&stream, &mut pinned))),
         || {
             // SAFETY: as above.
-            let done =
-                unsafe { raw_stream.pinned_copy_from(&*raw_memory, 0, &*raw_pinned, 0, 8192) };
+            let done = unsafe { raw_stream.pinned_copy_from(raw_at, raw_pinned, 8192) };
             drop(black_box(done));
             record();
         },
@@ -159,17 +147,19 @@ fn marks(table: &mut Table) -> Result<()> {
     let mut shown = unified.allocate::<f64>(1024)?;
     table.row(
         "fill, unified memory",
-        PER_OPERATION + PER_MARK,
+        DIRECT,
+        Limit::Adds(PER_OPERATION + PER_MARK),
         || drop(black_box(shown.view_mut().fill(&stream, 1.0_f64))),
         || {
             // SAFETY: as above.
-            drop(black_box(unsafe { raw_stream.memory_fill(&*raw_memory, 0, 8192, &[0; 8]) }));
+            drop(black_box(unsafe { raw_stream.memory_fill(raw_at, 8192, &[0; 8]) }));
             record();
         },
     );
     table.row(
         "as_slice, unified memory",
-        PER_OPERATION + PER_MARK,
+        DIRECT,
+        Limit::Adds(PER_OPERATION + PER_MARK),
         || drop(black_box(shown.as_slice())),
         || drop(black_box(raw_event.wait())),
     );
@@ -196,7 +186,8 @@ fn launches(table: &mut Table) -> Result<()> {
             let (kernel, raw_kernel) = (module.kernel($name)?, raw_module.kernel($name)?);
             table.row(
                 &format!("launch, {count} arguments"),
-                PER_OPERATION + PER_ARGUMENT * f64::from(u32::try_from(count).unwrap_or(0)),
+                DIRECT,
+                Limit::Adds(PER_OPERATION + PER_ARGUMENT * f64::from(u32::try_from(count).unwrap_or(0))),
                 // SAFETY: the null device accesses no byte.
                 || drop(black_box(unsafe { kernel.launch(&stream, &launch, args![$(view($index)),*]) })),
                 || {
@@ -248,7 +239,8 @@ fn plans(table: &mut Table) -> Result<()> {
     let regions = raw.prepare(&RegionProgram::new(&[entry])?)?;
     table.row(
         "plan.execute, 2 slots",
-        PER_PLAN,
+        DIRECT,
+        Limit::Adds(PER_PLAN),
         || {
             let mut slots = [Slot::from(source), Slot::from(target.view_mut())];
             drop(black_box(plan.execute(&stream, &mut slots)));

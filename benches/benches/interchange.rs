@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use backend_host::HostDevice;
-use benches::overhead::nanoseconds;
+use benches::overhead::{Limit, Table};
 use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, Managed};
 use interchange::arrow::ArrowDevice;
@@ -25,8 +25,8 @@ use interchange::{
 };
 use runtime_core::{DType, Device, DeviceKind, Layout, Result};
 
-/// The most nanoseconds for an export or an import.
-const LIMIT: f64 = 1000.0;
+/// The most reference calls that an export or an import may take.
+const LIMIT: Limit = Limit::Takes(30.0);
 
 const SHAPE: [i64; 3] = [64, 32, 16];
 const STRIDES: [i64; 3] = [512, 16, 1];
@@ -34,36 +34,14 @@ const BYTES: [i64; 3] = [4096, 128, 8];
 /// No elements are there, and none are accessed.
 const ADDRESS: usize = 1 << 20;
 
-struct Table {
-    batch: u32,
-    rounds: usize,
-    missed: bool,
-}
-
-impl Table {
-    fn row(&mut self, name: &str, rival: &str, ours: impl FnMut(), theirs: impl FnMut()) {
-        let (ours, theirs) = nanoseconds(self.batch, self.rounds, ours, theirs);
-        let verdict = if ours <= LIMIT { "" } else { "  MISSED" };
-        self.missed |= ours > LIMIT;
-        println!("{name:32} {ours:8.1}   {rival:12} {theirs:8.1} {LIMIT:8.0}{verdict}");
-    }
-}
-
 fn main() -> Result<ExitCode> {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let check = std::env::args().any(|arg| arg == "--check");
-    let mut table = Table {
-        // Short batches: on a busy machine most of them then run without interruption.
-        batch: if quick { 100 } else { 500 },
-        rounds: if quick { 3 } else { 2001 },
-        missed: false,
-    };
-    println!("{:32} {:>8}   {:12} {:>8} {:>8}", "ns", "ours", "rival", "", "limit");
+    // Short batches: on a busy machine most of them then run without interruption.
+    let mut table = Table::from_args(500, 2001);
     memory(&mut table)?;
     dlpack(&mut table);
     dictionaries(&mut table);
     arrow(&mut table);
-    Ok(ExitCode::from(u8::from(check && table.missed)))
+    Ok(table.finish())
 }
 
 /// Memory of a device, from the runtime's object to the tensor and back.
@@ -76,6 +54,7 @@ fn memory(table: &mut Table) -> Result<()> {
     table.row(
         "memory, waited for, to dlpack",
         "dlpark",
+        LIMIT,
         || {
             let pending = ArrayExchange::from_shared(&memory, 0, &layout, &stream);
             let ready = pending.ok().and_then(|pending| pending.host_wait().ok());
@@ -153,6 +132,7 @@ fn dlpack(table: &mut Table) {
     table.row(
         "dlpack import",
         "dlpark",
+        LIMIT,
         || drop(black_box(taken(&mut ours))),
         || {
             // SAFETY: it outlives all objects made from it.
@@ -168,6 +148,7 @@ fn dlpack(table: &mut Table) {
     table.row(
         "dlpack import, legacy",
         "read fields",
+        LIMIT,
         || {
             // SAFETY: as above.
             let tensor = unsafe { DlpackTensor::from_legacy(NonNull::from(&mut legacy)) };
@@ -184,6 +165,7 @@ fn dlpack(table: &mut Table) {
         table.row(
             name,
             "dlpark",
+            LIMIT,
             || drop(black_box(taken(&mut ours).map(|capsule| capsule.into_dlpack(options)))),
             || {
                 let made =
@@ -215,6 +197,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "array interface import",
         "fill fields",
+        LIMIT,
         // SAFETY: the address is never dereferenced.
         || drop(black_box(unsafe { ArrayExchange::from_array_interface(&given, ()) })),
         || drop(black_box(numpy())),
@@ -223,6 +206,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "array interface export",
         "fill fields",
+        LIMIT,
         || drop(black_box(taken(&mut host).map(ArrayExchange::into_array_interface))),
         || drop(black_box(numpy())),
     );
@@ -240,6 +224,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "cuda array interface import",
         "fill fields",
+        LIMIT,
         || {
             let token = token.clone();
             // SAFETY: as above.
@@ -251,6 +236,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "cuda array interface export",
         "fill fields",
+        LIMIT,
         || {
             let exported = taken(&mut on_cuda).map(|it| it.into_cuda_array_interface());
             drop(black_box(exported));
@@ -271,6 +257,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "sycl usm import",
         "fill fields",
+        LIMIT,
         // SAFETY: as above.
         || drop(black_box(unsafe { ArrayExchange::from_sycl_usm(&given, ()) })),
         || drop(black_box(sycl())),
@@ -279,6 +266,7 @@ fn dictionaries(table: &mut Table) {
     table.row(
         "sycl usm export",
         "fill fields",
+        LIMIT,
         || {
             let bound = taken(&mut on_sycl).map(|capsule| {
                 let token = token.clone();
@@ -313,6 +301,7 @@ fn arrow(table: &mut Table) {
     table.row(
         "arrow import",
         "fill fields",
+        LIMIT,
         || {
             let (schema, array) = fill();
             // SAFETY: the address is never dereferenced.
@@ -332,6 +321,7 @@ fn arrow(table: &mut Table) {
     table.row(
         "arrow export",
         "fill fields",
+        LIMIT,
         || drop(black_box(taken(&mut row).map(|capsule| capsule.into_arrow()))),
         || _ = black_box(fill()),
     );

@@ -1,19 +1,23 @@
 //! Shared code of the benchmarks: it times our code against rivals in one run, and fails if a target is missed.
 //!
-//! Samples of all contestants are taken in turns: slowdowns of the machine then affect all of them. Medians are
-//! compared. Every benchmark accepts
+//! Without options, a benchmark measures absolute times with criterion and accepts criterion's options. With one of the
+//! following options it compares: samples of all contestants are taken in turns, so slowdowns of the machine affect all
+//! of them, and medians are compared.
 //!
-//! - `--check`: exit with 1 if a target is missed;
+//! - `--compare`: print the comparisons;
+//! - `--check`: the same, and exit with 1 if a target is missed;
 //! - `--quick`: a few short samples per case, to check that it runs; targets are not checked;
 //! - `--verbose`: print every case, not only the worst of each group;
 //! - any other word: only groups whose title contains it.
 
 pub mod overhead;
+pub mod statistics;
 pub mod turns;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use statistics::Statistics;
 use turns::{Contestant, median, medians, middle, samples, spread, time};
 
 /// Another implementation of the same task.
@@ -92,6 +96,7 @@ pub struct Bench {
     rows: Vec<Row>,
     missed: Vec<String>,
     sample: Duration,
+    statistics: Option<Statistics>,
 }
 
 impl Bench {
@@ -106,10 +111,16 @@ impl Bench {
             rows: Vec::new(),
             missed: Vec::new(),
             sample: Duration::from_micros(200),
+            statistics: Statistics::from_args(),
         };
+        // Then the options are those of criterion.
+        if bench.statistics.is_some() {
+            return bench;
+        }
         for arg in std::env::args().skip(1) {
             match &*arg {
                 "--check" => bench.check = true,
+                "--compare" => {}
                 "--quick" => bench.quick = true,
                 "--verbose" => bench.verbose = true,
                 // Cargo passes this argument to every benchmark.
@@ -123,6 +134,23 @@ impl Bench {
     /// Whether this is only a quick run.
     pub fn is_quick(&self) -> bool {
         self.quick
+    }
+
+    /// Whether the run measures absolute times, and compares nothing.
+    pub fn has_statistics(&self) -> bool {
+        self.statistics.is_some()
+    }
+
+    /// Measures absolute times. Returns `false` if the run compares.
+    fn times(
+        &mut self,
+        case: &str,
+        bytes: u64,
+        contestants: &mut [(&str, &mut Contestant<'_>)],
+    ) -> bool {
+        let Some(statistics) = &mut self.statistics else { return false };
+        statistics.case(&format!("{}/{case}", self.title), bytes, contestants);
+        true
     }
 
     /// Starts a group of cases. Returns `false` if the command line excludes it.
@@ -144,6 +172,13 @@ impl Bench {
         rivals: &mut [Rival<'_>],
     ) {
         let case = case.into();
+        if self.statistics.is_some() {
+            self.times(&case, bytes, &mut [("ours", &mut |calls| time(calls, ours))]);
+            for Rival { name, run, .. } in rivals {
+                self.times(&case, bytes, &mut [(name, &mut |calls| time(calls, run))]);
+            }
+            return;
+        }
         for Rival { name, target, run } in rivals {
             let (ours, theirs) = (&mut |calls| time(calls, ours), &mut |calls| time(calls, run));
             self.judge(&case, bytes, 0.0, ours, (name, *target, theirs));
@@ -180,6 +215,9 @@ impl Bench {
         ours: &mut Contestant<'_>,
         (rival, target, theirs): (&str, f64, &mut Contestant<'_>),
     ) {
+        if self.times(case, bytes, &mut [("ours", &mut *ours), (rival, &mut *theirs)]) {
+            return;
+        }
         let mut count = if self.quick { 3 } else { 15 };
         loop {
             let times = samples(count, self.sample_time(), &mut [ours, theirs]);
@@ -202,19 +240,25 @@ impl Bench {
         }
     }
 
-    /// The median seconds of each contestant. If they do not pass, the contestants are measured again with more
-    /// samples; the second result counts.
+    /// The median seconds of each contestant, or `None` if the run measures absolute times. If the contestants do not
+    /// pass, they are measured again with more samples; the second result counts.
     pub fn medians(
-        &self,
-        contestants: &mut [&mut Contestant<'_>],
+        &mut self,
+        case: &str,
+        contestants: &mut [(&str, &mut Contestant<'_>)],
         will_do: impl Fn(&[f64]) -> bool,
-    ) -> Vec<f64> {
-        let samples = if self.quick { 3 } else { 31 };
-        let seconds = medians(samples, self.sample_time(), contestants);
-        if self.quick || will_do(&seconds) {
-            return seconds;
+    ) -> Option<Vec<f64>> {
+        if self.times(case, 0, contestants) {
+            return None;
         }
-        medians(2 * samples - 1, self.sample_time(), contestants)
+        let mut runs: Vec<&mut Contestant<'_>> =
+            contestants.iter_mut().map(|(_, run)| &mut **run).collect();
+        let samples = if self.quick { 3 } else { 31 };
+        let seconds = medians(samples, self.sample_time(), &mut runs);
+        if self.quick || will_do(&seconds) {
+            return Some(seconds);
+        }
+        Some(medians(2 * samples - 1, self.sample_time(), &mut runs))
     }
 
     /// Records results of [`medians`](Self::medians), from here or from another process: seconds of ours and of a
@@ -276,6 +320,10 @@ impl Bench {
     /// Ends the run. The exit code says whether targets were missed, if `--check` was given.
     pub fn finish(mut self) -> ExitCode {
         self.end_group();
+        if let Some(statistics) = &self.statistics {
+            statistics.finish();
+            return ExitCode::SUCCESS;
+        }
         if self.quick {
             return ExitCode::SUCCESS;
         }

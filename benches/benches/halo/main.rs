@@ -35,7 +35,7 @@ fn main() -> Result<ExitCode> {
     bench.set_sample_time(SAMPLE);
     #[cfg(feature = "mpi")]
     if let Some(cells) = job::role() {
-        mpi::run(&bench, cells)?;
+        mpi::run(&mut bench, cells)?;
         return Ok(ExitCode::SUCCESS);
     }
     let sizes = if bench.is_quick() { &[32][..] } else { &[32, 64, 128, 256] };
@@ -55,7 +55,12 @@ fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<(
     if !bench.group(format!("{title}, {cells}³")) {
         return Ok(());
     }
-    let results = match job::results(ranks, cells) {
+    let jobs = if bench.has_statistics() {
+        Err("absolute times are measured in one process".to_owned())
+    } else {
+        job::results(ranks, cells)
+    };
+    let results = match jobs {
         Ok(results) => results,
         Err(why) if ranks > 1 => {
             println!("{title}, {cells}³: left out: {why}");
@@ -63,11 +68,12 @@ fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<(
         }
         Err(why) => {
             println!("{title}, {cells}³: rivals over MPI left out: {why}");
-            let cases = Case::all(ranks, cells).into_iter().map(|case| {
+            let mut results = Vec::new();
+            for case in Case::all(ranks, cells) {
                 let fields = RefCell::new(Fields::new(case, 0, &device()?)?);
-                Ok(Measured::new(case, bench, in_process(case, &fields)?))
-            });
-            cases.collect::<Result<_>>()?
+                results.extend(Measured::new(case, bench, in_process(case, &fields)?));
+            }
+            results
         }
     };
     results.iter().for_each(|measured| measured.note(bench));

@@ -25,22 +25,23 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// Measures the contestants. `None` if the run measures absolute times.
     pub(crate) fn new(
         case: Case,
-        bench: &Bench,
+        bench: &mut Bench,
         mut contestants: Vec<(&str, Box<Contestant<'_>>)>,
-    ) -> Self {
+    ) -> Option<Self> {
         let names: Vec<String> = contestants.iter().map(|(name, _)| (*name).to_owned()).collect();
         let named = |seconds: &[f64]| Self {
             case,
             seconds: names.iter().cloned().zip(seconds.iter().copied()).collect(),
         };
-        let mut runs: Vec<&mut Contestant<'_>> =
-            contestants.iter_mut().map(|(_, run)| &mut **run).collect();
-        let seconds = bench.medians(&mut runs, |seconds| {
+        let mut runs: Vec<(&str, &mut Contestant<'_>)> =
+            contestants.iter_mut().map(|(name, run)| (*name, &mut **run)).collect();
+        let seconds = bench.medians(&case.name(), &mut runs, |seconds| {
             named(seconds).pairs().iter().all(|pair| pair.theirs / pair.ours >= pair.target)
         });
-        named(&seconds)
+        seconds.map(|seconds| named(&seconds))
     }
 
     /// Prints the measurement for the process that started this one.

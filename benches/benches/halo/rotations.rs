@@ -1,6 +1,7 @@
 //! Rotated and mirrored sides, against the unrotated sides that they join.
 
 use benches::Bench;
+use benches::turns::Contestant;
 use benches::turns::time;
 use halo::{
     Dim, Field, FieldSpec, HaloTransformer, Link, Quantity, Result, Side, Symmetry, Topology,
@@ -75,16 +76,15 @@ fn compare(bench: &mut Bench, values: Values, sides: [Ends; 2], target: f64) -> 
                 ways * seconds[joined.clone()].iter().copied().fold(0.0, f64::max)
             };
             let [first, second] = &mut straight;
-            let seconds = bench.medians(
-                &mut [
-                    &mut |calls| turned.time(calls),
-                    &mut |calls| first.time(calls),
-                    &mut |calls| second.time(calls),
-                ],
-                |seconds| slower(seconds) / seconds[0] >= target,
-            );
             let how = if blocks == 1 { "copied" } else { "packed" };
             let case = format!("{how}, {}, {symmetry:?}", values.name);
+            let mut runs: [(&str, &mut Contestant<'_>); 3] = [
+                ("turned", &mut |calls| turned.time(calls)),
+                ("straight", &mut |calls| first.time(calls)),
+                ("straight, other side", &mut |calls| second.time(calls)),
+            ];
+            let passes = |seconds: &[f64]| slower(seconds) / seconds[0] >= target;
+            let Some(seconds) = bench.medians(&case, &mut runs, passes) else { continue };
             let rival = ("straight", slower(&seconds));
             bench.measured(case, turned.bytes, seconds[0], rival, target);
         }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use benches::Bench;
-use benches::turns::time;
+use benches::turns::{Contestant, time};
 use halo::communicator::ThreadCommunicator;
 use halo::{Dim, Field, FieldSpec, HaloExchange, HaloTransformer, Quantity, Result, Topology};
 use runtime_core::{DType, Device, Memory};
@@ -37,7 +37,10 @@ pub(crate) fn exchanges(bench: &mut Bench) -> Result<()> {
             let device = device()?;
             let part = move |ranks| tile(ranks, &device, cells, fields).expect("a tile");
             let team = Team::new(TILES, part)?;
-            let seconds = bench.medians(&mut [&mut |calls| team.run(calls)], |_| true);
+            let case = format!("six threads, C{cells}, {fields} fields");
+            let mut runs: [(&str, &mut Contestant<'_>); 1] =
+                [("ours", &mut |calls| team.run(calls))];
+            let Some(seconds) = bench.medians(&case, &mut runs, |_| true) else { continue };
             let ghosts = 4 * cells * HALO * LEVELS * fields * size_of::<f64>();
             let rate = (TILES * ghosts) as f64 / seconds[0] / 1e9;
             let milliseconds = seconds[0] * 1e3;
@@ -87,9 +90,10 @@ pub(crate) fn plans(bench: &mut Bench) -> Result<()> {
         HaloTransformer::new(&topology, 0, &quantities, &device, &Default::default())
     };
     let mut planned = || drop(black_box(plan().expect("a plan")));
-    let seconds = bench.medians(&mut [&mut |calls| time(calls, &mut planned)], |seconds| {
-        seconds[0] <= PLAN_SECONDS
-    });
+    let mut runs: [(&str, &mut Contestant<'_>); 1] =
+        [("ours", &mut |calls| time(calls, &mut planned))];
+    let passes = |seconds: &[f64]| seconds[0] <= PLAN_SECONDS;
+    let Some(seconds) = bench.medians("a C192 tile", &mut runs, passes) else { return Ok(()) };
     bench.limited("a C192 tile", "us", seconds[0] * 1e6, PLAN_SECONDS * 1e6);
     let before = allocator::held();
     let kept = plan()?;

@@ -22,7 +22,7 @@ use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
 
 /// Measures all cases with this number of cells. Rank 0 prints the results.
-pub(crate) fn run(bench: &Bench, cells: usize) -> Result<()> {
+pub(crate) fn run(bench: &mut Bench, cells: usize) -> Result<()> {
     halo_mpi::run(|ranks| {
         let ranks = Arc::new(ranks);
         for case in Case::all(ranks.size(), cells) {
@@ -32,7 +32,7 @@ pub(crate) fn run(bench: &Bench, cells: usize) -> Result<()> {
     })
 }
 
-fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
+fn measure(case: Case, bench: &mut Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
     let fields = RefCell::new(Fields::new(case, ranks.rank(), &device()?)?);
     let mut datatypes = Datatypes::new(&fields.borrow());
     fields.borrow_mut().prove(DATATYPES, |fields| datatypes.exchange(fields));
@@ -64,7 +64,7 @@ fn measure(case: Case, bench: &Bench, ranks: &Arc<MpiCommunicator>) -> Result<()
             }),
         ));
     }
-    Measured::new(case, bench, contestants).print();
+    Measured::new(case, bench, contestants).iter().for_each(Measured::print);
     turns.call(0, 0);
     Ok(())
 }
