@@ -82,8 +82,8 @@ pub use halo_mpi as mpi;
 #[doc(inline)]
 pub use interchange;
 
-/// The README's example, so that it is compiled and run.
-#[cfg(all(doctest, feature = "host"))]
+/// The README's examples, so that they are compiled and run.
+#[cfg(all(doctest, feature = "array", feature = "host"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
