@@ -22,6 +22,8 @@ const SPIRV_TARGET: &str = "amdgcnspirv";
 /// The owner and the type of a note with metadata.
 const OWNER: &[u8] = b"AMDGPU";
 const METADATA: u32 = 32;
+/// The notes of a code object may be this many times as long as its file. A segment and a section may share a note.
+const MOST_NOTES: u64 = 2;
 /// The maximum nesting depth of values that are read, to limit the use of the stack. Metadata has 6 levels.
 const MAX_LEVELS: usize = 32;
 
@@ -58,6 +60,12 @@ pub(crate) fn read(binary: &[u8], architecture: &str) -> Result<Metadata, String
     let entries = entries(binary).ok_or_else(|| {
         format!("the binary refers to data beyond its end at byte {}", binary.len())
     })?;
+    // Each entry is scanned, so entries that overlap could make a small file cost much time.
+    let bytes = entries.iter().fold(0, |sum: usize, entry| sum.saturating_add(entry.len()));
+    if bytes > binary.len() {
+        let limit = binary.len();
+        return Err(format!("the entries have {bytes} bytes, and the bundle has only {limit}"));
+    }
     let objects = entries.iter().filter(|entry| entry.starts_with(&elf::ELFMAG));
     let mut all = objects.map(|object| read_elf(object)).collect::<Result<Vec<_>, _>>()?;
     let is_for = |metadata: &Metadata| processor(&metadata.target) == processor(architecture);
@@ -106,10 +114,13 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
     }
     let segments = header.program_headers(ENDIAN, file).map_err(|_| cut())?;
     let sections = header.section_headers(ENDIAN, file).map_err(|_| cut())?;
-    let mut notes = Vec::new();
+    let (mut notes, mut bytes) = (Vec::new(), 0_u64);
     for segment in segments {
         segment.data(ENDIAN, file).map_err(|()| cut())?;
-        notes.extend(segment.notes(ENDIAN, file).map_err(|_| cut())?);
+        if let Some(note) = segment.notes(ENDIAN, file).map_err(|_| cut())? {
+            notes.push(note);
+            bytes = bytes.saturating_add(segment.p_filesz(ENDIAN));
+        }
     }
     for section in sections {
         section.data(ENDIAN, file).map_err(|_| cut())?;
@@ -117,7 +128,17 @@ fn read_elf(file: &[u8]) -> Result<Metadata, String> {
         if section.sh_offset(ENDIAN) > file.len() as u64 {
             return Err(cut());
         }
-        notes.extend(section.notes(ENDIAN, file).map_err(|_| cut())?);
+        if let Some(note) = section.notes(ENDIAN, file).map_err(|_| cut())? {
+            notes.push(note);
+            bytes = bytes.saturating_add(section.sh_size(ENDIAN));
+        }
+    }
+    // Notes that overlap could make a small file cost much time.
+    let limit = MOST_NOTES.saturating_mul(file.len() as u64);
+    if bytes > limit {
+        return Err(format!(
+            "the notes have {bytes} bytes; a file of this length has at most {limit}"
+        ));
     }
     Ok(notes.into_iter().find_map(metadata).unwrap_or_default())
 }
@@ -182,6 +203,8 @@ fn info(kind: &str, size: usize) -> ParamInfo {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use rmpv::Value;
 
     use super::*;
@@ -292,6 +315,36 @@ mod tests {
         let read = move || [100, 1 << 20].map(|levels| read(&deep(levels), "").unwrap());
         let small = std::thread::Builder::new().stack_size(256 << 10).spawn(read).unwrap();
         assert_eq!(small.join().unwrap(), [Metadata::default(), Metadata::default()]);
+    }
+
+    /// Every note and every entry is scanned once for each reference to it.
+    #[test]
+    fn references_to_the_same_bytes_are_limited() {
+        const TIMES: usize = 20_000;
+        // A note that is no metadata, so that the next one is read too.
+        let mut many = elf_with(&[0xc1; 1 << 20]);
+        let table = many.len();
+        let note = many[128..192].to_vec();
+        many.extend([vec![0; 64], note.repeat(TIMES)].concat());
+        many[40..48].copy_from_slice(&(table as u64).to_le_bytes());
+        many[60..62].copy_from_slice(&(TIMES as u16).to_le_bytes());
+        let began = Instant::now();
+        let error = read(&many, "").unwrap_err();
+        let bytes = (TIMES - 1) * (table - 192);
+        assert!(error.contains(&format!("the notes have {bytes} bytes")), "{error}");
+        assert!(error.contains(&format!("at most {}", 2 * many.len())), "{error}");
+
+        let object = elf("gfx1030");
+        let head = BUNDLE.len() + 8 + TIMES * 24;
+        let mut same = [BUNDLE, &(TIMES as u64).to_le_bytes()].concat();
+        for _ in 0..TIMES {
+            [head, object.len(), 0].map(|number| same.extend((number as u64).to_le_bytes()));
+        }
+        same.extend(&object);
+        let error = read(&same, "").unwrap_err();
+        assert!(error.contains(&format!("have {} bytes", TIMES * object.len())), "{error}");
+        assert!(error.contains(&format!("only {}", same.len())), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(1));
     }
 
     #[test]
