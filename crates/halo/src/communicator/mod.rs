@@ -2,8 +2,7 @@
 //!
 //! Transports implement [`Communicator`], and exchanges use it. [`ThreadCommunicator`] runs ranks as threads of one
 //! process; the crate `halo-mpi` provides a communicator over MPI. For tests, [`FaultyCommunicator`] injects faults
-//! into messages. A [`Recorder`] writes the messages that one rank receives to a file, and [`Replay`] runs that rank
-//! alone from the file.
+//! into messages.
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,7 +32,6 @@ mod buffer;
 mod collective;
 mod envelope;
 mod faulty;
-mod record;
 mod thread;
 
 use std::fmt;
@@ -46,7 +44,6 @@ pub use collective::Collectives;
 pub(crate) use collective::{Reset, reset};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
-pub use record::{Recorder, Replay};
 pub(crate) use thread::Declined;
 pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator};
 

@@ -196,7 +196,6 @@ fn check_stamp(channel: &Channel, buffer: &Buffer, Peer { rank, part, .. }: Peer
     let stamp = stamp::read(buffer).map_err(|error| {
         channel.failed(error.about(format_args!("the message from rank {rank}")))
     })?;
-    // Compares with the sender's mark, not with this rank's: the sender's mark in a record is valid for every replay.
     if stamp.is_none_or(|stamp| stamp == channel.message_mark(rank, part).to_le_bytes()) {
         return Ok(());
     }
