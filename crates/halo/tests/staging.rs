@@ -3,8 +3,10 @@
 
 mod altered;
 mod devices;
+mod ring;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -231,4 +233,63 @@ fn a_rank_that_is_late_in_measuring_is_an_error_on_all() {
         assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&kind), "{kind:?}");
     }
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// Fills halos until every tag of a generation was used.
+fn works(rank: usize, halo: &mut HaloExchange) {
+    let stream = halo.device().default_stream();
+    for _ in 0..9 {
+        let mut values = ring::values(rank, &stream);
+        ring::exchange(halo, &stream, &mut values).unwrap();
+        assert_eq!(values.to_vec(&stream).unwrap(), ring::expected(rank, 2));
+    }
+}
+
+#[test]
+fn messages_from_before_a_reset_do_not_meet_those_of_a_measurement() {
+    let timeout = Duration::from_secs(5);
+    let options = HaloOptions { direct: false, timeout, ..Default::default() };
+    ThreadCommunicator::run(2, |ranks| {
+        let (rank, ranks) = (ranks.rank(), Arc::new(ranks));
+        let device = sims(rank);
+        let stream = device.default_stream();
+        let mut values = ring::values(rank, &stream);
+        let make = || ring::join(Arc::clone(&ranks) as _, &device, &options);
+        let mut halo = make().unwrap();
+        // The number of resets grows faster than the number of exchange objects.
+        for _ in 0..4 {
+            // The fourth exchange has the tag of measurements.
+            (0..3).for_each(|_| ring::exchange(&mut halo, &stream, &mut values).unwrap());
+            if rank == 0 {
+                drop(halo.start(&stream, &mut [values.view_mut().into()]).unwrap());
+            }
+            halo.reset().unwrap();
+            works(rank, &mut make().unwrap());
+            halo.reset().unwrap();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_failed_measurement_is_a_conflict_until_reset() {
+    static FAILS: AtomicBool = AtomicBool::new(true);
+    fn fails(buffer: &Buffer) -> Result<()> {
+        if FAILS.load(Ordering::Relaxed) { fails_with_device(buffer) } else { Ok(()) }
+    }
+    let timeout = Duration::from_secs(2);
+    let options = HaloOptions { direct: false, timeout, ..Default::default() };
+    ThreadCommunicator::run(2, |inner| {
+        let rank = inner.rank();
+        let before_send = if rank == 1 { fails } else { at_once };
+        let ranks = Arc::new(Altered { before_send, ..Altered::new(inner) });
+        let device = sims(rank);
+        let make = || ring::join(Arc::clone(&ranks) as _, &device, &options);
+        make().unwrap_err();
+        assert_eq!(make().unwrap_err().kind(), ErrorKind::Conflict);
+        FAILS.store(false, Ordering::Relaxed);
+        ranks.reset(Duration::from_secs(20)).unwrap();
+        works(rank, &mut make().unwrap());
+    })
+    .unwrap();
 }

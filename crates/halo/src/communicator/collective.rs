@@ -40,9 +40,12 @@ struct State {
 }
 
 impl Collectives {
-    /// Whether no collective call was made.
-    pub(super) fn are_unused(&self) -> bool {
-        self.state.try_lock().is_some_and(|state| state.sources.is_empty())
+    /// Refuses collective calls because of this error until a reset. All ranks do this together.
+    pub(crate) fn fail(&self, error: &Error) {
+        // Another thread of this rank may be in a call, against the rules. It is not waited for.
+        if let Some(mut state) = self.state.try_lock() {
+            state.failed.get_or_insert_with(|| error.clone());
+        }
     }
 
     /// The next serial number for an exchange that this rank makes: at least 1, and larger than earlier ones.

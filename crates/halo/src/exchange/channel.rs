@@ -43,7 +43,8 @@ impl Channel {
         Ok(())
     }
 
-    /// A channel for the messages that measure the staging.
+    /// A channel with the tags for messages after the latest reset: for those that measure the staging, and then for
+    /// exchanges.
     pub(super) fn new(
         communicator: Arc<dyn Communicator>,
         rank: usize,
@@ -51,9 +52,10 @@ impl Channel {
         serials: Vec<u64>,
         stamps: bool,
     ) -> Self {
-        // Ranks that failed to measure may have left messages behind, without a reset.
-        let epoch = remainder(serials[0], EPOCHS);
-        Self { communicator, rank, number, serials, epoch, exchanges: 0, stamps }
+        let mut channel =
+            Self { communicator, rank, number, serials, epoch: 0, exchanges: 0, stamps };
+        channel.begin_epoch();
+        channel
     }
 
     /// Uses the tags for messages after the latest reset. They are the same on all ranks, even if a rank completed an

@@ -69,9 +69,9 @@ impl HaloExchange {
     /// Blocks until all ranks have called it, and until they have [chosen](crate::Staging::Auto) the path of their
     /// messages.
     ///
-    /// This is a [collective call](Communicator#collective-calls). If a rank is late, all ranks call
-    /// [`Communicator::reset`] and make the exchange again. If the error says what does not match, the ranks may make
-    /// the exchange again without a reset.
+    /// This is a [collective call](Communicator#collective-calls). If a rank is late or cannot measure its messages, all
+    /// ranks call [`Communicator::reset`] and make the exchange again. If the error says what does not match, the ranks
+    /// may make the exchange again without a reset.
     ///
     /// # Errors
     ///
@@ -128,7 +128,6 @@ impl HaloExchange {
             let made = engine.route(Direction::Fill);
             all_made(&*communicator, made, options.timeout)?;
         }
-        channel.begin_epoch();
         Ok(Self { engine, channel, direct, state: State::Idle })
     }
 

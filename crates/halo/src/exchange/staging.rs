@@ -42,16 +42,15 @@ impl<'a> Trial<'a> {
 
     /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
     /// on all ranks, and the times. Blocks until all ranks have called it, for at most twice the timeout.
+    ///
+    /// After a failure, which all ranks get, collective calls are refused until a reset: messages may be left behind.
     pub(super) fn run(&self, plan: &Plan) -> Result<(Staging, StagingTimes)> {
-        let pinned = self.time(plan, Staging::Pinned)?;
-        let device = self.time(plan, Staging::Device)?;
-        let choice = if pinned < device { Staging::Pinned } else { Staging::Device };
-        // Take the choice of the next rank. Normally all choices are equal. In a replay, the rank's own times differ
-        // from those of the record, but its messages were sent as the recorded ranks chose.
-        let all = self.gather(&[u8::from(choice == Staging::Pinned)])?;
-        let next = (self.communicator().rank() + 1) % self.communicator().size();
-        let choice = if all[next] == 1 { Staging::Pinned } else { Staging::Device };
-        Ok((choice, StagingTimes { pinned, device }))
+        let times = self.time(plan, Staging::Pinned).and_then(|pinned| {
+            self.time(plan, Staging::Device).map(|device| StagingTimes { pinned, device })
+        });
+        let times = times.inspect_err(|error| self.communicator().collectives().fail(error))?;
+        let choice = if times.pinned < times.device { Staging::Pinned } else { Staging::Device };
+        Ok((choice, times))
     }
 
     fn time(&self, plan: &Plan, staging: Staging) -> Result<Duration> {
