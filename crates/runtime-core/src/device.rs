@@ -1,4 +1,4 @@
-//! An opened device, as user code holds it.
+//! An opened device, as programs use it.
 #![expect(unsafe_code, reason = "adopting memory calls the backend's unsafe function")]
 
 use std::any::Any;
@@ -23,10 +23,10 @@ use crate::{
 /// *The same device* means the same opened instance. A device opened twice is two devices with one [`DeviceId`]; each
 /// refuses objects of the other with `WrongDevice`.
 ///
-/// All checks are made here and in the types that this type returns, once for every backend. Every call is safe, except
-/// [`Kernel::launch`](crate::Kernel::launch), [`Graph::launch`](crate::Graph::launch) and the methods that take native
-/// handles: [`memory_adopt`](Self::memory_adopt), those of [`interop`](Self::interop) and
-/// [`with_native_stream`](Self::with_native_stream).
+/// All checks are made here and in the types that this type returns, once for all backends. Methods that take native
+/// handles are unsafe: [`memory_adopt`](Self::memory_adopt), [`with_native_stream`](Self::with_native_stream) and those
+/// of [`interop`](Self::interop). So are [`Kernel::launch`](crate::Kernel::launch) and
+/// [`Graph::launch`](crate::Graph::launch).
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -43,8 +43,8 @@ struct Inner {
 /// Every allocation's address is a multiple of at least this number, so that it can hold any element type.
 const LEAST_ALIGNMENT: usize = 16;
 
-/// The most bytes that the host can see as a slice. Pinned and unified memory may exceed the size of the device's own
-/// memory; the driver reports when a request is too large.
+/// The most bytes of a slice. Pinned and unified memory may be larger than the device's own memory; the driver reports
+/// when a request is too large.
 const HOST_LIMIT: usize = isize::MAX.unsigned_abs();
 
 #[inline]
@@ -57,8 +57,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of creating the default stream. `InvalidArgument` if the device's allocations are less aligned than some
-    /// element type needs.
+    /// Errors of creating the default stream. `InvalidArgument` if the device's allocations are aligned to less than 16
+    /// bytes, which some element types need.
     pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
         Self::with_stream(raw, |raw| raw.stream_create(&StreamOptions::default()))
     }
@@ -94,12 +94,12 @@ impl Device {
         &self.info().id
     }
 
-    /// Identity and limits. Constant.
+    /// Identity and limits. They do not change.
     pub fn info(&self) -> &DeviceInfo {
         self.0.raw.info()
     }
 
-    /// The optional abilities and how each is supported. Constant.
+    /// The optional abilities and how each is supported. They do not change.
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
@@ -118,13 +118,14 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, after trimming the device's pool and trying once more.
+    /// `OutOfMemory`, after the device's pool was trimmed and a second attempt failed too.
     pub fn memory_allocate<T: Element>(&self, len: usize) -> Result<Memory<T>> {
         let limit = self.limits().max_allocation_bytes;
         self.allocate_with("memory_allocate", len, limit, |bytes| self.0.raw.memory_allocate(bytes))
     }
 
-    /// Allocates memory of the slice's length and copies the slice to it. Blocks until the copy is done.
+    /// Allocates memory of the slice's length and copies the slice to it, in stream order. Blocks until the slice is no
+    /// longer used.
     ///
     /// # Errors
     ///
@@ -176,11 +177,13 @@ impl Device {
         Ok(Pinned::new(raw, len, self.clone()))
     }
 
-    /// Adopts memory that was allocated elsewhere. It is released by dropping `owner` once all work on it is done. If
-    /// the work is already done when the memory is dropped, the thread that drops the memory drops `owner`; otherwise a
-    /// thread of the device does. The owner's destructor may wait for streams and devices, but not for a thread that
-    /// synchronises this device, because that thread waits for the destructor. Owners that own one another are dropped
-    /// without recursion: see [`Owner`].
+    /// Adopts memory that was allocated elsewhere. After the memory is dropped and all work on it is done, `owner` is
+    /// dropped, which releases the memory.
+    ///
+    /// If the work is already done when the memory is dropped, the same thread drops `owner`. Otherwise a thread of the
+    /// device drops it later. The owner's destructor may wait for streams and devices. It must not wait for a thread
+    /// that synchronises this device, because that thread waits for the destructor. Owners that own one another are
+    /// dropped without recursion: see [`Owner`].
     ///
     /// # Errors
     ///
@@ -225,7 +228,7 @@ impl Device {
         Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
     }
 
-    /// Memory that both the host and the device can address, if the device supports it.
+    /// Allocation of memory that both the host and the device can address, if the device supports it.
     pub fn unified_memory(&self) -> Option<Unified<'_>> {
         self.abilities().unified_memory().map(|ability| Unified { ability, device: self })
     }
@@ -240,7 +243,7 @@ impl Device {
         self.abilities().graphs().map(|ability| Graphs::new(ability, self))
     }
 
-    /// The pool that memory comes from, if the device has a pool.
+    /// The pool from which memory is allocated, if the device has a pool.
     pub fn memory_pool(&self) -> Option<&dyn MemoryPool> {
         self.abilities().memory_pool()
     }
@@ -276,7 +279,7 @@ impl Device {
         Ok(Stream::new(StreamCore::new(raw, self.reports()), self.clone()))
     }
 
-    /// Creates an event. Only events created with `timing` can be compared for elapsed time.
+    /// Creates an event. [`Event::elapsed_since`] needs two events that were created with `timing`.
     ///
     /// # Errors
     ///
@@ -337,12 +340,12 @@ impl Device {
             || self.abilities().peer().is_some_and(|peer| peer.reaches(other.raw()))
     }
 
-    /// Blocks until all work enqueued on any stream of this device is done, and everything dropped before is released:
-    /// memory is free again, and the owners of adopted memory are dropped.
+    /// Blocks until all work enqueued on any stream of this device is done, and until everything that was dropped
+    /// before the call is released: memory is free again, and the owners of adopted memory are dropped.
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
+    /// The first failure that was not reported before: of asynchronous work, or of the release of a dropped object.
     pub fn synchronize(&self) -> Result<()> {
         self.0.raw.synchronize().map_err(|e| {
             if !e.is_refused_wait() {
@@ -352,7 +355,7 @@ impl Device {
         })
     }
 
-    /// Where to count failures that were reported.
+    /// The counter of reported failures.
     pub(crate) fn reports(&self) -> &Arc<DeviceReports> {
         &self.0.reports
     }
@@ -493,7 +496,7 @@ fn capabilities(abilities: &Abilities<'_>) -> Capabilities {
     }
 }
 
-/// Memory that host and device both address: see [`Device::unified_memory`].
+/// Allocates memory that both the host and the device can address: see [`Device::unified_memory`].
 #[derive(Clone, Copy)]
 pub struct Unified<'a> {
     ability: &'a dyn UnifiedMemory,

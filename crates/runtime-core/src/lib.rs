@@ -1,17 +1,28 @@
-//! One contract for every device: traits that backends implement, and checked types that programs use.
+//! One interface to every device: traits that backends implement, and checked types that programs use.
 //!
 //! **Programs** open a [`Device`] by selector from a [`DeviceRegistry`] (or from a backend crate directly) and use
 //! [`Memory`], [`Stream`], [`Event`], [`Pinned`], [`Kernel`] and [`RegionPlan`]. These types check every argument once,
-//! for all backends. Calls are safe, except launching a kernel or a graph, adopting native objects, and the few that
-//! hand out views that the compiler cannot check: they are `unsafe fn`s, and say what their caller ensures.
+//! for all backends. Most calls are safe. The exceptions are `unsafe fn`s: launching a kernel or a graph, adopting
+//! objects of other libraries, and a few methods whose views the compiler cannot check. Each states what its caller
+//! must ensure.
 //!
 //! **Backends** implement the traits of [`contract`] and nothing else.
 //!
-//! The crate does not depend on any vendor's interface. Streams are in order. Two streams are ordered by events, and
-//! by copies that use the same pinned memory. The host blocks only where it needs a result: in `synchronize`,
-//! `Event::wait` and `elapsed_since`; in copies between a device and a plain slice; and where memory is accessed as a
-//! slice. Operations that a device does not support go through the host and block too: region copies, and copies from a
-//! device that cannot be reached directly.
+//! The crate does not depend on any vendor's interface.
+//!
+//! # Order and blocking
+//!
+//! The work of one stream runs in the order in which it was enqueued. Work of two streams is ordered by events, and by
+//! the use of the same pinned memory.
+//!
+//! The host blocks only where it needs a result:
+//!
+//! - in `synchronize`, `Event::wait` and `Event::elapsed_since`;
+//! - in copies between a device and a plain slice;
+//! - when memory is accessed as a slice.
+//!
+//! If a device cannot copy regions, or cannot reach another device directly, such copies go through the host and block
+//! too.
 #![deny(unsafe_code)]
 
 mod capture;

@@ -1,4 +1,4 @@
-//! The progress of streams that use an object. The host waits for it before it sees bytes that a device works on.
+//! The end of an object's latest use on each stream. The host waits for it before it accesses the object's bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,13 +9,14 @@ use crate::stream::StreamCore;
 use crate::sync::lock;
 use crate::{Device, Result, Stream};
 
-/// The end of the latest use of an object on one stream. All uses there share one event.
+/// The end of the latest use of an object on one stream. An event is recorded after each use; all uses on the stream
+/// share this event.
 #[derive(Clone)]
 pub(crate) struct Mark {
     stream: Arc<StreamCore>,
     event: Option<Arc<dyn DeviceEvent>>,
-    /// The number of uses that have begun and whose end is not marked, because their enqueue is still running,
-    /// panicked, or could not be marked. While it is not 0, only the stream itself can report when they are done.
+    /// The number of uses that have begun and whose end is not recorded, because their enqueue is still running or
+    /// panicked, or because recording failed. While it is not 0, only the stream itself can report when they are done.
     begun: usize,
     // Dropped after the stream and the event, which may belong to another device than the object.
     device: Device,
@@ -37,8 +38,8 @@ impl Mark {
         Began { panicking: std::thread::panicking() }
     }
 
-    /// Marks the end of a use, after its enqueue succeeded or failed, because a driver may have begun the work in
-    /// either case. If a panic began in between, it marks nothing, because a second panic would abort the process.
+    /// Records the end of a use, after its enqueue succeeded or failed, because a driver may have begun the work in
+    /// either case. If a panic began in between, it records nothing, because a second panic would abort the process.
     pub(crate) fn end(&mut self, began: Began) {
         if std::thread::panicking() && !began.panicking {
             return;
@@ -63,7 +64,7 @@ impl Mark {
         .map_err(|e| self.device.place(e))
     }
 
-    /// Makes work enqueued on `stream` from now on wait for the uses. Blocks only if their end is not marked.
+    /// Makes work enqueued on `stream` from now on wait for the uses. Blocks only if their end is not recorded.
     pub(crate) fn hold_up(&self, stream: &Stream) -> Result<()> {
         match &self.event {
             Some(event) if self.begun == 0 => {
@@ -89,18 +90,18 @@ pub(crate) struct Began {
     panicking: bool,
 }
 
-/// Beyond this many marks, those that are no longer needed are removed.
+/// When there are this many marks, those that are no longer needed are removed.
 pub(crate) const PRUNE_AT: usize = 16;
 
 /// Marks that a caller is waiting for, copied so that no lock is needed.
 pub(crate) type Waiting = SmallVec<[Mark; 4]>;
 
-/// The progress of each stream with a memory that the host can address.
+/// The latest use on each stream of a memory that the host can address.
 #[derive(Default)]
 pub(crate) struct Marks(Mutex<Vec<Mark>>);
 
 impl Marks {
-    /// Registers a use by the next enqueue on `stream`. Its end is marked when the result is dropped. `None` in a
+    /// Registers a use by the next enqueue on `stream`. Its end is recorded when the result is dropped. `None` in a
     /// capture, where nothing runs. Cold, because most memory has no marks.
     #[cold]
     pub(crate) fn begin<'a>(&'a self, stream: &'a Stream) -> Option<InUse<'a>> {

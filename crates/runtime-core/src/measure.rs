@@ -6,7 +6,7 @@ use crate::{Result, Stream};
 
 /// How to measure: how often to run the work, and which counters to read.
 ///
-/// Each of the `repeat` samples runs the work `number` times between two marks on the device, followed by a
+/// Each of the `repeat` samples runs the work `number` times between two events on the device, followed by a
 /// synchronisation on the host. `number` is doubled until a sample takes at least `min_repeat`; shorter samples are
 /// discarded. The timed region contains the runs and the synchronisation, but neither `setup` nor reading counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Default for MeasureOptions {
 pub struct Sample {
     /// Number of runs averaged.
     pub number: usize,
-    /// Seconds between the marks on the device.
+    /// Seconds between the two events on the device.
     pub device: f64,
     /// Seconds on the host, including synchronisation.
     pub wall: f64,

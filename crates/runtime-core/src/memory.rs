@@ -21,9 +21,9 @@ use crate::{
 
 /// Memory on a device for a fixed number of elements. Has one owner and is freed on drop.
 ///
-/// Dropping memory with work in flight is safe and does not block where the driver can avoid it. The device frees the
-/// memory once the work that was enqueued on it is done on every stream, and every [`Graph`](crate::Graph) that uses it
-/// is dropped. Forgetting memory leaks it and has no other effect.
+/// Dropping memory with work in flight is safe, and does not block unless the driver leaves no other way. The device
+/// frees the memory when the enqueued work that uses it is done on every stream, and every [`Graph`](crate::Graph) that
+/// uses it is dropped. Forgetting memory (`mem::forget`) leaks it and has no other effect.
 pub struct Memory<T: Element> {
     allocation: Arc<Allocation>,
     len: usize,
@@ -35,12 +35,12 @@ pub(crate) struct Allocation {
     /// `None` for memory of no bytes, which is never allocated on a device.
     raw: ManuallyDrop<Option<Box<dyn DeviceMemory>>>,
     bytes: usize,
-    /// The position of the first byte: an address with 0, or 0 with the number of the object that the driver has.
+    /// The position of the first byte: 0 and an address, or the driver's handle of the object and 0.
     place: (usize, usize),
     /// The address of its first byte is a multiple of this.
     align: usize,
     uses: Uses,
-    /// The progress of streams that use the memory, if the host can address it.
+    /// The latest use on each stream, if the host can address the memory.
     marks: Option<Marks>,
     device: Device,
 }
@@ -91,8 +91,8 @@ impl Allocation {
         &self.device
     }
 
-    /// Registers a use by the next enqueue on `stream`. The use ends when the second part of the result is dropped.
-    /// `None` for memory of no bytes.
+    /// Registers a use by the next enqueue on `stream`. The second part of the result, dropped after the enqueue,
+    /// records the end of the use. `None` for memory of no bytes.
     #[inline(always)]
     pub(crate) fn begin<'a>(
         &'a self,
@@ -111,7 +111,7 @@ impl Allocation {
         self.marks.as_ref().map_or(Ok(()), Marks::wait)
     }
 
-    /// Refuses memory that the host can address while work uses it.
+    /// Returns an error while work uses the memory, if the host can address it.
     fn check_idle(&self, operation: &'static str) -> Result<()> {
         if self.marks.as_ref().is_none_or(Marks::are_over) {
             return Ok(());
@@ -121,7 +121,7 @@ impl Allocation {
     }
 }
 
-/// The position of a memory's first byte. The contract says that it is fixed.
+/// The position of a memory's first byte. The contract requires that it is fixed.
 fn place(memory: &dyn DeviceMemory) -> (usize, usize) {
     if let Some(address) = memory.host_ptr() {
         return (0, address.addr());
@@ -193,29 +193,29 @@ impl<T: Element> Memory<T> {
         MemoryViewMut::whole(&self.allocation, self.len)
     }
 
-    /// A view of all elements, for reading and writing, through a shared borrow. For containers that track which
-    /// operations use which elements.
+    /// A view of all elements, for reading and writing, through a shared borrow. It is meant for containers that
+    /// themselves track which operations use which elements.
     ///
     /// # Safety
     ///
-    /// While this view or a part of it is used, and until the work enqueued through it is done, no slice of
-    /// [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice) exists, and no code accesses the same
-    /// elements through [`host_ptr`](Self::host_ptr).
+    /// The following holds while this view or a part of it is used, and until the work enqueued through it is done: no
+    /// slice from [`as_slice`](Self::as_slice) or [`as_mut_slice`](Self::as_mut_slice) exists, and no code accesses the
+    /// same elements through [`host_ptr`](Self::host_ptr).
     #[inline(always)]
     pub unsafe fn view_mut_shared(&self) -> MemoryViewMut<'_, T> {
         MemoryViewMut::whole(&self.allocation, self.len)
     }
 
-    /// Whether the host can address the memory. If not, it cannot be used as a slice. Memory without elements always
-    /// can.
+    /// Whether the host can address the memory, so that [`as_slice`](Self::as_slice) works. Always `true` for memory
+    /// without elements.
     pub fn is_host_visible(&self) -> bool {
         self.allocation.is_host_visible()
     }
 
     /// The address of the first element, if the host can address it. Valid for as long as the memory.
     ///
-    /// Does not wait. The caller must access the elements only after the work that writes them, and must order later
-    /// work that uses them after its own accesses.
+    /// Does not wait. The caller must access the elements only after the work that writes them is done, and must order
+    /// later work that uses them after its own accesses.
     pub fn host_ptr(&self) -> Option<NonNull<T>> {
         self.host_pointer().and_then(NonNull::new)
     }
@@ -229,7 +229,8 @@ impl<T: Element> Memory<T> {
         self.view().to_vec(stream)
     }
 
-    /// Copies all elements from a host slice of the same length, in stream order. `source` is no longer used on return.
+    /// Copies all elements from a host slice of the same length, in stream order. The runtime does not use `source` any
+    /// more when the call returns.
     ///
     /// # Errors
     ///
@@ -247,19 +248,19 @@ impl<T: Element> Memory<T> {
         self.view_mut().fill(stream, value)
     }
 
-    /// The elements as a slice. Blocks until the work that uses this memory is done, but not for other work of the same
-    /// streams.
+    /// The elements as a slice. Blocks until the work that uses this memory is done. Does not wait for later work of
+    /// the same streams.
     ///
     /// # Errors
     ///
     /// `Unsupported` if the host cannot address the memory: see [`is_host_visible`](Self::is_host_visible). Errors of
-    /// waiting for that work, for instance `DeviceLost`. A failure of the work itself is reported by its stream.
+    /// the wait, for instance `DeviceLost`. A failure of the work itself is reported by its stream.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.slice_after("as_slice", Allocation::wait)
     }
 
-    /// The elements as a slice for writing. Blocks until the work that uses this memory is done, but not for other work
-    /// of the same streams.
+    /// The elements as a slice for writing. Blocks until the work that uses this memory is done. Does not wait for
+    /// later work of the same streams.
     ///
     /// # Errors
     ///
@@ -289,15 +290,16 @@ impl<T: Element> Memory<T> {
         self.mut_slice_after(OPERATION, |allocation| allocation.check_idle(OPERATION))
     }
 
-    /// Orders work enqueued on `stream` from now on after all work on this memory, on whichever stream it was enqueued.
-    /// Waits on the device. The host blocks only for work on streams of other owners ([`Interop::stream_from_native`]).
+    /// Makes work enqueued on `stream` from now on wait for all work that uses this memory, on any stream. The stream
+    /// waits on the device. The host blocks only for work on streams that other libraries own
+    /// ([`Interop::stream_from_native`]).
     ///
-    /// A failure of that work is reported by the stream it was enqueued on.
+    /// A failure of that work is reported by the stream on which it was enqueued.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the stream belongs to another device. `InvalidArgument` if it is that of a capture, which this
-    /// ends. Errors of the driver.
+    /// `WrongDevice` if the stream belongs to another device. `InvalidArgument` if it is the stream of a capture; the
+    /// capture then fails. Errors of the driver.
     ///
     /// [`Interop::stream_from_native`]: crate::Interop::stream_from_native
     pub fn order_before(&self, stream: &Stream) -> Result<()> {
@@ -306,7 +308,7 @@ impl<T: Element> Memory<T> {
         self.allocation.uses.order_before(stream, device).map_err(|e| device.place(e))
     }
 
-    /// The elements, when `done` has found that no work uses them.
+    /// The elements, after `done` has ensured that no work uses them.
     fn slice_after(
         &self,
         operation: &'static str,
@@ -314,9 +316,9 @@ impl<T: Element> Memory<T> {
     ) -> Result<&[T]> {
         let pointer = self.host_pointer().ok_or_else(|| self.hidden(operation))?;
         done(&self.allocation)?;
-        // SAFETY: the memory holds `len` elements of any bits. Writes need `view_mut`, so none was enqueued since work
-        // was found done, and none can be while the slice borrows the memory; who launches a graph promises that nobody
-        // has such a slice.
+        // SAFETY: the memory holds `len` elements, for which any bits are valid. A write needs `view_mut`. So none was
+        // enqueued since `done` returned, and none can be enqueued while the slice borrows the memory. The caller of a
+        // graph launch guarantees that no such slice exists.
         Ok(unsafe { std::slice::from_raw_parts(pointer, self.len) })
     }
 
@@ -328,7 +330,7 @@ impl<T: Element> Memory<T> {
     ) -> Result<&mut [T]> {
         let pointer = self.host_pointer().ok_or_else(|| self.hidden(operation))?;
         done(&self.allocation)?;
-        // SAFETY: as in `slice_after`; reads cannot be enqueued either, for the slice borrows exclusively.
+        // SAFETY: as in `slice_after`. Reads cannot be enqueued either, because the slice borrows exclusively.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, self.len) })
     }
 

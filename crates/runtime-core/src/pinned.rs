@@ -252,8 +252,8 @@ impl PinnedBlock {
     }
 
     /// Registers a use by the next enqueue on `stream`, ordered after every conflicting use on another stream. The end
-    /// of the use is marked when the result is dropped. The result holds the lock until then, so uses are registered in
-    /// the order in which they are enqueued.
+    /// of the use is recorded when the result is dropped. The result holds the lock until then, so uses are registered
+    /// in the order in which they are enqueued.
     pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<PinnedInUse<'_>> {
         let mut uses = self.lock();
         if uses.len() >= PRUNE_AT {

@@ -13,9 +13,9 @@ use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 
 /// An in-order queue of work on a device.
 ///
-/// Work enqueued on one stream runs in that order. Only events order different streams. A stream waits for an event on
-/// the device: [`wait`](Self::wait) does not block the host. Work that uses the same [`Pinned`](crate::Pinned) memory
-/// is ordered by internal events. Cheap to clone; clones are the same stream. When the last clone is dropped, the
+/// Work enqueued on one stream runs in that order. Work on different streams is ordered by events: see
+/// [`wait`](Self::wait), which does not block the host. Work that uses the same [`Pinned`](crate::Pinned) memory is
+/// ordered by events of the runtime. Cheap to clone; clones are the same stream. When the last clone is dropped, the
 /// enqueued work still runs to completion.
 pub struct Stream {
     pub(crate) core: Arc<StreamCore>,
@@ -27,7 +27,7 @@ pub(crate) struct StreamCore {
     pub(crate) raw: Box<dyn DeviceStream>,
     /// Unique in the process, never 0 and never reused.
     pub(crate) id: u64,
-    /// Handles that can still enqueue.
+    /// The number of handles that can still enqueue.
     handles: AtomicUsize,
     reports: Reports,
     /// Whether another owner owns the driver's stream. Its use ends when the last handle is dropped.
@@ -36,13 +36,13 @@ pub(crate) struct StreamCore {
     pub(crate) capture: Option<Arc<Capture>>,
 }
 
-/// How often failures of asynchronous work were reported to whoever uses a device.
+/// How often failures of asynchronous work were reported to the users of a device.
 #[derive(Default)]
 pub(crate) struct DeviceReports {
-    /// Those that may be of any stream.
+    /// The failures that may be of any stream.
     count: AtomicU64,
-    /// Whether streams were taken up that others own. One of them may be a stream that is known here already, and then
-    /// what is reported on the one was enqueued on the other.
+    /// Whether streams of other owners were adopted. Such a stream may be one that the device already has. Then a
+    /// failure that is reported on one may belong to work enqueued on the other.
     shares: AtomicBool,
 }
 
@@ -157,15 +157,15 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work on this stream that was not reported before, for instance by a blocking
-    /// copy.
+    /// The first failure of asynchronous work on this stream that was not reported before. A blocking copy also reports
+    /// such failures.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize().map_err(|e| self.device.place(e))
     }
 
     /// The number of failures that were reported on this stream: by [`synchronize`](Self::synchronize) of the stream or
-    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has [taken up a
-    /// stream from another owner](crate::Interop::stream_from_native), failures on all of its streams count.
+    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has [adopted a stream
+    /// of another owner](crate::Interop::stream_from_native), failures on all of its streams count.
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
@@ -176,7 +176,8 @@ impl Stream {
 
     /// As [`synchronize`](Self::synchronize), but waits for at most `timeout`. The work continues after a timeout.
     ///
-    /// Work that another thread enqueues just as the rest is done may be waited for too. The call then takes longer.
+    /// If another thread enqueues work just as the earlier work is done, the call may wait for the new work too, and
+    /// then it may take longer than `timeout`.
     ///
     /// # Errors
     ///
@@ -196,12 +197,12 @@ impl Stream {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// Records the end of all work enqueued so far in `event`, replacing its earlier mark.
+    /// Records the end of all work enqueued so far in `event`. This point replaces the one recorded earlier.
     ///
     /// # Errors
     ///
-    /// `WrongDevice` if the event belongs to another device. `InvalidArgument` if the event has another owner (see
-    /// [`Interop::event_from_native`](crate::Interop::event_from_native)).
+    /// `WrongDevice` if the event belongs to another device. `InvalidArgument` for an event that another library owns
+    /// (see [`Interop::event_from_native`](crate::Interop::event_from_native)).
     pub fn record(&self, event: &Event) -> Result<()> {
         self.device.check_same("record", &event.device)?;
         if event.core.foreign {
@@ -213,7 +214,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Creates an event, without timing, and records the end of all work enqueued so far in it.
+    /// Creates an event without timing, and records the end of all work enqueued so far in it.
     ///
     /// # Errors
     ///
@@ -224,8 +225,8 @@ impl Stream {
         Ok(event)
     }
 
-    /// Makes work enqueued from now on wait, on the device, for the latest mark of `event`. Does not block the host. An
-    /// event that was never recorded delays nothing.
+    /// Makes work enqueued from now on wait, on the device, for the latest recorded point of `event`. Does not block
+    /// the host. An event that was never recorded delays nothing.
     ///
     /// # Errors
     ///
@@ -251,7 +252,7 @@ impl Stream {
         self.core.raw.native()
     }
 
-    /// Whether this is the stream of a capture. Its work runs when the graph is launched, and nothing can wait for it.
+    /// Whether this is the stream of a capture. Its work runs when the graph is launched, so nothing can wait for it.
     pub fn is_capturing(&self) -> bool {
         self.core.capture.is_some()
     }
@@ -301,9 +302,10 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A mark in a stream that other streams and the host can wait for. Cheap to clone; clones are the same event.
+/// A recorded point in a stream. Other streams and the host can wait until the stream reaches it. Cheap to clone;
+/// clones are the same event.
 ///
-/// An event can be recorded again. A wait refers to the latest mark at the time of the call.
+/// An event can be recorded again. A wait refers to the point that was the latest when the wait was called.
 #[derive(Clone)]
 pub struct Event {
     core: Arc<EventCore>,
@@ -335,7 +337,7 @@ impl Event {
         &self.device
     }
 
-    /// Blocks until the work before the latest mark is done. Returns at once if there is no mark.
+    /// Blocks until the work before the latest recorded point is done. Returns at once if the event was never recorded.
     ///
     /// # Errors
     ///
@@ -344,8 +346,8 @@ impl Event {
         self.core.raw.wait().map_err(|e| self.device.place(e))
     }
 
-    /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its mark
-    /// is reached, the wait may be for the new mark, and then it may take longer.
+    /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its point
+    /// is reached, the call may wait for the new point, and then it may take longer than `timeout`.
     ///
     /// # Errors
     ///
@@ -355,7 +357,7 @@ impl Event {
         self.wait()
     }
 
-    /// Whether the work before the latest mark is done. `true` if there is no mark. Never blocks.
+    /// Whether the work before the latest recorded point is done. `true` if the event was never recorded. Never blocks.
     ///
     /// # Errors
     ///
@@ -364,11 +366,11 @@ impl Event {
         self.core.raw.query().map_err(|e| self.device.place(e))
     }
 
-    /// The time from the latest mark of `earlier` to the latest mark of this event, by the device's clock. It begins
-    /// when the work before the first mark is done, and ends when the work before the second mark is done. The marks
+    /// The time from the latest point of `earlier` to the latest point of this event, by the device's clock. It begins
+    /// when the work before the first point is done, and ends when the work before the second point is done. The points
     /// may be in different streams of the device. Zero if this event was reached first.
     ///
-    /// The host blocks until both marks are reached. Do not record either event meanwhile.
+    /// The host blocks until both points are reached. Do not record either event meanwhile.
     ///
     /// The resolution is that of the device's clock. CUDA and HIP measure in steps of about half a microsecond and
     /// return milliseconds with seven significant digits. Devices in host memory and embedded devices use the host's
@@ -378,7 +380,7 @@ impl Event {
     ///
     /// `InvalidArgument` if either event was created without timing or never recorded. `WrongDevice` if the events
     /// belong to different devices. As [`wait`](Self::wait), and errors of the driver. A failure of the work before the
-    /// marks is no error here; its stream reports it.
+    /// points is no error here; its stream reports it.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         self.check_timed(earlier)?;
         earlier.wait()?;
@@ -386,7 +388,7 @@ impl Event {
         self.core.raw.elapsed_since(&*earlier.core.raw).map_err(|e| self.device.place(e))
     }
 
-    /// As [`elapsed_since`](Self::elapsed_since), but returns `None` while either mark is not reached. Never blocks.
+    /// As [`elapsed_since`](Self::elapsed_since), but returns `None` while either point is not reached. Never blocks.
     ///
     /// # Errors
     ///
@@ -415,8 +417,8 @@ impl Event {
         Ok(())
     }
 
-    /// The vendor's handle. Valid for as long as a clone of this event lives, until it is recorded again. Null if there
-    /// is nothing to wait for and the driver has no object for that, for instance in OpenCL.
+    /// The vendor's handle. Valid until the event is recorded again or its last clone is dropped. Some drivers, such as
+    /// OpenCL, have no object for an event with nothing to wait for. The handle is then null.
     pub fn native(&self) -> NativeHandle {
         self.core.raw.native()
     }
@@ -439,7 +441,7 @@ fn poll(
     timeout: Duration,
     done: impl Fn() -> Result<bool>,
 ) -> Result<()> {
-    // Shorter than the time the system needs to wake a sleeping thread.
+    // Shorter than the time that the system needs to wake a sleeping thread.
     const AWAKE: Duration = Duration::from_micros(100);
     let start = Instant::now();
     while !done()? {

@@ -19,15 +19,15 @@
 //!   [`release`](AcceleratorDevice::release), together with streams.
 //! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
 //!   unloaded.
-//! - *Events* are dropped at any time. Waits that were already enqueued for their mark remain in force.
+//! - *Events* are dropped at any time. Waits that were already enqueued for their point remain in force.
 //! - *Streams* are dropped at any time, but not before the last `release` that takes them in `after`. Their work runs
 //!   to completion. The work of a capture stream is dropped, and none of it is enqueued to run.
 //! - *The device* is dropped last, possibly with work in flight. Only a [`CounterSet`] and the state of a
 //!   [`Backend`](crate::Backend) may outlive it.
 //!
 //! Adopted memory outlives every object made of it: its owner is dropped once the memory was freed and the streams
-//! passed to that `release` are done. A native stream or event with another owner outlives its wrapper; a stream does
-//! so until [`NativeInterop::stream_end`].
+//! passed to that `release` are done. A native event that another library owns outlives its wrapper. A native stream
+//! that another library owns lives at least until [`NativeInterop::stream_end`].
 //!
 //! # What a panic may do
 //!

@@ -51,7 +51,7 @@ impl<T: ?Sized> fmt::Debug for At<'_, T> {
 /// behaviour: a device whose memory is host memory locks each allocation while it works on it.
 ///
 /// A failure that occurs while enqueued work runs is kept and reported by `synchronize`. Work enqueued behind it still
-/// ends: it runs or, until the failure is reported, is skipped. Marks of events are reached in either case.
+/// ends: it runs or, until the failure is reported, is skipped. Recorded points are reached in either case.
 ///
 /// # Safety
 ///
@@ -89,7 +89,7 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// Errors of the driver. *Must* report a failure of earlier work on this stream, as
     /// [`synchronize`](Self::synchronize) would, because the bytes may then be wrong. The failure is reported once, by
-    /// one of the two methods. Unless it is a `DeviceFault` or `DeviceLost`, it *must* be marked by
+    /// one of the two methods. Unless it is a `DeviceFault` or `DeviceLost`, it *must* be flagged by
     /// [`Error::of_earlier_work`](crate::Error::of_earlier_work), to distinguish it from a failure of the copy itself.
     ///
     /// # Safety
@@ -167,14 +167,14 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
         args: &[RawArg<'_>],
     ) -> Result<()>;
 
-    /// Marks the end of all work enqueued so far. Replaces the event's earlier mark.
+    /// Records the end of all work enqueued so far in the event. This point replaces the one recorded earlier.
     ///
     /// # Errors
     ///
     /// Errors of the driver.
     fn record(&self, event: &dyn DeviceEvent) -> Result<()>;
 
-    /// Makes work enqueued from now on wait, on the device, for the event's latest mark. An event that was never
+    /// Makes work enqueued from now on wait, on the device, for the event's latest point. An event that was never
     /// recorded delays nothing. The event may belong to a device that [`PeerAccess`](super::PeerAccess) reaches.
     ///
     /// # Errors
@@ -201,21 +201,21 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     fn native(&self) -> NativeHandle;
 }
 
-/// A mark in a stream.
+/// A recorded point in a stream.
 ///
 /// # Safety
 ///
-/// When `wait` returns `Ok` or `query` returns `true`, the work before the latest mark is done, and its writes are
-/// visible to this thread.
+/// When `wait` returns `Ok` or `query` returns `true`, the work before the latest recorded point is done, and its
+/// writes are visible to this thread.
 pub unsafe trait DeviceEvent: Any + Send + Sync {
-    /// Blocks until the work before the latest mark is done. Returns at once if there is no mark.
+    /// Blocks until the work before the latest recorded point is done. Returns at once if the event was never recorded.
     ///
     /// # Errors
     ///
     /// `DeviceLost`, or another error of the driver.
     fn wait(&self) -> Result<()>;
 
-    /// Whether the work before the latest mark is done. `true` if there is no mark.
+    /// Whether the work before the latest recorded point is done. `true` if the event was never recorded.
     ///
     /// # Errors
     ///

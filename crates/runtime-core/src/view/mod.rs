@@ -1,4 +1,4 @@
-//! Views: parts of a memory with a layout, to read or to write.
+//! Views: parts of a memory with a layout, for reading or for writing.
 #![expect(
     unsafe_code,
     reason = "copies call the stream's unsafe enqueues after checking what they demand"
@@ -37,11 +37,11 @@ pub type AnyViewMut<'a> = MemoryViewMut<'a, Dynamic>;
 
 /// A part of a memory, for reading: the position and layout of its elements of type `T`.
 ///
-/// Borrows the memory, so that it cannot be freed in the meantime. Work enqueued through a view continues after the
-/// view ends.
+/// A view borrows the memory, so the memory cannot be freed while the view exists. Work enqueued through a view may
+/// still run after the view is gone.
 ///
 /// If the element type is known only at run time, `T` is [`Dynamic`]. Such a view is an [`AnyView`]. It has every
-/// operation that needs no Rust type. [`erase`](Self::erase) and [`typed`](Self::typed) convert.
+/// operation that needs no Rust type. [`erase`](Self::erase) and [`typed`](Self::typed) convert between the two.
 ///
 /// ```
 /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
@@ -120,13 +120,14 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.device()
     }
 
-    /// The byte range in the memory from the lowest byte of any element to past the highest.
+    /// The byte range in the memory that contains all elements: from the first byte of the lowest element to the end of
+    /// the highest.
     #[inline]
     pub fn byte_range(&self) -> Range<usize> {
         self.untyped.byte_range()
     }
 
-    /// Size in bytes of the whole memory that this is a part of.
+    /// Size in bytes of the whole memory to which the view belongs.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
         self.untyped.allocation().bytes()
@@ -137,16 +138,16 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.allocation().is_host_visible()
     }
 
-    /// Whether both views belong to one allocation.
+    /// Whether both views belong to the same allocation.
     pub fn shares_memory<U>(&self, other: &MemoryView<'_, U>) -> bool {
         self.untyped.shares_memory(&other.untyped)
     }
 
-    /// Whether elements of both views share bytes. The views may be of one memory, or of two memories of one device
+    /// Whether elements of both views share bytes. The views may belong to one memory, or to two memories of one device
     /// that [adopted](Device::memory_adopt) the same addresses or the same object. Also `true` if the strides are too
-    /// complex to decide it.
+    /// complex to decide.
     ///
-    /// Parts of an object that was divided before it was adopted, such as OpenCL's sub-buffers, are not recognised.
+    /// Overlap of adopted parts of one object, such as OpenCL sub-buffers, is not detected.
     pub fn overlaps<U>(&self, other: &MemoryView<'_, U>) -> bool {
         self.untyped.overlaps(&other.untyped)
     }
@@ -181,18 +182,18 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.region("region", ranges).map(Self::of)
     }
 
-    /// All elements in memory from the lowest of this view to the highest, as a one-dimensional array. For kernels that
-    /// are Rust functions, which accept no view with gaps. If all strides are positive, the element with the indices
-    /// `[i, j, …]` of the view has the index `i · strides[0] + j · strides[1] + …` in this array.
+    /// All elements in memory from the lowest of this view to the highest, as a one-dimensional array. This is for
+    /// kernels that are Rust functions, which accept no view with gaps. If all strides are positive, the element with
+    /// the indices `[i, j, …]` of the view has the index `i · strides[0] + j · strides[1] + …` in this array.
     ///
     /// # Errors
     ///
-    /// No view that exists can cause an error.
+    /// None occur for existing views.
     ///
     /// # Safety
     ///
-    /// Other operations may write the bytes between the elements of this view. Through the result, only the elements of
-    /// this view may be read.
+    /// Work that uses the result must read only the elements of this view. Other operations may write the bytes between
+    /// them at the same time.
     pub unsafe fn span(&self) -> Result<Self> {
         self.untyped.span().map(Self::of)
     }
@@ -208,8 +209,8 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.with_layout(offset, layout).map(Self::of)
     }
 
-    /// The same bytes with a layout of any element type, otherwise as [`with_layout`](Self::with_layout). Every element
-    /// type accepts any bytes: see [`Element`].
+    /// As [`with_layout`](Self::with_layout), but the layout may have any element type, because every element type
+    /// accepts any bytes: see [`Element`].
     ///
     /// # Errors
     ///
@@ -227,7 +228,7 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.reshape(shape).map(Self::of)
     }
 
-    /// The same view, bound to one stream. Every other stream refuses it with `WrongStream`.
+    /// The same view, bound to one stream. Operations on every other stream then return `WrongStream`.
     ///
     /// # Errors
     ///
@@ -241,20 +242,22 @@ impl<'a, T> MemoryView<'a, T> {
     ///
     /// # Safety
     ///
-    /// Work enqueued through the view is ordered after all work that the view's lender ordered its own stream after.
-    /// The lender's stream waits for this work before the view's lifetime ends.
+    /// The view's lender had bound it to a stream, and had ordered this stream after some earlier work. Work enqueued
+    /// through the new view must be ordered after the same earlier work. Before the lifetime of the view ends, the
+    /// lender's stream must be made to wait for the work enqueued through the new view.
     #[must_use]
     pub unsafe fn rebound_to(self, stream: &Stream) -> Self {
         // SAFETY: the caller promises the same.
         Self::of(unsafe { self.untyped.rebound_to(stream) })
     }
 
-    /// Whether work on `stream` may use it: the stream belongs to its device and, if the view is bound, is its stream.
+    /// Whether work on `stream` may use the view: the stream belongs to the same device, and if the view is bound to a
+    /// stream, it is that stream.
     pub fn is_usable_on(&self, stream: &Stream) -> bool {
         self.untyped.check_stream("is_usable_on", stream).is_ok()
     }
 
-    /// This view as one end of a region copy whose `slot` is bound to a view that covers `bound`.
+    /// This view as one side of a region copy. At execution, bind `slot` to a view that covers `bound`.
     ///
     /// # Errors
     ///
@@ -263,8 +266,9 @@ impl<'a, T> MemoryView<'a, T> {
         self.untyped.region_side_in(slot, &bound.untyped)
     }
 
-    /// This view as one end of a region copy, bound to `slot`. Offsets count from the lowest byte of this view. Bind
-    /// exactly this view, or use [`region_side_in`](Self::region_side_in).
+    /// This view as one side of a region copy, bound to `slot`. Offsets count from the lowest byte of this view, so at
+    /// execution bind exactly this view to the slot. To bind a larger view, use
+    /// [`region_side_in`](Self::region_side_in).
     pub fn region_side(&self, slot: usize) -> RegionSide {
         self.untyped.region_side(slot)
     }
@@ -279,15 +283,15 @@ impl<'a, T: Element> MemoryView<'a, T> {
     /// Copies the elements to the host in stream order, in row-major order of their indices. Blocks until `out` is
     /// filled.
     ///
-    /// A view that is not contiguous is first gathered on the device by a region copy to new memory. For repeated
-    /// copies, create the memory and the [plan](Device::plan_regions) once.
+    /// If the view is not contiguous, its elements are first gathered on the device, by a region copy to new memory.
+    /// For repeated copies, create this memory and the [plan](Device::plan_regions) once.
     ///
     /// # Errors
     ///
-    /// `OutOfBounds` if `out` and the view have different numbers of elements. `WrongDevice`. `WrongStream`. In these
-    /// cases nothing was copied. Otherwise errors of the driver, and `OutOfMemory` for a view that is not contiguous.
-    /// Also returns the first failure of earlier work on the stream that was not reported before;
-    /// [`Stream::synchronize`] does not report it again.
+    /// `OutOfBounds` if `out` and the view have different numbers of elements. `WrongDevice` or `WrongStream` if the
+    /// stream cannot use the view. In these cases nothing was copied. Otherwise errors of the driver, and `OutOfMemory`
+    /// for a view that is not contiguous. Also returns the first failure of earlier work on the stream that was not
+    /// reported before; [`Stream::synchronize`] does not report it again.
     pub fn copy_to_slice(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         self.untyped.check_copy("copy_to_slice", stream, out.len())?;
         if !self.layout().is_contiguous() {
@@ -296,8 +300,8 @@ impl<'a, T: Element> MemoryView<'a, T> {
         self.untyped.copy_to_host(stream, bytemuck::cast_slice_mut(out))
     }
 
-    /// Enqueues a copy of the elements to the beginning of `out`: a [`Pinned`](crate::Pinned) or a
-    /// [part](crate::Pinned::slice_mut) of one. It is borrowed only for the call.
+    /// Enqueues a copy of the elements to the beginning of `out`, which is a [`Pinned`](crate::Pinned) or a
+    /// [part](crate::Pinned::slice_mut) of one. The call borrows `out` only until it returns.
     ///
     /// # Errors
     ///
@@ -378,8 +382,8 @@ impl<T> fmt::Debug for MemoryView<'_, T> {
     }
 }
 
-/// A part of a memory, for reading and writing, with elements of type `T` as for a [`MemoryView`]. Not `Clone`;
-/// [`reborrow`](Self::reborrow) and [`split_at`](Self::split_at) divide or lend it.
+/// A part of a memory, for reading and writing. `T` is the element type, as for a [`MemoryView`]. Not `Clone`:
+/// [`reborrow`](Self::reborrow) lends it, and [`split_at`](Self::split_at) divides it.
 pub struct MemoryViewMut<'a, T> {
     // If `T` is an element, the layout has its element type.
     untyped: UntypedMut<'a>,
@@ -451,7 +455,7 @@ impl<'a, T> MemoryViewMut<'a, T> {
         self.untyped.device()
     }
 
-    /// As [`MemoryView::erase`]. The report to the lender stays too.
+    /// As [`MemoryView::erase`]. The [report](Self::reporting_to) to the lender stays too.
     #[inline]
     pub fn erase(self) -> AnyViewMut<'a> {
         MemoryViewMut::of(self.untyped)
@@ -481,8 +485,8 @@ impl<'a, T> MemoryViewMut<'a, T> {
     ///
     /// # Errors
     ///
-    /// As [`MemoryView::with_layout`]. Also `InvalidArgument` if elements might share bytes, because the strides do not
-    /// nest: each stride must be greater than the extent of all smaller ones.
+    /// As [`MemoryView::with_layout`]. Also `InvalidArgument` if elements might share bytes: each stride must be
+    /// greater than the extent that the dimensions with smaller strides cover.
     pub fn with_layout(self, offset: usize, layout: &Layout) -> Result<Self> {
         self.untyped.check_nested("with_layout", layout)?;
         let part = self.untyped.view.with_layout(offset, layout);
@@ -522,8 +526,8 @@ impl<'a, T> MemoryViewMut<'a, T> {
         Ok((part(first), part(second)))
     }
 
-    /// Splits off the box with indices `ranges`, one range for each dimension. Returns the elements inside the box, to
-    /// read, and the elements outside it, which only region plans may write.
+    /// Splits off the box with indices `ranges`, one range for each dimension. Returns two views: the elements inside
+    /// the box, for reading, and the elements outside it, which only region plans may write.
     ///
     /// # Errors
     ///
@@ -563,32 +567,33 @@ impl<'a, T> MemoryViewMut<'a, T> {
         Ok(Self::of(UntypedMut { report: Some(report), ..self.untyped }))
     }
 
-    /// Enqueues a copy from a view of the same device. If both views are contiguous, it copies bytes; otherwise a
-    /// region copy copies elements with the same indices. It blocks where region copies are
+    /// Enqueues a copy from a view of the same device. If both views are contiguous, it copies bytes. Otherwise a
+    /// region copy copies elements with the same indices; it blocks on devices where region copies are
     /// [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
     /// `OutOfBounds` if the numbers of elements differ. `InvalidArgument` if the views overlap, if a view is not
-    /// contiguous and the shapes differ, or if the types of two [`AnyView`]s differ. `WrongDevice`; use
-    /// [`copy_from_device`](Self::copy_from_device) to copy between devices. `WrongStream`. Otherwise errors of the
-    /// driver.
+    /// contiguous and the shapes differ, or if the types of two [`AnyView`]s differ. `WrongDevice` for a view of
+    /// another device; use [`copy_from_device`](Self::copy_from_device) instead. `WrongStream` if a view is bound to
+    /// another stream. Otherwise errors of the driver.
     pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_, T>) -> Result<()> {
         self.untyped.copy_from(stream, &source.untyped)
     }
 
-    /// Copies from a view of another device. It reads the source after all work enqueued on `source_stream` so far and
-    /// writes in the order of `stream`. Later work on `source_stream` waits until the source has been read.
+    /// Copies from a view of another device. The copy runs after all work enqueued so far on `stream` and on
+    /// `source_stream`. Later work on `stream` runs after the copy. Later work on `source_stream` waits until the
+    /// source has been read.
     ///
-    /// If this device [reaches](Device::reaches) the other, the copy is enqueued without blocking. Otherwise it is
+    /// If the two devices [reach](Device::reaches) each other, the copy is enqueued without blocking. Otherwise it is
     /// staged through the host and blocks until the copy is done. A source on the same device is copied as by
     /// [`copy_from`](Self::copy_from), with the same ordering after `source_stream`.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), with each stream checked against its own view's device. `InvalidArgument` if
-    /// a view is not contiguous. Views of two devices that adopted the same memory may overlap too. This is found if
-    /// the devices reach each other, or if the host can address both memories.
+    /// As [`copy_from`](Self::copy_from); each stream must belong to the device of its view. `InvalidArgument` if a
+    /// view is not contiguous, or if two devices adopted the same memory and the views overlap there. Such overlap is
+    /// only detected if the devices reach each other, or if the host can address both memories.
     pub fn copy_from_device(
         &mut self,
         stream: &Stream,
@@ -616,9 +621,9 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
         Self::of(UntypedMut { view, report: None })
     }
 
-    /// Copies host elements to the device in stream order, in row-major order of their indices. `source` is no longer
-    /// used on return. If the view is not contiguous, the elements are copied to new memory, and from there by a region
-    /// copy.
+    /// Copies elements from the host to the device in stream order, in row-major order of their indices. `source` is no
+    /// longer used on return. If the view is not contiguous, the elements are first copied to new memory on the device,
+    /// and then by a region copy to the view.
     ///
     /// # Errors
     ///
@@ -633,8 +638,8 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
         self.untyped.copy_from_host(stream, bytemuck::cast_slice(source))
     }
 
-    /// Enqueues a copy from the beginning of `source`: a [`Pinned`](crate::Pinned) or a
-    /// [part](crate::Pinned::slice) of one. It is borrowed only for the call.
+    /// Enqueues a copy from the beginning of `source`, which is a [`Pinned`](crate::Pinned) or a
+    /// [part](crate::Pinned::slice) of one. The call borrows `source` only until it returns.
     ///
     /// # Errors
     ///
@@ -649,12 +654,12 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
     }
 
     /// Enqueues a fill of every element with `value`. If the view is not contiguous, it uses a region copy, which
-    /// blocks where region copies are [emulated](crate::RegionPlan).
+    /// blocks on devices where region copies are [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
-    /// `WrongDevice`. `WrongStream`. Otherwise errors of the driver, and `OutOfMemory` for a view that is not
-    /// contiguous.
+    /// `WrongDevice` or `WrongStream` if the stream cannot use the view. Otherwise errors of the driver, and
+    /// `OutOfMemory` for a view that is not contiguous.
     pub fn fill(&mut self, stream: &Stream, value: T) -> Result<()> {
         self.untyped.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
     }
@@ -666,7 +671,7 @@ impl<'a> AnyViewMut<'a> {
         Self::of(untyped)
     }
 
-    /// As [`MemoryView::typed`]. The report to the lender stays too.
+    /// As [`MemoryView::typed`]. The [report](Self::reporting_to) to the lender stays too.
     ///
     /// # Errors
     ///
