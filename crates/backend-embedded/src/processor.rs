@@ -67,9 +67,24 @@ impl Processor {
         self.architecture().last_address()
     }
 
-    /// The call target for the function at `address`: the lowest bit marks Thumb code.
-    pub(crate) fn entry(self, address: u64) -> u64 {
-        if self.is_64_bit() { address } else { address | 1 }
+    /// The call target for the function at `address`. The lowest bit marks Thumb code on Arm, and is no part of the
+    /// address, so every address is aligned there. RISC-V would ignore this bit and run other code.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for an address at which the processor has no instructions.
+    pub(crate) fn entry(self, address: u64) -> Result<u64> {
+        match self {
+            Self::CortexM3 | Self::CortexM7 => Ok(address | 1),
+            Self::Riscv64 if address.is_multiple_of(2) => Ok(address),
+            Self::Riscv64 => {
+                let message = format!(
+                    "the function at {address:#x}; functions of {} are aligned to 2 bytes",
+                    self.architecture().name
+                );
+                Err(Error::new(ErrorKind::InvalidArgument, "call", message))
+            }
+        }
     }
 
     /// Places arguments according to the calling convention.

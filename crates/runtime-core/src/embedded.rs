@@ -143,10 +143,11 @@ impl Embedded {
     }
 
     /// Calls the function at an address, as [`call`](Self::call) calls a function by name. Runs whatever code is there.
+    /// The lowest bit may mark Thumb code where the processor has it.
     ///
     /// # Errors
     ///
-    /// As [`call`](Self::call).
+    /// As [`call`](Self::call). `InvalidArgument` for an address that is not aligned for instructions.
     pub fn call_at(
         &self,
         address: u64,

@@ -312,7 +312,7 @@ impl EmbeddedDevice for GdbDevice {
         const OPERATION: &str = "call";
         let processor = self.board.processor;
         let arguments = processor.arguments(args)?;
-        let mut request = mailbox::call(processor.entry(function), self.board.stack, &arguments);
+        let mut request = mailbox::call(processor.entry(function)?, self.board.stack, &arguments);
         mailbox::guard(&mut request, self.board.guard(), self.board.guards_null());
         let mut connection = self.idle(OPERATION)?;
         let began = Instant::now();

@@ -407,7 +407,7 @@ impl EmbeddedDevice for QemuDevice {
         const OPERATION: &str = "call";
         let processor = self.machine.processor;
         let stack = self.machine.ram + STACK;
-        let request = mailbox::call(processor.entry(function), stack, &processor.arguments(args)?);
+        let request = mailbox::call(processor.entry(function)?, stack, &processor.arguments(args)?);
         let mut line = self.idle_line(OPERATION)?;
         self.post(&request).map_err(|error| refused(OPERATION, error))?;
         let began = Instant::now();

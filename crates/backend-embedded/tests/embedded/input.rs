@@ -6,6 +6,7 @@ use backend_embedded::{QemuConfig, QemuDevice, open};
 use runtime_core::contract::CallValue::{Address, I32};
 use runtime_core::{Backend, ErrorKind, Result};
 
+use crate::program::PROGRAM_BYTES;
 use crate::{LONG, MACHINES, machines, must_work};
 
 #[track_caller]
@@ -190,6 +191,24 @@ fn damaged_programs_are_flashed_or_refused() {
     assert!(flashed > 50 && wrong > 0, "{wrong} of {flashed} were wrong");
     device.flash(machine.calls).unwrap();
     must_work(&device);
+}
+
+/// RISC-V would ignore the lowest bit and run the code before the address. On Arm this bit marks Thumb code.
+#[test]
+fn a_function_at_an_odd_address_is_refused_unless_the_bit_marks_thumb_code() {
+    for (machine, device) in machines() {
+        let place = device.memory_map()[0].address + PROGRAM_BYTES;
+        device.code_write(place, machine.code[0]).unwrap();
+        assert_eq!(device.call_at(place, &[], LONG).unwrap().i32(), 1);
+        let odd = device.call_at(place + 1, &[], LONG);
+        if machine.name == "qemu-riscv64" {
+            refused(odd.clone(), ErrorKind::InvalidArgument, &format!("{:#x}", place + 1));
+            refused(odd, ErrorKind::InvalidArgument, "aligned to 2 bytes");
+        } else {
+            assert_eq!(odd.unwrap().i32(), 1);
+        }
+        must_work(&device);
+    }
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn memory_is_shared_with_the_program() {
 }
 
 /// More than the test program uses.
-const PROGRAM_BYTES: u64 = 1 << 20;
+pub(crate) const PROGRAM_BYTES: u64 = 1 << 20;
 
 #[test]
 fn a_reset_restarts_the_program_and_keeps_other_memory() {

@@ -67,9 +67,10 @@ pub trait EmbeddedDevice: CommonRuntime {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an address that the device does not have. `DeviceFault` with cause, program counter and
-    /// address; the device *must* accept calls afterwards. `Timeout`, and from then on `Conflict`, until the call
-    /// returns after all or [`reset`](Self::reset) ends it. `DeviceLost`.
+    /// `InvalidArgument` for an address that the device does not have, and for a function that is not aligned for
+    /// instructions. `DeviceFault` with cause, program counter and address; the device *must* accept calls afterwards.
+    /// `Timeout`, and from then on `Conflict`, until the call returns after all or [`reset`](Self::reset) ends it.
+    /// `DeviceLost`.
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome>;
 
     /// Returns the lines that the program printed since the last call of this method.
