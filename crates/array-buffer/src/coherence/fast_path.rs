@@ -7,7 +7,8 @@ use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, Repl
 pub(crate) const HOST_BIT: u32 = 1 << 31;
 const _: () = assert!(LANES < 31);
 
-/// The users that can read `part` at `at` without a wait, a copy or a new mark: bits of lanes, and [`HOST_BIT`].
+/// The users that can read `part` at `at` without a wait, a copy or a new access record: bits of lanes, and
+/// [`HOST_BIT`].
 pub(crate) fn fast_readers(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
     let state = &parts[usize::from(part)];
     if readable(parts, part).is_some() || !state.valid.contains(at) {

@@ -101,8 +101,8 @@ pub(crate) fn take_up(part: &mut PartState, access: Access) {
 }
 
 impl Plan {
-    /// The state after step number `failed` failed: as before, plus the marks of work that was, or may have been,
-    /// enqueued.
+    /// The state after step number `failed` failed: as before, plus the access records of work that was, or may have
+    /// been, enqueued.
     pub(crate) fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
         let mut parts = before.to_vec();
         for step in &self.steps[..=failed] {
@@ -591,7 +591,7 @@ fn mark_added(bytes: &mut Bytes, who: Who) {
     bytes.readers.remove(lane);
 }
 
-/// The marks that remain after the host has waited for the writer.
+/// The access records that remain after the host has waited for the writer.
 fn seen_by_host(bytes: Bytes, writer: Lane) -> Bytes {
     let mut readers = bytes.readers;
     readers.insert(writer);

@@ -58,8 +58,8 @@ pub(crate) enum Role {
 /// Work on one replica's bytes that may still be running. It is dropped when the bytes are written, not when they
 /// become invalid.
 ///
-/// A mark on a lane stands for everything enqueued there so far. This holds for every later wait. So reads on the
-/// writer's own lane need no mark, and `readers` never contains the writer.
+/// A record of a lane stands for all work that is on it at the time when another lane waits for it. So reads on the
+/// writer's own lane need no record, and `readers` never contains the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Bytes {
     /// The lane that last wrote the bytes, by a kernel or a copy; `None` once the host has seen that write finish.

@@ -48,7 +48,7 @@ fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
     actions
 }
 
-/// The work that the marks stand for, and the users known to come after it.
+/// The work that the access records stand for, and the users known to come after it.
 fn machine(parts: &[PartState]) -> Machine {
     let mut machine = Machine::default();
     for (part, at) in all_bytes(parts) {
@@ -73,7 +73,7 @@ fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> 
     parts.iter().flat_map(|part| (0..PLACES).map(move |at| (part, at)))
 }
 
-/// Checks that the marks of `next` stand for all work in `machine`, and claim no order that does not hold.
+/// Checks that the access records of `next` cover all work in `machine`, and claim no order that does not hold.
 fn marks_hold(machine: &Machine, next: &[PartState], evicted: Option<u8>) -> Result<(), String> {
     for (part, at) in all_bytes(next).filter(|(_, at)| Some(*at) != evicted) {
         let state = &next[usize::from(part)];
