@@ -14,14 +14,14 @@ use crate::platform::{self, DeviceEntry, Platform};
 ///
 /// | selector | device |
 /// |---|---|
-/// | `opencl`, `opencl:2` | the first device of all, the third of all |
+/// | `opencl`, `opencl:2` | the first, or the third, of the devices of all platforms |
 /// | `opencl:gpu:0` | the first device of a kind: `cpu`, `gpu` or `accelerator` |
 /// | `opencl:pocl:1` | the second device of the platforms with that word in their name or vendor |
 /// | `opencl:Tesla T4:0` | the first device with those words in its own name, if no platform has them |
 ///
-/// Case does not matter, and words narrow the choice: `opencl:nvidia:gpu:0`. Options follow a question mark, see
-/// [`OpenClConfig`]. Devices of one platform that one backend holds open at the same time can use each other's memory
-/// and events.
+/// Case does not matter. Each word narrows the choice: `opencl:nvidia:gpu:0`. For the options, see [`OpenClConfig`].
+/// Devices of one platform can use each other's memory and events, if they are opened through the same `OpenClBackend`
+/// and at least one of them stays open meanwhile.
 #[derive(Debug, Default)]
 pub struct OpenClBackend {
     config: OpenClConfig,

@@ -9,7 +9,7 @@ use runtime_core::{Error, ErrorKind, Result};
 /// The kind of memory that a device allocates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Unified shared memory if the platform supports it, otherwise buffers.
+    /// Unified shared memory if the device has it, otherwise buffers.
     #[default]
     Auto,
     /// Memory objects (`cl_mem`).
@@ -53,7 +53,7 @@ pub enum RegionMapping {
 /// | `cache` | `on`, `off` | whether built programs are kept on disk; programs whose source includes files never are |
 /// | `cache-dir` | folder | the cache folder; by default in the user's cache folder |
 /// | `work-dir` | folder | writes source, options, log and binary of each module to a private folder there, which is removed with the module; the cache is not used then |
-/// | `keep` | `on`, `off` | keeps those folders; only with `work-dir` |
+/// | `keep` | `on`, `off` | does not remove these folders; only with `work-dir` |
 /// | `verbose` | `on`, `off` | emits logs of successful builds as `tracing` events of level `INFO` instead of `DEBUG` |
 ///
 /// ```
@@ -75,7 +75,7 @@ pub struct OpenClConfig {
     pub build_options: String,
     /// Whether built programs are cached on disk.
     pub cache: bool,
-    /// The cache folder. If `None`, it is in the user's cache folder.
+    /// The cache folder. If `None`, it is `device-runtime/opencl` in the user's cache folder.
     pub cache_dir: Option<PathBuf>,
     /// The folder for intermediate files of builds. If `None`, they are not written.
     pub work_dir: Option<PathBuf>,

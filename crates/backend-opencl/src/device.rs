@@ -43,7 +43,7 @@ const POCL: &str = "Portable Computing Language";
 const CL_QUEUE_PRIORITY_KHR: u64 = 0x1096;
 const PRIORITIES: [u64; 3] = [1 << 2, 1 << 1, 1];
 
-/// An opened OpenCL device: the backend of a [`Device`](runtime_core::Device).
+/// An opened OpenCL device. [`Device::new`](runtime_core::Device::new) makes a device for programs from it.
 #[derive(Debug)]
 pub struct OpenClDevice {
     info: DeviceInfo,
@@ -55,10 +55,10 @@ pub struct OpenClDevice {
 }
 
 impl OpenClDevice {
-    /// Opens a device in a context that other code created. The device can use buffers, queues and events of that
-    /// context, and those of other devices that are opened in it. The context is retained, and released once.
-    /// [`Device::new`](runtime_core::Device::new) makes the device usable. To use an existing queue, call
-    /// [`Device::with_native_stream`](runtime_core::Device::with_native_stream).
+    /// Opens a device in a context that other code created. The device can then use buffers, queues and events of that
+    /// context, including those of other devices in it. The context is retained here, and released when it is no longer
+    /// used. Pass the result to [`Device::new`](runtime_core::Device::new), or, to use an existing queue as the default
+    /// stream, to [`Device::with_native_stream`](runtime_core::Device::with_native_stream).
     ///
     /// The handles belong to the interface `opencl` and have the kinds [`NativeKind::Context`] and
     /// [`NativeKind::Device`]. The device may be a sub-device.
@@ -82,9 +82,9 @@ impl OpenClDevice {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a handle of another interface or kind or a null handle, for a device that is not in the
-    /// context or not of this machine's platforms, or for an option that the device does not support. `Unavailable` if
-    /// there is no platform.
+    /// `InvalidArgument` for a null handle or a handle of another interface or kind; for a device that is not in the
+    /// context, or that no platform of this machine has; or for an option that the device does not support.
+    /// `Unavailable` if there is no platform.
     ///
     /// # Safety
     ///
@@ -142,8 +142,8 @@ impl OpenClDevice {
         let regions = RegionKernels::new(&info, doubles, config.regions);
         let device = Self { info, priorities, by_pointer, builder, regions, shared };
         let queue = device.create_queue(0)?;
-        // Flushing each command would only cost time on PoCL. Other drivers that start commands on their own batch
-        // later commands behind the first, or let a thread that waits for something else run them.
+        // PoCL needs no flush, so a flush after each command would only cost time. Other drivers that start a command
+        // without a flush may still delay later commands, or run them only in a thread that waits.
         if found.platform.name == POCL && begins_by_itself(&queue) {
             device.shared.set_eager();
         }
@@ -155,7 +155,7 @@ impl OpenClDevice {
         &self.builder
     }
 
-    /// Whether its memory consists of addresses.
+    /// Whether kernels use its memory by address.
     pub(crate) fn is_by_pointer(&self) -> bool {
         self.by_pointer
     }
@@ -212,7 +212,7 @@ impl OpenClDevice {
         }
     }
 
-    /// Releases an object after the work that the streams have so far is done.
+    /// Releases an object after all work enqueued so far on these streams is done.
     fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
         self.shared.reap();
         let last = |stream: &&dyn DeviceStream| {
@@ -223,7 +223,7 @@ impl OpenClDevice {
     }
 }
 
-/// Whether the driver runs a command that was not flushed.
+/// Whether the driver starts a command without a flush.
 fn begins_by_itself(queue: &Queue) -> bool {
     const LONG_ENOUGH: Duration = Duration::from_millis(5);
     let Ok(marker) = queue.marker("open") else { return false };

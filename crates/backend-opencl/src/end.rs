@@ -1,4 +1,4 @@
-//! The ends of copies.
+//! The two ends of a copy: its source and its destination.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -16,7 +16,7 @@ pub(crate) enum End<'a> {
     Host(*mut c_void),
 }
 
-/// A location as a command refers to it.
+/// The location of an end, in the form that an OpenCL command takes.
 pub(crate) enum Named {
     Buffer(cl_mem, usize),
     Address { pointer: *mut c_void, host: bool },
@@ -32,7 +32,7 @@ impl<'a> End<'a> {
         Ok(Self::Host(start.wrapping_add(at.offset).cast()))
     }
 
-    /// The location this many bytes further on.
+    /// The location that is this many bytes after this one.
     pub(crate) fn behind(self, bytes: usize) -> Self {
         match self {
             Self::Device(memory, offset) => Self::Device(memory, offset + bytes),

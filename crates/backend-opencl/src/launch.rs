@@ -120,8 +120,8 @@ impl OpenClKernel {
         Ok(())
     }
 
-    /// Refuses blocks larger than this kernel supports, which may be less than the device's limit, and local memory of
-    /// 0 bytes, which not every driver refuses.
+    /// Returns an error for a block that is larger than this kernel supports, which may be less than the device's
+    /// limit, and for local memory of 0 bytes, which some drivers accept.
     fn check(&self, shared: &OpenDevice, launch: &Launch) -> Result<()> {
         let block: u64 = launch.block.iter().map(|extent| u64::from(*extent)).product();
         let shared_bytes = self.static_bytes + u64::from(launch.shared_bytes);
@@ -234,9 +234,9 @@ struct Span {
     writes: bool,
 }
 
-/// Sets a part of a buffer as an argument. OpenCL has no pointers into buffers: a part needs its own sub-buffer, whose
-/// start must be aligned. A part that is not aligned is copied to an aligned buffer, and back if the kernel may write
-/// it.
+/// Sets a part of a buffer as an argument. An argument cannot point into a buffer. A part needs a sub-buffer of its
+/// own, whose start must be aligned. A part that is not aligned is copied to an aligned buffer, and back if the kernel
+/// may write it.
 ///
 /// # Safety
 ///

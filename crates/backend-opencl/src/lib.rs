@@ -1,7 +1,7 @@
 //! OpenCL devices: CPUs, GPUs and other accelerators through any installed platform.
 //!
-//! With the feature `opencl` off this crate is empty. With the feature on, it still builds on any machine: it looks for
-//! the OpenCL loader when a device is opened, and returns [`Unavailable`](runtime_core::ErrorKind::Unavailable) if
+//! Without the feature `opencl` this crate is empty. With it, the crate still builds on any machine: it loads the
+//! OpenCL loader library when a device is opened, and returns [`Unavailable`](runtime_core::ErrorKind::Unavailable) if
 //! there is none.
 #![cfg_attr(
     feature = "opencl",
@@ -30,26 +30,29 @@ assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 //!
 //! # Memory
 //!
-//! Device memory is a buffer (`cl_mem`), or an address if the platform supports `cl_intel_unified_shared_memory`. The
-//! selector option `memory` overrides this choice. A kernel gets a pointer to a view's first element. In a buffer,
-//! OpenCL only allows pointers to multiples of the device's base alignment (typically 128 to 512 bytes). A view that
-//! starts elsewhere is copied to a separate buffer for the launch, and copied back if the kernel may write it. Memory
-//! by address (`memory=svm`, `memory=usm`) needs no such copies. Rows whose length is a multiple of
-//! [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment) do not need them, either. The first copy
-//! emits a `tracing` warning; [`Statistics::realigned`](runtime_core::Statistics::realigned) counts all copies.
+//! If the platform supports `cl_intel_unified_shared_memory`, device memory is unified shared memory, which kernels use
+//! by address. Otherwise it is a buffer (`cl_mem`). The selector option `memory` overrides this choice.
+//!
+//! A kernel gets a pointer to a view's first element. In a buffer, OpenCL only allows pointers to multiples of the
+//! device's base alignment (typically 128 to 512 bytes). A view that starts elsewhere is copied to a separate buffer
+//! for the launch, and copied back if the kernel may write it. The first such copy emits a `tracing` warning;
+//! [`Statistics::realigned`](runtime_core::Statistics::realigned) counts all of them. To avoid these copies, use memory
+//! by address (`memory=svm`, `memory=usm`), or rows whose length is a multiple of
+//! [`Limits::argument_alignment`](runtime_core::Limits::argument_alignment).
 //!
 //! # Kernels
 //!
-//! Launches are checked against the driver's description of the kernel's parameters: their number, memory or value,
-//! size, type, and `const`. A pointer without `const` accepts only mutable views. Pointers to `char` and `uchar` accept
-//! memory of any type. A kernel may have one parameter in local memory. It is not an argument of a launch: its size is
+//! Launches are checked against the driver's description of the kernel's parameters: how many there are, and for each
+//! whether it is memory or a value, its size, its type, and whether it is `const`. A pointer without `const` accepts
+//! only mutable views. Pointers to `char` and `uchar` accept memory of any type. A kernel may have one parameter in
+//! local memory. It is not an argument of a launch: its size is
 //! [`Launch::shared_bytes`](runtime_core::Launch::shared_bytes). Without such a parameter, these bytes have no effect.
 //!
 //! # Diagnostics
 //!
-//! `tracing` events of the target `backend_opencl::profile` at level `TRACE` contain how long each command waited and
-//! ran. Such an event comes with a later operation on the stream, at the latest when the stream is synchronized. A
-//! subscriber may use the device, also in its own thread.
+//! `tracing` events of the target `backend_opencl::profile` at level `TRACE` report how long each command waited and
+//! ran. Such an event is emitted by a later operation on the stream, at the latest when the stream is synchronized. A
+//! subscriber may use the device while it handles an event.
 #![deny(unsafe_code)]
 #![cfg(feature = "opencl")]
 

@@ -99,7 +99,7 @@ pub(crate) struct OpenDevice {
     pub(crate) pointers: Option<Pointers>,
     /// Host memory that does not need mapping, if there is any.
     pub(crate) host: Option<HostMemory>,
-    /// The alignment of parts of a buffer that become kernel arguments.
+    /// The required alignment of a part of a buffer that is a kernel argument.
     pub(crate) alignment: usize,
     /// The local memory of a work-group in bytes.
     pub(crate) local_bytes: u64,
@@ -117,7 +117,7 @@ pub(crate) struct OpenDevice {
     owners: Reaper<Owners>,
 }
 
-/// The release of owners of adopted memory, which needs no call of the driver.
+/// Releases the owners of adopted memory. This needs no call of the driver.
 #[derive(Debug)]
 struct Owners;
 
@@ -149,7 +149,7 @@ pub(crate) struct Retired {
     pub(crate) after: Vec<Handle<handle::Event>>,
 }
 
-/// The objects that are released at the end.
+/// What is released when the commands are over.
 pub(crate) enum Object {
     /// Memory by pointer.
     Pointer(usize),
@@ -288,7 +288,7 @@ impl OpenDevice {
             return self.give_back(retired.object);
         }
         match retired {
-            // Not by a later call: the owner may hold the device itself, and then there is none.
+            // A later call cannot do this: the owner may hold the device itself, and then no call may follow.
             Retired { object: Object::Owner(owner), after } => {
                 self.owners.retire_owner(owner, after);
             }

@@ -73,7 +73,7 @@ impl DeviceEntry {
 /// `Unavailable` if there is no loader, no platform or no device; the error says which. If no platform works, the error
 /// that a platform reports.
 pub(crate) fn discover() -> Result<Vec<DeviceEntry>> {
-    // Some platforms initialize themselves at the first call, and not safely if several threads call at once.
+    // Some platforms initialize themselves at the first call. This is not safe if several threads call at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut left_out = Vec::new();
@@ -276,8 +276,8 @@ pub(crate) fn select(found: &[DeviceEntry], selector: &Selector) -> Result<Devic
     }
 }
 
-/// A word matches a kind of device, otherwise a platform, otherwise a device: device names of other platforms can
-/// contain the name of a CPU vendor, too.
+/// A word is compared with the kinds of devices first, then with platforms, and then with device names. Device names
+/// come last because they can contain the name of a CPU vendor on any platform.
 fn narrow<'a>(from: &[&'a DeviceEntry], word: &str) -> Vec<&'a DeviceEntry> {
     let those = |fits: &dyn Fn(&DeviceEntry) -> bool| -> Vec<&'a DeviceEntry> {
         from.iter().copied().filter(|found| fits(found)).collect()

@@ -71,7 +71,7 @@ impl OpenClDevice {
         }
         let source = kernel.source(Dialect::OpenClC);
         let image = ModuleImage::source(ImageFormat::OpenClC, source);
-        // Without a lock, because a build emits `tracing` events, and a subscriber may need the same kernel.
+        // No lock is held, because a build emits `tracing` events, and a subscriber may need the same kernel.
         let built = self.builder().build_own(&self.shared, &image)?;
         Ok(module.get_or_init(|| OpenClModule::new(built, &self.shared)))
     }

@@ -164,8 +164,8 @@ impl Stream {
     }
 
     /// The number of failures that were reported on this stream: by [`synchronize`](Self::synchronize) of the stream or
-    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has [adopted a stream
-    /// of another owner](crate::Interop::stream_from_native), failures on all of its streams count.
+    /// its device, or by a blocking copy as a failure of work enqueued before it. Once the device has
+    /// [adopted a stream of another owner](crate::Interop::stream_from_native), failures on all of its streams count.
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
