@@ -525,6 +525,19 @@ fn a_peer_in_other_collective_calls_cannot_exhaust_memory() {
 }
 
 #[test]
+fn halos_of_almost_2_to_the_63_cells_do_not_overflow() {
+    let width = isize::MAX as usize - 7;
+    let field = |dims: &[Dim]| Quantity::scalar(FieldSpec::new("f", DType::U8, dims).unwrap());
+    // Beyond a physical boundary.
+    let column = Topology::cartesian(&[4, 100], &[1, 100], &[false; 2]).unwrap();
+    let wide = field(&[Dim::axis(0, 4).halo(width, 0), Dim::axis(1, 1)]);
+    plan(&column, 50, &[wide]).unwrap();
+    let row = Topology::cartesian(&[400], &[100], &[false]).unwrap();
+    let message = "field f, side east of rank 50: a halo of 9223372036854775800 cells; its neighbour, rank 51, has 4";
+    refused(plan(&row, 50, &[field(&[Dim::axis(0, 4).halo(0, width)])]), message);
+}
+
+#[test]
 fn extreme_strides_of_empty_fields_do_not_overflow() {
     let dims = [Dim::free(0), Dim::axis(1, 4).halo(1, 1), Dim::axis(0, 4).halo(1, 1)];
     let field = FieldSpec::new("f", DType::F64, &dims).unwrap();

@@ -240,7 +240,7 @@ impl Topology {
     /// order of sides.
     ///
     /// If no width exceeds the neighbour's cells, every ghost cell is in exactly one piece or gap. Ghosts beyond the
-    /// neighbour's cells are left out.
+    /// neighbour's cells are left out. Widths may be of any size.
     pub(crate) fn surroundings(
         &self,
         rank: usize,
@@ -251,7 +251,8 @@ impl Topology {
         let (mut pieces, mut gaps) = (Vec::new(), Vec::new());
         for side in Side::all(self.axes) {
             let cells: [Range<isize>; AXES] = std::array::from_fn(|axis| {
-                side.ghosts(axis, block.cells[axis].cast_signed(), widths[axis])
+                let widths = widths[axis].map(|width| width.min(MAX_CELLS));
+                side.ghosts(axis, block.cells[axis].cast_signed(), widths)
             });
             if cells.iter().any(Range::is_empty) {
                 continue;
@@ -364,10 +365,12 @@ impl Tile {
     }
 }
 
+/// The most cells of a tile along an axis.
+const MAX_CELLS: usize = i32::MAX as usize;
+
 /// Refuses sizes that are too large, before anything is allocated for them. Other code counts axes and ranks with
 /// `i32`, and every rank stores all cuts.
 fn check_size(cells: &[usize], ranks: &[usize]) -> Result<()> {
-    const MAX_CELLS: usize = i32::MAX as usize;
     let all = ranks.iter().try_fold(1_usize, |all, ranks| all.checked_mul((*ranks).max(1)));
     if all.is_none_or(|all| all > MAX_RANKS) {
         let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
