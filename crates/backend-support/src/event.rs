@@ -1,4 +1,4 @@
-//! Marks in queues that threads and other queues wait for.
+//! Events: recorded points in queues. Threads and other queues wait until a queue reaches them.
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use runtime_core::Result;
 use crate::lock;
 use crate::queue::{Queue, Shared};
 
-/// A mark in a queue. Recording the event again replaces the earlier mark. A wait refers to the mark that was the
-/// latest when the wait began.
+/// A recorded point in a queue. Recording the event again replaces the earlier point. A wait refers to the point that
+/// was the latest when the wait began.
 #[derive(Debug, Default)]
 pub struct Event {
     latest: Mutex<Option<Latest>>,
 }
 
-/// The latest mark and its queue, as long as the queue exists.
+/// The latest recorded point, and its queue as long as the queue exists.
 #[derive(Clone, Debug)]
 struct Latest {
     mark: Arc<Mark>,
     queue: Weak<Shared>,
 }
 
-/// A place in a queue.
+/// A recorded point in a queue.
 #[derive(Debug, Default)]
 struct Mark {
     reached: OnceLock<Instant>,
@@ -57,7 +57,7 @@ impl Mark {
     }
 }
 
-/// Reaches its mark when it is dropped, so that a task that never ran does not block waiters.
+/// Sets its point as reached when it is dropped, so that a task that never ran does not block waiters.
 struct Reach(Arc<Mark>);
 
 impl Drop for Reach {
@@ -67,16 +67,16 @@ impl Drop for Reach {
 }
 
 impl Event {
-    /// An event without a mark.
+    /// An event that was never recorded.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Marks the end of everything submitted to `queue` so far, replacing the earlier mark.
+    /// Records the end of everything submitted to `queue` so far. This point replaces the one recorded earlier.
     ///
     /// # Errors
     ///
-    /// As [`Queue::submit`]. The earlier mark is then kept.
+    /// As [`Queue::submit`]. The earlier point is then kept.
     pub fn record(&self, queue: &Queue) -> Result<()> {
         let mark = Arc::new(Mark::default());
         let reach = Reach(Arc::clone(&mark));
@@ -94,7 +94,7 @@ impl Event {
         Ok(())
     }
 
-    /// Makes tasks submitted to `queue` from now on wait for the latest mark. Does not block.
+    /// Makes tasks submitted to `queue` from now on wait for the latest point. Does not block.
     ///
     /// # Errors
     ///
@@ -109,8 +109,8 @@ impl Event {
         }
     }
 
-    /// Blocks until the latest mark is reached. Returns at once if there is no mark. Runs the tasks before the mark
-    /// that no thread has begun, as [`Queue::turn`] does.
+    /// Blocks until the latest point is reached. Returns at once if the event was never recorded. Runs the tasks before
+    /// the point that no thread has begun, as [`Queue::turn`] does.
     ///
     /// # Errors
     ///
@@ -125,13 +125,13 @@ impl Event {
         Ok(())
     }
 
-    /// Whether the latest mark is reached. `true` if there is no mark.
+    /// Whether the latest point is reached. `true` if the event was never recorded.
     pub fn is_done(&self) -> bool {
         lock(&self.latest).as_ref().is_none_or(|latest| latest.mark.is_reached())
     }
 
-    /// The time from the mark of `earlier` to the mark of this event. Zero if either mark is not reached, or if this
-    /// mark was reached first.
+    /// The time from the point of `earlier` to the point of this event. Zero if either point is not reached, or if this
+    /// point was reached first.
     pub fn elapsed_since(&self, earlier: &Self) -> Duration {
         let reached =
             |event: &Self| event.latest().and_then(|latest| latest.mark.reached.get().copied());

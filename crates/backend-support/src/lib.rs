@@ -1,26 +1,32 @@
-//! Shared parts of devices whose memory is host memory, for authors of backends.
+//! Code that backends share, for authors of backends.
+//!
+//! # Devices whose memory is host memory
 //!
 //! A *block* is an allocation with a lock. A *span* is a part of a block. *Work* is an operation of a stream on spans:
 //! copies, fills, region copies, host kernels. It locks the blocks that it touches in one global order while it runs,
 //! and never while it waits in a queue. Unordered operations of two streams therefore leave unspecified bytes, but
-//! cause no data race and no deadlock. A *queue* runs tasks in order on its own thread. An *event* marks a place in a
-//! queue.
+//! cause no data race and no deadlock. A *queue* runs tasks in order on its own thread. An *event* is a recorded point
+//! in a queue.
 //!
 //! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it. The storage is freed
 //! when the last operation on it is done, and no thread waits for that. Objects whose destructors run code of the
 //! program, such as an owner of adopted memory or a kernel, are [retired](Queues::retire) instead, because that code
 //! may wait for the queue.
 //!
-//! For devices with their own memory, this crate has the kernel of region copies, with one source for OpenCL, CUDA and
-//! HIP, and the code that lowers programs to its launches; the thread that returns objects to a driver, and the cache
-//! of its plain allocations; the parsing of selectors' [`options`]; and, behind features, the loading of vendors'
-//! libraries, a disk cache of compiled programs, and the work folders of builds.
+//! # Devices with memory of their own
+//!
+//! - The kernel of region copies, with one source for OpenCL, CUDA and HIP, and the code that lowers programs to its
+//!   launches.
+//! - The thread that returns objects to a driver, and the cache of its memory allocations.
+//! - The parsing of the [`options`] of selectors.
+//! - Behind features: the loading of vendors' libraries, a disk cache of compiled programs, and the work folders of
+//!   builds.
 //!
 //! # A device with asynchronous memory
 //!
 //! This driver frees memory at once, whatever still uses it. The device may drop objects in flight nevertheless: the
-//! [`BlockCache`] reuses memory, and the [`Reaper`] releases everything else, once the marks of the streams are
-//! reached. `docs/adding-a-device.md` says what else such a device needs.
+//! [`BlockCache`] reuses memory, and the [`Reaper`] releases everything else, once the streams have reached recorded
+//! points (the trait [`Mark`]). `docs/adding-a-device.md` says what else such a device needs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -200,8 +206,8 @@ pub use work::{HostLaunch, LockedWork, Regions, SlotSpan, Work};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks whether or not a thread panicked while it held the lock. Every critical section here, and in the
-/// backends that use this, leaves its data consistent.
+/// Locks whether or not a thread panicked while it held the lock. Every critical section here, and in the backends that
+/// use this, leaves its data consistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

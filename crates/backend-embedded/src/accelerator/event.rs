@@ -10,7 +10,7 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 
 use super::shared::OpenDevice;
 
-/// A mark in a queue, and the device. The event reports the loss of the device.
+/// A recorded point in a queue, and the device. The event reports the loss of the device.
 #[derive(Debug)]
 pub(crate) struct EmbeddedEvent {
     pub(crate) event: Event,

@@ -72,7 +72,8 @@ pub fn events_order_two_streams_under_repetition(fixture: &Fixture) -> Outcome {
     same(&setup.download(&x)?, &[2 * STEPS; 300], "steps taken to and fro")
 }
 
-/// A wait refers to the mark at the time of the call. Recording the event again elsewhere does not release the wait.
+/// A wait refers to the point that was recorded last at the time of the call. Recording the event again elsewhere does
+/// not release the wait.
 pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
     let (consumer, idle) = (setup.new_stream()?, setup.new_stream()?);
@@ -90,7 +91,7 @@ pub fn a_wait_is_for_the_mark_at_the_time_of_the_call(fixture: &Fixture) -> Outc
     same(&found, &expected, "the values the consumer read after the event was recorded elsewhere")
 }
 
-/// An event that is recorded again stands only for its new mark.
+/// An event that is recorded again stands only for its new point.
 pub fn a_recorded_again_event_stands_for_its_new_mark(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
     let event = setup.stream.record_event()?;
@@ -202,7 +203,7 @@ pub fn elapsed_time_covers_the_work_between(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Elapsed time is refused for events without timing, events without a mark, and events of two devices.
+/// Elapsed time is refused for events without timing, events that were never recorded, and events of two devices.
 pub fn elapsed_time_that_has_no_meaning_is_refused(fixture: &Fixture) -> Outcome {
     let (setup, other) = (fixture.setup()?, fixture.other()?);
     let (marked, fresh) = (setup.device.event_create(true)?, setup.device.event_create(true)?);
