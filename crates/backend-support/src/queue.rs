@@ -445,8 +445,8 @@ impl Queues {
 
     /// Drops `owner`, whose destructor may run code of the program, once the work now submitted to the queues in
     /// `after` is done. If it already is, drops `owner` at once; otherwise in a separate thread. It never drops `owner`
-    /// in a queue's task, because the destructor may wait for the queue. Does not block. A panic is kept for
-    /// [`synchronize`](Self::synchronize).
+    /// in a queue's task, because the destructor may wait for the queue. Does not block. A panic of the destructor
+    /// is logged, and is no failure of the device.
     pub fn retire<'a>(
         &self,
         owner: Box<dyn Any + Send + Sync>,

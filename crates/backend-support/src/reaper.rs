@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use runtime_core::{DeviceId, Error, ErrorKind, Result};
+use runtime_core::{DeviceId, Error, ErrorKind, Owner, Result};
 
 use crate::{Failures, guarded, lock};
 
@@ -85,7 +85,7 @@ impl<R: Reclaim> Reaper<R> {
     }
 
     /// Drops the owner of adopted memory when the work before the marks is finished. If it already is, drops the owner
-    /// at once, because the owner may hold any resource of the program.
+    /// at once, because the owner may hold any resource of the program. A panic of its destructor is logged.
     pub fn retire_owner(&self, owner: Box<dyn Any + Send + Sync>, after: Vec<R::Mark>) {
         if after.iter().all(Mark::is_over) {
             self.work.give_back(Item::Owner(owner));
@@ -187,13 +187,14 @@ impl<R: Reclaim> Work<R> {
         match item {
             Item::Object(object) => self.driver.reclaim(object),
             Item::Owner(owner) => {
-                drop(owner);
+                // What its destructor does is no failure of the device.
+                drop(Owner::new(owner));
                 Ok(())
             }
         }
     }
 
-    /// Keeps errors, including panics of drivers and owners.
+    /// Keeps errors, including panics of drivers.
     fn guard(&self, f: impl FnOnce() -> Result<()>) {
         if let Err(error) = guarded("release", f) {
             self.failures.keep(error.on(&self.id));
@@ -255,6 +256,23 @@ mod tests {
         assert_eq!(owners.map(|owner| owner.strong_count()), [1, 0]);
         assert_eq!(failures.report().unwrap_err().kind(), ErrorKind::Driver);
     }
+
+    #[test]
+    fn a_panic_of_an_owner_is_no_failure() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("owner refuses");
+            }
+        }
+        let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();
+        let reaper = Reaper::new(&DeviceId::new("test", 0), &driver, &failures);
+        reaper.retire_owner(Box::new(Panics), vec![]);
+        reaper.retire_owner(Box::new(Panics), vec![Told(true)]);
+        reaper.drain();
+        failures.report().unwrap();
+    }
+
     #[test]
     fn a_panic_in_a_driver_is_kept_and_the_reaper_goes_on() {
         let (driver, failures) = <(Arc<Driver>, Arc<Failures>)>::default();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::contract::{ParamAccess, ParamInfo, ParamKind};
 use crate::element::check_representation;
-use crate::{Element, Error, ErrorKind, Launch, Result};
+use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 
 /// A module whose kernels are Rust functions.
 ///
@@ -24,6 +25,9 @@ use crate::{Element, Error, ErrorKind, Launch, Result};
 /// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel
 /// must not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies
 /// use the threads that the kernel occupies, so that such a wait may never end.
+///
+/// What a kernel captured is dropped with the last clone of the kernel and after its launches, as an [`Owner`]: without
+/// recursion, and a destructor that panics is logged and is no fault.
 ///
 /// The function runs once per launch and spreads its work over the device's cores with [`Grid::chunks_mut`] or
 /// [`Grid::for_each`].
@@ -93,7 +97,17 @@ struct Signature {
     parameters: Vec<ParamInfo>,
 }
 
-type Body = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
+type Function = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
+
+/// A function and what it captured, which may be other modules without limit: dropped as an [`Owner`].
+struct Body(Box<Function>);
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // The empty function in its place needs no memory.
+        drop(Owner::new(mem::replace(&mut self.0, Box::new(|_, _| Ok(())))));
+    }
+}
 
 impl HostKernel {
     /// Its name in the module. Empty for a kernel that is in no module.
@@ -137,7 +151,7 @@ impl HostKernel {
                 )));
             }
         }
-        (self.body)(grid, args)
+        (self.body.0)(grid, args)
             .map_err(|message| Error::new(ErrorKind::DeviceFault, "launch", message))
     }
 }
@@ -489,9 +503,9 @@ macro_rules! kernel_functions {
                         name: String::new(),
                         parameters: vec![$($parameter::info()),*],
                     }),
-                    body: Arc::new(move |grid, args| {
+                    body: Arc::new(Body(Box::new(move |grid, args| {
                         call::<R, $($parameter),*>(&self, grid, args)
-                    }),
+                    }))),
                 }
             }
         }
@@ -645,6 +659,19 @@ mod tests {
         let mut many = vec![0_u8; MARKED_CHUNKS + 1];
         grid.chunks_mut(&mut many, 1, |_, part| part[0] += 1);
         assert!(many.iter().all(|x| *x == 1));
+    }
+
+    #[test]
+    fn a_long_chain_of_modules_takes_little_stack() {
+        let mut last = HostModule::new();
+        for _ in 0..200_000 {
+            let before = last;
+            last = HostModule::new().with("k", move |_: &Grid<'_>| {
+                let _held = &before;
+            });
+        }
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(|| drop(last)).unwrap().join().unwrap();
     }
 
     #[test]
