@@ -1,4 +1,4 @@
-//! An opened embedded device, as user code holds it.
+//! An opened embedded device, as programs use it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Streams, events and addresses that other libraries own, as user code adopts them.
+//! Streams, events and addresses that other libraries own, as programs adopt them.
 #![expect(unsafe_code, reason = "takes native handles, for which the caller vouches")]
 
 use std::fmt;

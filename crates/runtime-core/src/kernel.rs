@@ -1,4 +1,4 @@
-//! Modules, kernels and launches, as user code holds them.
+//! Modules, kernels and launches, as programs use them.
 #![expect(
     unsafe_code,
     reason = "launches call the stream's unsafe enqueue, and modules are given back to their device"

@@ -1,4 +1,4 @@
-//! Streams and events, as user code holds them.
+//! Streams and events, as programs use them.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A lock that a panic does not close.
+//! Locking a mutex although a thread that held it panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

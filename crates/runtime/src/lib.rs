@@ -1,4 +1,4 @@
-//! One contract for every device: open a device by name, move data, launch kernels, measure.
+//! One interface to every device: open a device by name, move data, launch kernels, measure.
 //!
 //! ```
 //! use runtime::{Grid, HostModule, Launch, args};
@@ -17,23 +17,23 @@
 //! let x = device.memory_from_slice(&stream, &[1.0_f32; 10_000])?;
 //! let mut y = device.memory_from_slice(&stream, &[2.0_f32; 10_000])?;
 //! let kernel = device.module_load(&HostModule::new().with("saxpy", saxpy))?.kernel("saxpy")?;
-//! // SAFETY: the kernel is safe Rust, which touches only its arguments.
+//! // SAFETY: the kernel is safe Rust, which accesses only its arguments.
 //! unsafe { kernel.launch(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])? };
 //! assert_eq!(y.view().to_vec(&stream)?, [5.0; 10_000]);
 //! # Ok::<(), runtime::Error>(())
 //! ```
 //!
-//! This crate itself adds only [`registry`] and [`BACKENDS`]. It re-exports the contract of `runtime-core` and, by
-//! feature, the backends, the array and the halo exchange.
+//! This crate re-exports `runtime-core` and, depending on features, the backends, the arrays and the halo exchange. It
+//! adds only [`registry`] and [`BACKENDS`].
 //!
 //! | feature | backend | selectors |
 //! |---|---|---|
-//! | `host` (default) | the processor the program runs on; kernels are Rust functions | `host`, `host:1` |
+//! | `host` (default) | the processor on which the program runs; kernels are Rust functions | `host`, `host:1` |
 //! | `cuda` | NVIDIA GPUs; kernels are CUDA C, PTX or binaries | `cuda:0`, `cuda:1?cache=off` |
 //! | `embedded` | bare-metal programs on QEMU or a board; kernels are C, as ELF images; on Linux | `embedded:qemu-riscv64`, `embedded:gdb:HOST:PORT?board=FILE` |
 //! | `hip` | AMD GPUs; kernels are HIP C or code objects | `hip:0`, `hip:1?cache=off` |
 //! | `opencl` | GPUs, processors and other accelerators with an OpenCL platform; kernels are OpenCL C or SPIR-V | `opencl:0`, `opencl:gpu:0`, `opencl:pocl:1?memory=svm` |
-//! | `sim` | simulated accelerators that misbehave on request, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
+//! | `sim` | simulated accelerators with injected faults, for tests | `sim:0`, `sim:0?seed=7&fail-launch=50` |
 //!
 //! More features:
 //!
@@ -42,9 +42,9 @@
 //! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
 //!
-//! Features only add. If a device is missing at run time, opening it returns an [`ErrorKind::Unavailable`] error; the
-//! program still starts. Nor does the build need the device, with one exception: on a machine without ROCm, the feature
-//! `hip` needs two lines of cargo configuration. See "Building" in the documentation of `backend-hip`.
+//! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run
+//! time, opening it returns an [`ErrorKind::Unavailable`] error. On a machine without ROCm, the feature `hip` needs two
+//! lines of cargo configuration to build: see "Building" in the documentation of `backend-hip`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -107,8 +107,8 @@ pub const BACKENDS: &[(&str, bool)] = &[
     ("sim", cfg!(feature = "sim")),
 ];
 
-/// Returns a registry of the backends that were compiled in. Backends of other crates can be added to it.
-/// Opening a device of a backend that was not compiled in returns an error that names the feature.
+/// Returns a registry of the backends that were compiled in. Backends of other crates can be added to it. Opening a
+/// device of a backend that was not compiled in returns an error that names the feature.
 ///
 /// Creating the registry accesses no device and loads no driver library. [`DeviceRegistry::list`] and
 /// [`DeviceRegistry::open`] do.

@@ -1,4 +1,4 @@
-//! Abilities that a device may lack. Each ability is a complete object.
+//! Abilities: optional features of a device. Most have a trait of their own.
 
 use std::any::Any;
 use std::fmt;

@@ -1,17 +1,22 @@
-//! The traits that a backend implements: object-safe and short.
+//! The traits that a backend implements. All are object-safe.
 //!
-//! **If you implement a device**, implement these traits and nothing else. Every method is required and none has a
-//! default body, so a backend that omits a method does not compile. What only some devices can do is not a method but
-//! an [ability](Abilities), which a device adds if it has it. A new ability, limit or option therefore breaks no
-//! backend. The checked front has validated every argument before it calls your code: ranges lie inside the memory and
-//! do not overflow, sizes are not zero, objects were made by this same device unless a method says otherwise, launch
-//! geometry is within your [`Limits`](crate::Limits), and kernel arguments agree with the result of
-//! [`DeviceKernel::parameters`]. Do not repeat these checks. Test the result with the `conformance` crate.
+//! **If you use a device**, use [`Device`](crate::Device) and the other types of this crate. They call these traits.
 //!
-//! **If you use a device**, use [`Device`](crate::Device) and its companions instead. They call these traits.
+//! **If you implement a device**, implement these traits and nothing else. No method has a default body, so a backend
+//! that omits a method does not compile. A feature that only some devices have is an [ability](Abilities), which a
+//! device adds if it has it. A new ability, limit or option therefore breaks no backend. Test your device with the
+//! `conformance` crate.
 //!
-//! Two rules apply to every trait that is `unsafe`. The implementor promises what the trait's documentation says,
-//! because safe code relies on it. Enqueued work *must* touch exactly the bytes named, in stream order, and no others.
+//! The *front* is the checked types that programs use. It validates every argument before it calls your code, so do not
+//! repeat these checks:
+//!
+//! - ranges lie inside the memory and do not overflow, and sizes are not zero;
+//! - objects were made by this same device, unless a method says otherwise;
+//! - the grid and block of a launch are within your [`Limits`](crate::Limits);
+//! - kernel arguments agree with the result of [`DeviceKernel::parameters`].
+//!
+//! Two rules apply to every trait that is `unsafe`. The implementor guarantees what the trait's documentation says,
+//! because safe code relies on it. Enqueued work *must* access exactly the bytes named, in stream order, and no others.
 //!
 //! # What may be dropped while work uses it
 //!
