@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{self, BlockMemory, DeviceArray, Enqueuing, Part};
+use crate::array::{self, BlockMemory, Chosen, DeviceArray, Part, Turn, Use};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -233,10 +233,13 @@ impl Kernel {
         });
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
+            let on = Chosen::new(Some(stream), stream.0.device(), &[]);
+            let known = || parameters.iter().map(Some).chain(std::iter::repeat(None));
+            let uses = given.iter().zip(known());
+            let _turn =
+                Turn::take(uses.filter_map(|(given, parameter)| given.uses(&on, parameter)))?;
             let held = given.iter().map(Given::hold).collect::<Result<Vec<_>>>()?;
-            let _noted: Vec<_> = given.iter().filter_map(|given| given.noted(&stream.0)).collect();
-            let known = parameters.iter().map(Some).chain(std::iter::repeat(None));
-            let arguments = given.iter().zip(&held).zip(known);
+            let arguments = given.iter().zip(&held).zip(known());
             let arguments = arguments
                 .map(|((given, held), parameter)| given.argument(held.as_ref(), parameter));
             let arguments = arguments.collect::<Result<Vec<_>>>()?;
@@ -304,10 +307,13 @@ impl Given {
         }
     }
 
-    /// Records that the argument is used on the stream, if it is memory.
-    fn noted<'a>(&'a self, stream: &'a runtime::Stream) -> Option<Enqueuing<'a>> {
+    /// The use of the argument, if it is memory. A kernel that does not declare its accesses counts as reading: what it
+    /// writes is its caller's duty.
+    fn uses<'a>(&'a self, on: &'a Chosen, parameter: Option<&ParamInfo>) -> Option<Use<'a>> {
+        let writes = parameter.is_some_and(|info| info.access == Some(ParamAccess::Write));
         match self {
-            Self::Memory(part) => Some(part.block.work.enqueuing(stream)),
+            Self::Memory(part) if writes => Some(on.writes(part)),
+            Self::Memory(part) => Some(on.reads(part)),
             Self::Value(_) | Self::Bytes(_) => None,
         }
     }

@@ -47,23 +47,21 @@ impl PinnedArray {
         Ok(Self { memory, device, layout, work: Work::default() })
     }
 
-    /// Enqueues a copy of all bytes from a device.
+    /// Enqueues a copy of all bytes from a device, in the caller's turn.
     pub(crate) fn copy_in(
         &self,
         stream: &Stream,
         from: &MemoryView<'_, u8>,
     ) -> runtime::Result<()> {
-        let _noted = self.work.enqueuing(stream);
         from.copy_to_pinned(stream, &mut *crate::lock(&self.memory))
     }
 
-    /// Enqueues a copy of all bytes to a device.
+    /// Enqueues a copy of all bytes to a device, in the caller's turn.
     pub(crate) fn copy_out(
         &self,
         stream: &Stream,
         to: &mut MemoryViewMut<'_, u8>,
     ) -> runtime::Result<()> {
-        let _noted = self.work.enqueuing(stream);
         to.copy_from_pinned(stream, &*crate::lock(&self.memory))
     }
 

@@ -2,6 +2,8 @@
 
 import array as python_array
 import ctypes
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -391,3 +393,26 @@ def test_copies_of_pinned_memory_without_a_stream_come_after_all_work(late):
     other.set(page, stream)
     late.get(page)
     assert set(np.asarray(page)) == {5} and set(other.get()) == {19}
+
+
+def test_operations_of_two_threads_that_name_no_stream_take_turns(opencl):
+    """A torn read sees two values."""
+    array, over = opencl.zeros(1 << 21, "uint8"), threading.Event()
+
+    def write():
+        with dr.offload(opencl.stream()) as stream:
+            while not over.is_set():
+                for value in range(8):
+                    array.fill(value)
+                stream.synchronize()
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(write)
+        try:
+            with dr.offload(opencl.stream()):
+                for _ in range(1000):
+                    seen = array.get()
+                    assert seen.min() == seen.max()
+        finally:
+            over.set()
+        done.result(timeout=60)

@@ -110,6 +110,33 @@ def test_accesses_end_with_their_block(device):
         access.__exit__(None, None, None)
 
 
+def test_an_access_that_nobody_leaves_lasts_as_long_as_its_array():
+    buffer = dr.ArrayBuffer(values(5))
+    access = buffer.read_write("host")
+    seen = access.__enter__()
+    part = seen[1:]
+    del access, seen
+    gc.collect()
+    with pytest.raises(dr.ConflictError, match="held for writing"):
+        buffer.get()
+    part[:] = 0
+    del part
+    gc.collect()
+    assert buffer.get().tolist() == [1, 0, 0, 0, 0] and buffer.version == 1
+
+
+def test_an_array_gives_nothing_to_write_after_its_access():
+    buffer = dr.ArrayBuffer(values(5))
+    with buffer.read_write("host") as seen:
+        owner = seen.base
+        np.asarray(owner)[0] = 7
+    with pytest.raises(dr.ConflictError, match="ended"):
+        np.asarray(owner)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        seen.flags.writeable = True
+    assert seen[0] == 7 and buffer.get()[0] == 7
+
+
 def test_a_block_that_raises_poisons_until_it_is_overwritten(device):
     buffer = dr.ArrayBuffer(values(5))
     with pytest.raises(ZeroDivisionError), buffer.read_write(device) as x:

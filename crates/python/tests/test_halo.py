@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import halo_cases
@@ -91,6 +92,29 @@ def test_messages_that_mpi_has_not_finished_keep_their_memory():
     printed = over_mpi(2, "-c", LATE_RANK)
     assert printed.count("the end") == 2
     assert "timeout" in printed
+
+
+FINALIZED = """
+from mpi4py import MPI
+import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
+
+ranks = Communicator.mpi(MPI.COMM_WORLD.Dup())
+field = FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))])
+topology, device = Topology.cartesian((8,), (2,), (True,)), dr.Device("host")
+halo, values = HaloExchange(ranks, topology, [Quantity.scalar(field)], device), device.zeros(6)
+MPI.Finalize()
+for call in [lambda: halo.exchange([values]), ranks.barrier, lambda: Communicator.mpi(MPI.COMM_WORLD)]:
+    try:
+        call()
+    except dr.PeerLostError as error:
+        assert "not running" in str(error), error
+        print("refused")
+"""
+
+
+def test_nothing_is_sent_after_mpi_is_finalized():
+    assert over_mpi(2, "-c", FINALIZED).count("refused") == 6
 
 
 def test_a_rank_that_leaves_is_missed():
@@ -215,3 +239,91 @@ def test_an_exchange_without_a_stream_comes_after_all_work():
         array[field.owned].fill(value, stream)
     halo.exchange([array])
     assert array[0].get() == array[-1].get() == 19
+
+
+SCALAR = FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))])
+
+
+def refusal(use):
+    """Repeats the use until it is refused, and returns the error."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            use()
+        except dr.ConflictError as error:
+            return str(error)
+    raise AssertionError("it was never refused")
+
+
+def test_nobody_else_uses_the_fields_of_a_running_exchange(device):
+    topology, stream = Topology.cartesian((8,), (2,), (True,)), device.stream()
+    arrays = [device.full(SCALAR.shape, float(rank)) for rank in range(2)]
+    device.synchronize()
+
+    def work(ranks):
+        halo = HaloExchange(ranks, topology, [Quantity.scalar(SCALAR)], device)
+        other = arrays[0]
+        if ranks.rank == 1:
+            # The exchange of the other rank waits for this rank.
+            for use in [
+                lambda: other.fill(0.0),
+                lambda: other[2:].fill(0.0, stream),
+                lambda: other.set(np.zeros(6)),
+                lambda: other.set(device.zeros(6)),
+                other.get,
+                lambda: halo.exchange([other]),
+            ]:
+                assert "halo exchange" in refusal(use)
+            with pytest.raises(BufferError, match="halo exchange"):
+                other.__dlpack__()
+        halo.exchange([arrays[ranks.rank]])
+
+    on_ranks(2, work)
+    assert [array.get().tolist() for array in arrays] == [[1, 0, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]
+    arrays[0].fill(0.0)
+
+
+def test_work_beside_an_exchange_reads_its_fields_and_writes_other_elements(device):
+    [ranks] = Communicator.threads(1)
+    halo, another = (
+        HaloExchange(ranks, Topology.cartesian((4,), (1,), (True,)), [Quantity.scalar(SCALAR)], device) for _ in range(2)
+    )
+    old, new = both = device.zeros((2, 6))
+    old.set(np.arange(6.0))
+
+    def work(progress):
+        for write in [
+            lambda: old.fill(9.0),
+            lambda: old[2:3].fill(9.0, device.stream()),
+            lambda: both[:, 1].fill(9.0),
+            lambda: old.set(new),
+            lambda: another.exchange([old]),
+        ]:
+            with pytest.raises(dr.ConflictError, match="halo exchange"):
+                write()
+        new.set(old)
+        return old[1:-1].get()
+
+    assert halo.overlap([old], work).tolist() == [1, 2, 3, 4]
+    assert old.get().tolist() == [4, 1, 2, 3, 4, 1] and new.get()[1:-1].tolist() == [1, 2, 3, 4]
+    another.exchange([old])
+    old.fill(9.0)
+
+
+def test_kernels_beside_an_exchange_read_its_fields(opencl):
+    [ranks] = Communicator.threads(1)
+    halo = HaloExchange(ranks, Topology.cartesian((4,), (1,), (True,)), [Quantity.scalar(SCALAR)], opencl)
+    double = opencl.module(
+        "kernel void twice(global double *to, global const double *of) { size_t i = get_global_id(0); to[i] = 2 * of[i]; }"
+    )["twice"]
+    old, new, stream = opencl.array(np.arange(6.0)), opencl.zeros(6), opencl.stream()
+    opencl.synchronize()
+
+    def work(progress):
+        with pytest.raises(dr.ConflictError, match="halo exchange"):
+            double(stream, 6, 1, [old, new])
+        double(stream, 6, 1, [new, old])
+
+    halo.overlap([old], work, stream)
+    stream.synchronize()
+    assert new.get()[1:-1].tolist() == [2, 4, 6, 8]

@@ -8,7 +8,8 @@ use runtime::{Device, Layout, Stream};
 
 use super::host::HostArray;
 use super::index::{Order, dense_order};
-use super::{DeviceArray, Part, Work};
+use super::work::{Chosen, Turn};
+use super::{DeviceArray, Part};
 use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::pinned::PinnedArray;
@@ -29,7 +30,7 @@ fn are_dense_alike(one: &Layout, other: &Layout) -> bool {
     dense.is_some() && dense == dense_order(other)
 }
 
-/// Enqueues a copy within a device. The shapes are equal.
+/// Enqueues a copy within a device, in the caller's turn. The shapes are equal.
 pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
     if from.layout.is_empty() {
         return Ok(());
@@ -40,7 +41,6 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
         on_device(stream, &aside, from)?;
         return on_device(stream, to, &aside);
     }
-    let _noted = (to.block.work.enqueuing(stream), from.block.work.enqueuing(stream));
     let (source, target) = (from.hold()?, to.hold()?);
     if are_dense_alike(&to.layout, &from.layout) {
         return Ok(to.bytes_mut(&target)?.copy_from(stream, &from.bytes(&source)?)?);
@@ -49,11 +49,16 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
 }
 
 /// Enqueues a fill of every element.
-pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result<()> {
+pub(super) fn fill(
+    given: Option<&stream::Stream>,
+    part: &Part,
+    value: &dtype::Value,
+) -> Result<()> {
     if part.layout.is_empty() {
         return Ok(());
     }
-    let _noted = part.block.work.enqueuing(stream);
+    let on = Chosen::of(given, part);
+    let _turn = Turn::take([on.writes(part)])?;
     let held = part.hold()?;
     let view = match dense_order(&part.layout) {
         Some(_) => {
@@ -63,51 +68,34 @@ pub(super) fn fill(stream: &Stream, part: &Part, value: &dtype::Value) -> Result
         None => part.view_mut(&held)?,
     };
     dtype::with_element!(part.layout.dtype(), T => {
-        view.typed::<T>()?.fill(stream, value.element()?)?;
+        view.typed::<T>()?.fill(&on.stream, value.element()?)?;
     });
     Ok(())
 }
 
-/// Chooses the stream for an operation on memories of a device. If a stream is given, only that stream orders the
-/// operation. Otherwise it is the stream that one of the memories is lent for, or this thread's current stream, or the
-/// device's default stream; all work on the memories then comes first.
-///
-/// May block, so the caller must let other Python threads run.
-pub(crate) fn stream_for(
-    given: Option<&stream::Stream>,
-    device: &Device,
-    memories: &[&Work],
-) -> Result<Stream> {
-    if let Some(given) = given {
-        return Ok(given.0.clone());
-    }
-    let bound = memories.iter().find_map(|work| work.bound()).cloned();
-    let stream = bound.unwrap_or_else(|| stream::Stream::choose(None, device));
-    for work in memories {
-        work.come_before(&stream)?;
-    }
-    Ok(stream)
-}
-
-/// Chooses a stream of the array's device on which all work on the array comes first.
-pub(crate) fn stream_after(part: &Part) -> Result<Stream> {
-    stream_for(None, part.block.device(), &[&part.block.work])
-}
-
-/// The array if it has no gaps, in its own order; otherwise a copy without gaps, in the order `order`.
+/// The array if it has no gaps, in its own order; otherwise a copy without gaps, in the order `order`. The copy is
+/// enqueued in the caller's turn.
 pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
     if are_dense_alike(&part.layout, &packed) {
         return Ok(part.clone());
     }
-    anew(stream, part, order)
+    copied(stream, part, order)
+}
+
+/// Copies the elements without gaps, in this order, into new memory, in the caller's turn.
+fn copied(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
+    let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
+    on_device(stream, &copy, part)?;
+    copy.block.work.used_on(stream);
+    Ok(copy)
 }
 
 /// Copies the elements without gaps, in this order, into new memory.
-pub(crate) fn anew(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
-    let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
-    on_device(stream, &copy, part)?;
-    Ok(copy)
+pub(crate) fn anew(given: Option<&stream::Stream>, part: &Part, order: Order) -> Result<Part> {
+    let on = Chosen::of(given, part);
+    let _turn = Turn::take([on.reads(part)])?;
+    copied(&on.stream, part, order)
 }
 
 /// The order that an array already has, if it has one.
@@ -123,26 +111,24 @@ fn own_order(layout: &Layout) -> Result<Order> {
 /// Copies to a new NumPy array, in the order of the array if it has no gaps. Blocks until the values are there.
 pub(super) fn to_new_host<'py>(
     py: Python<'py>,
-    stream: &Stream,
+    given: Option<&stream::Stream>,
     part: &Part,
     order: Option<Order>,
 ) -> Result<Bound<'py, PyAny>> {
     let order = order.map_or_else(|| own_order(&part.layout), Ok)?;
     let host = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
-    to_host(py, stream, part, order, &host)?;
+    to_host(py, given, part, order, &host)?;
     Ok(host.object)
 }
 
 /// Copies to a host array without gaps, in this order.
 fn to_host(
     py: Python<'_>,
-    stream: &Stream,
+    given: Option<&stream::Stream>,
     part: &Part,
     order: Order,
     host: &HostArray<'_>,
 ) -> Result<()> {
-    let source = packed(stream, part, order)?;
-    let _noted = source.block.work.enqueuing(stream);
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
         return Ok(());
@@ -152,11 +138,21 @@ fn to_host(
     // outlives the call. Python code that uses it from another thread meanwhile races, as with any function that lets
     // other threads run.
     let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
-    py.detach(|| Ok(source.bytes(&source.hold()?)?.copy_to_slice(stream, bytes)?))
+    py.detach(|| {
+        let on = Chosen::of(given, part);
+        let _turn = Turn::take([on.reads(part)])?;
+        let source = packed(&on.stream, part, order)?;
+        Ok(source.bytes(&source.hold()?)?.copy_to_slice(&on.stream, bytes)?)
+    })
 }
 
 /// Copies from a host array. The source is no longer used after the call returns.
-fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) -> Result<()> {
+fn from_host(
+    py: Python<'_>,
+    given: Option<&stream::Stream>,
+    part: &Part,
+    host: HostArray<'_>,
+) -> Result<()> {
     check_alike("set", &part.layout, host.layout())?;
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
@@ -168,16 +164,17 @@ fn from_host(py: Python<'_>, stream: &Stream, part: &Part, host: HostArray<'_>) 
     // SAFETY: as in `to_host`; the array is only read.
     let bytes = unsafe { std::slice::from_raw_parts(first, len) };
     py.detach(|| {
+        let on = Chosen::of(given, part);
+        let _turn = Turn::take([on.writes(part)])?;
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         if are_dense_alike(&part.layout, &packed) {
-            let _noted = part.block.work.enqueuing(stream);
-            part.bytes_mut(&part.hold()?)?.copy_from_slice(stream, bytes)?;
+            part.bytes_mut(&part.hold()?)?.copy_from_slice(&on.stream, bytes)?;
             return Ok(());
         }
-        let aside =
-            Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
-        aside.bytes_mut(&aside.hold()?)?.copy_from_slice(stream, bytes)?;
-        on_device(stream, part, &aside)
+        let device = part.block.device();
+        let aside = Part::allocate(device, part.layout.shape(), part.layout.dtype(), order)?;
+        aside.bytes_mut(&aside.hold()?)?.copy_from_slice(&on.stream, bytes)?;
+        on_device(&on.stream, part, &aside)
     })
 }
 
@@ -188,27 +185,26 @@ pub(super) fn get_into(
     part: &Part,
     out: &Bound<'_, PyAny>,
 ) -> Result<()> {
-    let (device, work) = (part.block.device(), &part.block.work);
     if let Ok(pinned) = out.cast::<PinnedArray>() {
         let pinned = pinned.get();
         check_alike("get", &pinned.layout, &part.layout)?;
         return py.detach(|| {
-            let stream = stream_for(given, device, &[work, &pinned.work])?;
-            let source = packed(&stream, part, own_order(&pinned.layout)?)?;
-            let _noted = source.block.work.enqueuing(&stream);
-            Ok(pinned.copy_in(&stream, &source.bytes(&source.hold()?)?)?)
+            let works = [&part.block.work, &pinned.work];
+            let on = Chosen::new(given, part.block.device(), &works);
+            let _turn = Turn::take([on.reads(part), on.uses(&pinned.work)])?;
+            let source = packed(&on.stream, part, own_order(&pinned.layout)?)?;
+            Ok(pinned.copy_in(&on.stream, &source.bytes(&source.hold()?)?)?)
         });
     }
     let host = HostArray::to_write(out)?;
     check_alike("get", host.layout(), &part.layout)?;
-    let stream = py.detach(|| stream_for(given, device, &[work]))?;
     let order = own_order(host.layout())?;
     if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
     {
-        return to_host(py, &stream, part, order, &host);
+        return to_host(py, given, part, order, &host);
     }
     let values = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
-    to_host(py, &stream, part, order, &values)?;
+    to_host(py, given, part, order, &values)?;
     values.copy_to(&host)
 }
 
@@ -223,45 +219,48 @@ pub(super) fn set_from(
     if let Ok(array) = source.cast::<DeviceArray>() {
         let source = &array.get().part;
         check_alike("set", &part.layout, &source.layout)?;
-        return py.detach(|| match source.block.device().is_same(device) {
-            true => {
-                on_device(&stream_for(given, device, &[work, &source.block.work])?, part, source)
+        return py.detach(|| {
+            if !source.block.device().is_same(device) {
+                return between(given, part, source);
             }
-            false => between(&stream_for(given, device, &[work])?, part, source),
+            let on = Chosen::new(given, device, &[work, &source.block.work]);
+            let _turn = Turn::take([on.writes(part), on.reads(source)])?;
+            on_device(&on.stream, part, source)
         });
     }
     if let Ok(pinned) = source.cast::<PinnedArray>() {
         let pinned = pinned.get();
         check_alike("set", &part.layout, &pinned.layout)?;
         return py.detach(|| {
-            let stream = stream_for(given, device, &[work, &pinned.work])?;
+            let on = Chosen::new(given, device, &[work, &pinned.work]);
+            let _turn = Turn::take([on.writes(part), on.uses(&pinned.work)])?;
             if are_dense_alike(&part.layout, &pinned.layout) {
-                let _noted = work.enqueuing(&stream);
-                return Ok(pinned.copy_out(&stream, &mut part.bytes_mut(&part.hold()?)?)?);
+                return Ok(pinned.copy_out(&on.stream, &mut part.bytes_mut(&part.hold()?)?)?);
             }
             let order = own_order(&pinned.layout)?;
             let aside = Part::allocate(device, part.layout.shape(), part.layout.dtype(), order)?;
-            pinned.copy_out(&stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
-            on_device(&stream, part, &aside)
+            pinned.copy_out(&on.stream, &mut aside.bytes_mut(&aside.hold()?)?)?;
+            on_device(&on.stream, part, &aside)
         });
     }
     let host = HostArray::of(source, Some(part.layout.dtype()))?;
-    from_host(py, &py.detach(|| stream_for(given, device, &[work]))?, part, host)
+    from_host(py, given, part, host)
 }
 
 /// Copies between devices, on a stream of the destination device. All work on the source comes first.
-pub(super) fn between(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
+pub(super) fn between(given: Option<&stream::Stream>, to: &Part, from: &Part) -> Result<()> {
     if to.layout.is_empty() {
         return Ok(());
     }
-    let from_stream = &stream_after(from)?;
+    let (there, here) = (Chosen::of(given, to), Chosen::of(None, from));
+    let _turn = Turn::take([there.writes(to), here.reads(from)])?;
+    let (stream, from_stream) = (&there.stream, &here.stream);
     let order = own_order(&to.layout)?;
     let source = packed(from_stream, from, order)?;
     let target = match are_dense_alike(&to.layout, &source.layout) {
         true => to.clone(),
         false => Part::allocate(stream.device(), to.layout.shape(), to.layout.dtype(), order)?,
     };
-    let _noted = (source.block.work.enqueuing(from_stream), target.block.work.enqueuing(stream));
     let (held, lent) = (target.hold()?, source.hold()?);
     target.bytes_mut(&held)?.copy_from_device(stream, &source.bytes(&lent)?, from_stream)?;
     if !Arc::ptr_eq(&target.block, &to.block) {
@@ -288,7 +287,7 @@ pub(crate) fn array_of(
         let order = order.map_or_else(|| own_order(host.layout()), Ok)?;
         let part = Part::allocate(device, host.layout().shape(), host.layout().dtype(), order)?;
         check_dtype(of, host.layout().dtype())?;
-        from_host(source.py(), &stream::Stream::choose(stream, device), &part, host)?;
+        from_host(source.py(), stream, &part, host)?;
         return Ok(DeviceArray { part });
     };
     check_dtype(of, layout.dtype())?;

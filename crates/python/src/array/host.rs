@@ -196,18 +196,17 @@ impl<'py> HostArray<'py> {
     /// A NumPy array over the memory, in which `BF16` appears as `U16`. It must not be used after `self` is dropped.
     fn shown(&self, read_only: bool) -> Result<Bound<'py, PyAny>> {
         let (py, address) = (self.object.py(), self.data()?.addr());
-        let values = HostValues { _owner: Box::new(()), address, layout: self.layout, read_only };
+        let values = HostValues { address, layout: self.layout, read_only };
         Ok(dtype::numpy(py)?.call_method1("asarray", (Bound::new(py, values)?,))?)
     }
 }
 
-/// Values on the host that NumPy accesses, and the owner of their memory.
+/// Values on the host that NumPy accesses.
 #[pyclass(frozen, module = "device_runtime")]
-pub(crate) struct HostValues {
-    pub(crate) _owner: Box<dyn Send + Sync>,
-    pub(crate) address: usize,
-    pub(crate) layout: Layout,
-    pub(crate) read_only: bool,
+struct HostValues {
+    address: usize,
+    layout: Layout,
+    read_only: bool,
 }
 
 #[pymethods]

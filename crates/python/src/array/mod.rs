@@ -15,9 +15,9 @@ use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
 use runtime::{AnyView, AnyViewMut, DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, BlockMemory, Loan};
-pub(crate) use self::host::{HostArray, HostValues};
+pub(crate) use self::host::HostArray;
 pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
-pub(crate) use self::work::{Enqueuing, Work};
+pub(crate) use self::work::{Chosen, Hold, Turn, Use, Work};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -135,11 +135,6 @@ impl DeviceArray {
         order: Order,
     ) -> Result<Self> {
         Ok(Self { part: py.detach(|| Part::allocate(device, shape, dtype, order))? })
-    }
-
-    /// Chooses the stream for an operation on the array.
-    fn stream(&self, given: Option<&Stream>) -> Result<runtime::Stream> {
-        copy::stream_for(given, self.part.block.device(), &[&self.part.block.work])
     }
 
     fn with_layout(&self, layout: Layout) -> Self {
@@ -305,10 +300,7 @@ impl DeviceArray {
         order: Option<Order>,
     ) -> Result<Bound<'py, PyAny>> {
         match out {
-            None => {
-                let stream = py.detach(|| self.stream(stream))?;
-                copy::to_new_host(py, &stream, &self.part, order)
-            }
+            None => copy::to_new_host(py, stream, &self.part, order),
             Some(out) => copy::get_into(py, stream, &self.part, &out).map(|()| out),
         }
     }
@@ -330,13 +322,13 @@ impl DeviceArray {
     ) -> Result<()> {
         self.part.check_writable()?;
         let value = Value::new(value, self.part.layout.dtype())?;
-        py.detach(|| copy::fill(&self.stream(stream)?, &self.part, &value))
+        py.detach(|| copy::fill(stream, &self.part, &value))
     }
 
     /// Returns a new array on the same device with the same values, without gaps.
     #[pyo3(signature = (order = Order::C, stream = None))]
     fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
-        let part = py.detach(|| copy::anew(&self.stream(stream)?, &self.part, order))?;
+        let part = py.detach(|| copy::anew(stream, &self.part, order))?;
         Ok(Self { part })
     }
 
@@ -354,7 +346,7 @@ impl DeviceArray {
         }
         let Part { layout, .. } = &own.part;
         let made = Self::allocate(py, &device.0, layout.shape(), layout.dtype(), Order::C)?;
-        py.detach(|| copy::between(&made.stream(stream)?, &made.part, &own.part))?;
+        py.detach(|| copy::between(stream, &made.part, &own.part))?;
         Ok(Py::new(py, made)?)
     }
 
@@ -468,8 +460,7 @@ impl DeviceArray {
         let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
         // A copy holds no access, and writes nothing.
         let (values, copy) = if copy.unwrap_or(converts) {
-            let stream = py.detach(|| copy::stream_after(part))?;
-            (copy::to_new_host(py, &stream, part, None)?, None)
+            (copy::to_new_host(py, None, part, None)?, None)
         } else {
             (numpy.call_method1("from_dlpack", (slf,))?, copy)
         };

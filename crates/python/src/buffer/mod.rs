@@ -15,7 +15,7 @@ use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
-use crate::array::{self, Block, DeviceArray, HostArray, HostValues, Loan, Order, Part, Shape};
+use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};
@@ -283,6 +283,9 @@ impl ArrayBuffer {
 /// then raise an error. An array that another library has imported holds the access until it is deleted. On the host,
 /// the block's own array may show old values and cannot be written. Views of it stay writable, because NumPy does not
 /// report them. Writes through them after the block may be lost, and race with copies.
+///
+/// An access that was entered without a ``with`` block and is never left lasts until its array and all views of it are
+/// deleted.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct ArrayAccess {
     buffer: Arc<dyn Buffer>,
@@ -294,7 +297,56 @@ pub(crate) struct ArrayAccess {
 
 enum Entered {
     Device(Arc<Block>),
-    Host(Arc<dyn Loan>, Py<PyAny>),
+    Host(Py<HostLoan>, Py<PyAny>),
+}
+
+/// The values of an access on the host. It is the base of the access's NumPy array, so every view of that array keeps
+/// it. The access lasts until it is left, or until nobody can write the values any more because this is dropped.
+#[pyclass(frozen, module = "device_runtime")]
+pub(crate) struct HostLoan {
+    access: Mutex<Option<Arc<dyn Loan>>>,
+    // Keeps the memory after the access has ended.
+    _buffer: Arc<dyn Buffer>,
+    address: usize,
+    layout: Layout,
+    read_only: bool,
+}
+
+impl HostLoan {
+    /// Takes the access, to end it.
+    fn take(&self) -> Option<Arc<dyn Loan>> {
+        crate::lock(&self.access).take()
+    }
+}
+
+impl Drop for HostLoan {
+    fn drop(&mut self) {
+        if let Some(access) = self.take() {
+            crate::detached(|| drop(access));
+        }
+    }
+}
+
+#[pymethods]
+impl HostLoan {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        if crate::lock(&self.access).is_none() {
+            return Err(over().into());
+        }
+        Ok(dtype::array_interface(py, &self.layout, self.address, self.read_only)?)
+    }
+}
+
+/// Makes an array read-only, and the arrays that it is a view of.
+fn make_read_only(array: &Bound<'_, PyAny>) -> Result<()> {
+    let numpy = dtype::numpy(array.py())?.getattr("ndarray")?;
+    let mut array = array.clone();
+    while array.is_instance(&numpy)? {
+        array.call_method1("setflags", (false,))?;
+        array = array.getattr("base")?;
+    }
+    Ok(())
 }
 
 impl ArrayAccess {
@@ -309,14 +361,14 @@ impl ArrayAccess {
             (Entered::Device(block), Py::new(py, DeviceArray { part })?.into_any())
         } else {
             let address = lent.host_address()?;
-            // Keeps the memory alive, but not the access.
-            let owner = Box::new(Arc::clone(&self.buffer));
-            let values = HostValues { _owner: owner, address, layout, read_only };
-            let array = dtype::to_numpy(Bound::new(py, values)?.as_any(), layout.dtype())?;
             if !read_only {
                 lent.lend_to_consumers();
             }
-            (Entered::Host(lent, array.clone().unbind()), array.unbind())
+            let (access, buffer) = (Mutex::new(Some(lent)), Arc::clone(&self.buffer));
+            let loan = HostLoan { access, _buffer: buffer, address, layout, read_only };
+            let loan = Bound::new(py, loan)?;
+            let array = dtype::to_numpy(loan.as_any(), layout.dtype())?;
+            (Entered::Host(loan.unbind(), array.clone().unbind()), array.unbind())
         };
         // The lock is taken only here: another thread that waits for it may hold the interpreter.
         let mut place = crate::lock(&self.entered);
@@ -332,9 +384,9 @@ impl ArrayAccess {
         let Some(entered) = crate::lock(&self.entered).take() else { return Err(over().into()) };
         let lent = match entered {
             Entered::Device(block) => block.end(),
-            Entered::Host(lent, array) => {
-                array.bind(py).call_method1("setflags", (false,))?;
-                Some(lent)
+            Entered::Host(loan, array) => {
+                make_read_only(array.bind(py))?;
+                loan.get().take()
             }
         };
         match lent {

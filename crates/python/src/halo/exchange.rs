@@ -13,7 +13,7 @@ use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
 use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
-use crate::array::{BlockMemory, DeviceArray, Part, Work, copy};
+use crate::array::{BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
@@ -24,7 +24,8 @@ use crate::stream::{Stream, seconds};
 /// order. If a rank is late, all ranks call ``Communicator.reset`` and create it again. ``fields`` are DeviceArrays,
 /// one for each component of each quantity, in order. They must not share elements. Work is enqueued on ``stream``:
 /// packing comes after earlier work there, and later work sees the filled halos. Without a stream, the work comes after
-/// all unfinished work on the fields.
+/// all unfinished work on the fields. Until the call returns, other threads that use the fields get ConflictError: an
+/// operation of this package, another exchange, or an export. Other libraries are not seen.
 ///
 /// ``reach`` is full, or faces for stencils without diagonals. ``missing_corners`` says what happens where tiles meet
 /// without a cell: these corners are left unchanged (None), set to a number, or set to an ``"average"``. Exchanges that
@@ -57,12 +58,14 @@ impl HaloExchange {
         }
     }
 
-    /// Runs `f` with the exchange and its fields, and lets other Python threads run.
+    /// Runs `f` with the exchange and its fields, and lets other Python threads run. Other operations on the fields are
+    /// refused meanwhile, or those that write, if others may read.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
         fields: &[Bound<'_, DeviceArray>],
         stream: Option<&Stream>,
+        others_may_read: bool,
         f: impl FnOnce(
             &mut halo::HaloExchange,
             &runtime::Stream,
@@ -72,15 +75,15 @@ impl HaloExchange {
     ) -> Result<R> {
         let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
         py.detach(|| {
+            let mut exchange = self.alone()?;
             let works: Vec<&Work> = parts.iter().map(|part| &part.block.work).collect();
-            let stream = copy::stream_for(stream, &self.device, &works)?;
+            let on = Chosen::new(stream, &self.device, &works);
+            let _hold = Hold::new(&on, &parts, others_may_read)?;
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<BlockMemory<'_>>>>()?;
-            let _noted: Vec<_> =
-                parts.iter().map(|part| part.block.work.enqueuing(&stream)).collect();
             let bound =
                 parts.iter().zip(&held).map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
             let mut bound = bound.collect::<Result<Vec<_>>>()?;
-            Ok(f(&mut *self.alone()?, &stream, &mut bound)?)
+            Ok(f(&mut exchange, &on.stream, &mut bound)?)
         })
     }
 }
@@ -136,11 +139,15 @@ impl HaloExchange {
         fields: Vec<Bound<'_, DeviceArray>>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        self.run(py, &fields, stream, |exchange, stream, fields| exchange.exchange(stream, fields))
+        self.run(py, &fields, stream, false, |exchange, stream, fields| {
+            exchange.exchange(stream, fields)
+        })
     }
 
     /// Fills the halos while ``work(progress)`` runs, and returns the result of ``work``. The work enqueues operations
-    /// that need no ghosts, and calls ``progress.poll()`` regularly to advance the messages.
+    /// that need no ghosts, and calls ``progress.poll()`` regularly to advance the messages. It may read the fields.
+    /// Operations that write them raise ConflictError. A kernel that does not declare what it writes must not write
+    /// them.
     #[pyo3(signature = (fields, work, stream = None))]
     fn overlap(
         &self,
@@ -149,7 +156,7 @@ impl HaloExchange {
         work: Py<PyAny>,
         stream: Option<&Stream>,
     ) -> Result<Py<PyAny>> {
-        let done = self.run(py, &fields, stream, |exchange, stream, fields| {
+        let done = self.run(py, &fields, stream, true, |exchange, stream, fields| {
             exchange.overlap(stream, fields, |progress| {
                 Ok(Python::attach(|py| {
                     let lent = Py::new(py, Progress::lend(progress))?;
@@ -183,7 +190,7 @@ impl HaloExchange {
                 return Err(Failure::invalid("reduce", message));
             }
         };
-        self.run(py, &fields, stream, |exchange, stream, fields| {
+        self.run(py, &fields, stream, false, |exchange, stream, fields| {
             exchange.reduce(stream, fields, combine)
         })
     }
@@ -196,7 +203,7 @@ impl HaloExchange {
         fields: Vec<Bound<'_, DeviceArray>>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        self.run(py, &fields, stream, |exchange, stream, fields| {
+        self.run(py, &fields, stream, false, |exchange, stream, fields| {
             exchange.synchronize_shared(stream, fields)
         })
     }

@@ -21,6 +21,8 @@ use runtime::halo::communicator::{
 };
 use runtime::{Device, DeviceKind, Error, ErrorKind, Result};
 
+use crate::error::raise;
+
 /// A rank of an mpi4py communicator.
 pub(super) struct MpiCommunicator {
     shared: Arc<Shared>,
@@ -30,7 +32,7 @@ pub(super) struct MpiCommunicator {
 /// State that outlives the communicator, together with its requests.
 struct Shared {
     comm: Py<PyAny>,
-    status: Py<PyAny>,
+    mpi: Py<PyModule>,
     rank: usize,
     size: usize,
     max_tag: u32,
@@ -69,16 +71,19 @@ struct Message {
 impl MpiCommunicator {
     /// # Errors
     ///
-    /// The Python exception if `comm` is not an mpi4py communicator.
+    /// `PeerLostError` if MPI is not running. The Python exception if `comm` is not an mpi4py communicator.
     pub(super) fn new(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mpi = comm.py().import("mpi4py.MPI")?;
+        if !is_running(&mpi)? {
+            return Err(raise(comm.py(), &not_running("communicator")));
+        }
         let largest = comm.call_method1("Get_attr", (mpi.getattr("TAG_UB")?,))?;
         let shared = Shared {
             comm: comm.clone().unbind(),
-            status: mpi.getattr("Status")?.unbind(),
             rank: comm.call_method0("Get_rank")?.extract()?,
             size: comm.call_method0("Get_size")?.extract()?,
             max_tag: largest.extract()?,
+            mpi: mpi.unbind(),
             open: Mutex::default(),
             idle: AtomicU32::new(0),
         };
@@ -89,6 +94,18 @@ impl MpiCommunicator {
 /// Converts an exception of mpi4py.
 fn raised(operation: &'static str, error: &PyErr) -> Error {
     Error::new(ErrorKind::Driver, operation, format!("mpi4py: {error}"))
+}
+
+/// Whether MPI may be called: at any other time, a call ends the process.
+fn is_running(mpi: &Bound<'_, PyModule>) -> PyResult<bool> {
+    let ask = |name| mpi.call_method0(name)?.extract::<bool>();
+    Ok(ask(intern!(mpi.py(), "Is_initialized"))? && !ask(intern!(mpi.py(), "Is_finalized"))?)
+}
+
+/// The error for calls at another time.
+#[cold]
+fn not_running(operation: &'static str) -> Error {
+    Error::new(ErrorKind::PeerLost, operation, "MPI is not running")
 }
 
 /// CPython's `PyBUF_WRITE`, which the bindings of its older stable interfaces do not contain.
@@ -140,6 +157,15 @@ impl Drop for Message {
 }
 
 impl Shared {
+    /// Checks that MPI may be called.
+    fn check_running(&self, operation: &'static str) -> Result<()> {
+        match Python::attach(|py| is_running(self.mpi.bind(py))) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(not_running(operation)),
+            Err(error) => Err(raised(operation, &error)),
+        }
+    }
+
     /// Matches messages that have arrived with the receives of a line.
     fn meet(&self, open: &mut Open, (peer, tag): (usize, u32)) -> Result<()> {
         const OPERATION: &str = "receive";
@@ -147,7 +173,7 @@ impl Shared {
         let Some(line) = lines.get_mut(&(peer, tag)) else { return Ok(()) };
         while let Some(first) = line.front() {
             let found = Python::attach(|py| {
-                let status = self.status.bind(py).call0()?;
+                let status = self.mpi.bind(py).call_method0(intern!(py, "Status"))?;
                 let probe = (peer, tag, &status);
                 let found = self.comm.bind(py).call_method1(intern!(py, "Improbe"), probe)?;
                 if found.is_none() {
@@ -181,7 +207,8 @@ impl Shared {
     }
 
     /// Receives messages that no request waits for, and ends those that MPI has finished.
-    fn sweep(&self) -> Result<()> {
+    fn sweep(&self, operation: &'static str) -> Result<()> {
+        self.check_running(operation)?;
         let mut open = crate::lock(&self.open);
         let nobody =
             |stage: &Arc<Mutex<Stage>>| matches!(*crate::lock(stage), Stage::Waiting(_, None));
@@ -233,7 +260,7 @@ impl Communicator for MpiCommunicator {
 
     fn send(&self, to: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Send, to, tag, &buffer)?;
-        self.shared.sweep()?;
+        self.shared.sweep("send")?;
         let message = Message::start("send", buffer, |view| {
             let comm = self.shared.comm.bind(view.py());
             comm.call_method1(intern!(view.py(), "Isend"), (view.clone(), to, tag))
@@ -247,7 +274,7 @@ impl Communicator for MpiCommunicator {
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
-        self.shared.sweep()?;
+        self.shared.sweep("receive")?;
         let stage = Arc::new(Mutex::new(Stage::Waiting(envelope, Some(buffer))));
         let mut open = crate::lock(&self.shared.open);
         open.lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
@@ -262,7 +289,7 @@ impl Communicator for MpiCommunicator {
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
         // A failure is reported by the requests.
-        let _swept = self.shared.sweep();
+        let _swept = self.shared.sweep("wait");
         // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
         let left = deadline.saturating_duration_since(Instant::now());
         match self.shared.idle.fetch_add(1, Ordering::Relaxed) {
@@ -295,6 +322,7 @@ impl MpiRequest {
     /// Returns the buffer if the request is complete.
     fn complete(&mut self) -> Result<Option<Buffer>> {
         let envelope = self.envelope;
+        self.shared.check_running("wait")?;
         match mem::replace(&mut self.kind, Kind::Over) {
             Kind::Over => Err(envelope.over()),
             Kind::Send(message) => match message.test("send")? {

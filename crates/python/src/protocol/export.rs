@@ -13,14 +13,15 @@ use runtime::interchange::{Access, ArrayExchange, ConversionError, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
-use crate::array::{BlockMemory, Order, Part, copy};
+use crate::array::{BlockMemory, Chosen, Order, Part, Turn, copy};
 use crate::device::no_attribute;
 use crate::dtype;
 use crate::error::{Failure, Result};
 
 /// A capsule of a part, with the work that it waits for.
-fn exchange(part: &Part, held: &BlockMemory<'_>) -> Result<ArrayExchange<Pending>> {
-    exchange_after(part, held, Pending::events(part.block.work.unfinished()?))
+fn exchange(py: Python<'_>, part: &Part, held: &BlockMemory<'_>) -> Result<ArrayExchange<Pending>> {
+    let unfinished = py.detach(|| part.unfinished())?;
+    exchange_after(part, held, Pending::events(unfinished))
 }
 
 /// A capsule of a part for queries only; it records no events.
@@ -133,7 +134,7 @@ fn tensor<'py>(
     request: &DlpackRequest,
 ) -> Result<Bound<'py, PyCapsule>> {
     let held = part.hold()?;
-    let pending = exchange(part, &held)?;
+    let pending = exchange(py, part, &held)?;
     let (copy, fence) = (request.required_copy(&pending, None)?, request.fence(&pending)?);
     let options = request.options();
     let tensor = match copy {
@@ -147,8 +148,8 @@ fn tensor<'py>(
             return Ok(capsule);
         }
         Some(DlpackCopy::Here) => {
-            let copied = py.detach(|| copy::anew(&copy::stream_after(part)?, part, Order::C))?;
-            let pending = exchange(&copied, &copied.hold()?)?;
+            let copied = py.detach(|| copy::anew(None, part, Order::C))?;
+            let pending = exchange(py, &copied, &copied.hold()?)?;
             // SAFETY: the memory was just made.
             let pending = unsafe { pending.assume_copied() };
             let fence = match fence {
@@ -159,7 +160,7 @@ fn tensor<'py>(
             fenced(py, &copied, pending, fence, options)?
         }
         Some(DlpackCopy::Host) => {
-            let copied = py.detach(|| host_copy(&copy::stream_after(part)?, part))?;
+            let copied = py.detach(|| host_copy(part))?;
             // SAFETY: the vector was just made.
             let copied = unsafe { copied.assume_copied() };
             copied.into_dlpack(options).map_err(Error::from)?
@@ -190,13 +191,15 @@ fn fenced(
 }
 
 /// Copies the values into a vector. Blocks until they are there.
-fn host_copy(stream: &Stream, part: &Part) -> Result<ArrayExchange> {
-    let values = copy::packed(stream, part, Order::C)?;
+fn host_copy(part: &Part) -> Result<ArrayExchange> {
+    let on = Chosen::of(None, part);
+    let _turn = Turn::take([on.reads(part)])?;
+    let values = copy::packed(&on.stream, part, Order::C)?;
     let held = values.hold()?;
     let row = runtime::Layout::row(part.layout.dtype(), part.layout.len())?;
     let view = held.view(values.first_byte(), &row)?;
     Ok(dtype::with_element!(part.layout.dtype(), T => {
-        let values = view.typed::<T>()?.to_vec(stream)?;
+        let values = view.typed::<T>()?.to_vec(&on.stream)?;
         ArrayExchange::from_vec(values, part.layout.shape()).map_err(Error::from)?
     }))
 }
@@ -240,7 +243,7 @@ pub(crate) fn is_host_readable(part: &Part) -> Result<bool> {
 
 /// `__array_interface__`, for memory that the host can address.
 pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound<'py, PyDict>> {
-    let pending = exchange(part, &hold_own(part)?)?;
+    let pending = exchange(py, part, &hold_own(part)?)?;
     if !pending.kind().is_host_readable() {
         let message = format!("memory of {}, which the host does not address", pending.device());
         return Err(no_attribute(message).into());
@@ -260,7 +263,7 @@ pub(crate) fn cuda_array_interface<'py>(
         let message = format!("memory of {}, which CUDA does not address", device.id());
         return Err(no_attribute(message).into());
     }
-    let pending = exchange(part, &hold_own(part)?)?;
+    let pending = exchange(py, part, &hold_own(part)?)?;
     let said = match api {
         // The default stream lives as long as the device, which the memory keeps alive.
         "cuda" if !pending.is_ready() => {
@@ -278,7 +281,7 @@ pub(crate) fn arrow_device_array<'py>(
     py: Python<'py>,
     part: &Part,
 ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-    let pending = exchange(part, &part.hold()?)?.read_only();
+    let pending = exchange(py, part, &part.hold()?)?.read_only();
     let device = part.block.device();
     let arrow = if !pending.kind().is_host_readable() && !pending.is_ready() {
         let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
