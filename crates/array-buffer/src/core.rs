@@ -265,7 +265,7 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Marks the array as constant: there are no more writes, so the marks of readers no longer matter.
+    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter.
     pub(crate) fn freeze(&mut self) {
         self.state.get_mut().constant = true;
     }
@@ -279,7 +279,7 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
         let hit = match request.stream {
-            Some(stream) => self.mirror.read(request.set, stream),
+            Some(stream) => self.mirror.read(request.set, stream.id()),
             None => self.mirror.read_host(request.set).then_some(HOST),
         };
         match hit {
@@ -298,7 +298,7 @@ impl<T: Element, D> Core<T, D> {
         alone: bool,
     ) -> Result<(ReplicaId, bool)> {
         let at = match request.stream {
-            Some(stream) => self.mirror.lane(stream).map(|(lane, at)| (at, Some(lane))),
+            Some(stream) => self.mirror.lane(stream.id()).map(|(lane, at)| (at, Some(lane))),
             None => Some((HOST, None)),
         };
         if let Some((at, who)) = at
@@ -620,7 +620,7 @@ impl<T: Element> State<T> {
 
     /// Returns the lane and replica of a stream; adds them if they are new.
     fn lane(&mut self, stream: &Stream, mirror: &Mirror) -> Result<(Lane, ReplicaId)> {
-        if let Some(known) = mirror.lane(stream) {
+        if let Some(known) = mirror.lane(stream.id()) {
             return Ok(known);
         }
         if stream.is_capturing() {
@@ -635,7 +635,7 @@ impl<T: Element> State<T> {
             Some(at) => at,
             None => self.add_device(stream.device(), mirror)?,
         };
-        match mirror.lane(stream) {
+        match mirror.lane(stream.id()) {
             Some(known) => Ok(known),
             None => Ok((self.add_lane(stream, at, mirror)?, at)),
         }
@@ -648,7 +648,7 @@ impl<T: Element> State<T> {
         if let Some(lane) = self.free.set().first() {
             self.free.remove(lane);
             self.lanes[usize::from(lane)] = TrackedStream::new(stream);
-            mirror.set_lane(lane, stream, at);
+            mirror.set_lane(lane, stream.id(), at);
             return Ok(lane);
         }
         if self.is_full() {
@@ -660,7 +660,7 @@ impl<T: Element> State<T> {
         }
         let lane = self.lanes.len().to_le_bytes()[0];
         self.lanes.push(TrackedStream::new(stream));
-        mirror.set_lane(lane, stream, at);
+        mirror.set_lane(lane, stream.id(), at);
         Ok(lane)
     }
 

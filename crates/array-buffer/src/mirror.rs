@@ -3,10 +3,11 @@
 //! Only [`Core`](crate::core) writes the words, under the state's lock, from [`fast_readers`] and [`owner`]. A write
 //! that needs no action leaves the state unchanged. It is recorded in `writing`, where the next thread that takes the
 //! lock finds it.
+//!
+//! Streams are given by their numbers. An order without a comment is `Relaxed`: the lock, an exclusive borrow or a
+//! stronger order orders that access. `cargo xtask mutants orders` weakens the others.
 
 use std::panic::Location;
-
-use runtime_core::Stream;
 
 // Those of the parent module: tests replace them.
 use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -44,8 +45,8 @@ const GONE: u64 = u64::MAX;
 
 /// The indices where a stream's word may be, the likeliest first.
 #[inline]
-fn places(stream: &Stream) -> impl Iterator<Item = usize> + use<> {
-    let [first, ..] = stream.id().to_le_bytes();
+fn places(stream: u64) -> impl Iterator<Item = usize> {
+    let [first, ..] = stream.to_le_bytes();
     (0..LANES).map(move |step| (usize::from(first) + step) % LANES)
 }
 
@@ -73,10 +74,11 @@ impl Mirror {
 
     /// The lane and replica of a known stream.
     #[inline]
-    pub(crate) fn lane(&self, stream: &Stream) -> Option<(Lane, ReplicaId)> {
+    pub(crate) fn lane(&self, stream: u64) -> Option<(Lane, ReplicaId)> {
         for place in places(stream) {
+            // With the release in `set_lane`: the bits of the lane's earlier stream are gone.
             let word = self.lanes[place].load(Ordering::Acquire);
-            if word >> (2 * BITS) == stream.id() {
+            if word >> (2 * BITS) == stream {
                 let [low, ..] = word.to_le_bytes();
                 return Some((low >> BITS, low & ((1 << BITS) - 1)));
             }
@@ -88,8 +90,8 @@ impl Mirror {
     }
 
     /// Adds a stream that is not yet known. There are as many entries as lanes.
-    pub(crate) fn set_lane(&self, lane: Lane, stream: &Stream, at: ReplicaId) {
-        let word = stream.id() << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
+    pub(crate) fn set_lane(&self, lane: Lane, stream: u64, at: ReplicaId) {
+        let word = stream << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
         let free = |place: &usize| matches!(self.lanes[*place].load(Ordering::Relaxed), 0 | GONE);
         let place = places(stream).find(free);
         debug_assert!(place.is_some(), "a lane is free, so that its place is");
@@ -105,13 +107,13 @@ impl Mirror {
         };
         let known = self.lanes.iter().find(|word| of_lane(word.load(Ordering::Relaxed)));
         if let Some(word) = known {
-            word.store(GONE, Ordering::Release);
+            word.store(GONE, Ordering::Relaxed);
         }
     }
 
     /// The replica where the parts can be read on `stream` without any action.
     #[inline]
-    pub(crate) fn read(&self, set: Set, stream: &Stream) -> Option<ReplicaId> {
+    pub(crate) fn read(&self, set: Set, stream: u64) -> Option<ReplicaId> {
         let known = self.lane(stream)?;
         let (lane, at) = known;
         // The lane may be another stream's by now: a constant array forgets idle streams while others read it.
@@ -128,8 +130,10 @@ impl Mirror {
     fn readable(&self, set: Set, at: ReplicaId, bit: u32) -> bool {
         set.iter().all(|part| {
             let part = &self.parts[usize::from(part)];
-            part.readers[usize::from(at)].load(Ordering::Acquire) & bit != 0
-                && part.writing.load(Ordering::Acquire) == 0
+            // Acquire in this order: if the mark of a forgotten write has moved to the state, its readers are gone.
+            // Acquire also the values, which another thread may have copied.
+            part.writing.load(Ordering::Acquire) == 0
+                && part.readers[usize::from(at)].load(Ordering::Acquire) & bit != 0
         })
     }
 
@@ -157,7 +161,7 @@ impl Mirror {
         let call_site = std::ptr::from_ref(call_site).addr();
         let free = |part: u8| {
             let part = &self.parts[usize::from(part)];
-            owns(part.owner.load(Ordering::Acquire))
+            owns(part.owner.load(Ordering::Relaxed))
                 && part.call_site.load(Ordering::Relaxed) == call_site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
@@ -172,13 +176,13 @@ impl Mirror {
             }
             return true;
         }
-        // Sequentially consistent, as in `publish`: either this load sees the new owner word, or `publish` sees the
-        // mark.
         let Some(part) = set.first() else { return true };
         let known = &self.parts[usize::from(part)];
-        known.writing.store(code, Ordering::SeqCst);
+        // This exchange and those of `take_up` have one order. If `take_up` is later, it finds the mark. If it is
+        // earlier, this acquires the owner word that was published before it.
+        known.writing.swap(code, Ordering::Acquire);
         // Another thread may have changed the state meanwhile. If it found the mark, the guard is now in the state.
-        owns(known.owner.load(Ordering::SeqCst)) || !self.release(part, false)
+        owns(known.owner.load(Ordering::Relaxed)) || !self.release(part, false)
     }
 
     /// Ends a write that began in the mirror; `false` if the write has moved to the state.
@@ -190,20 +194,28 @@ impl Mirror {
             writing.store(0, Ordering::Relaxed);
             return was != 0;
         }
-        writing.swap(0, Ordering::SeqCst) != 0
+        writing.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Moves writes that began in the mirror to the state. Returns whether there were any.
+    /// Moves writes that began in the mirror to the state. Returns whether the state must be published.
     pub(crate) fn take_up(&self, state: &mut [PartState]) -> bool {
         let mut any = false;
         for (mirror, part) in self.parts.iter().zip(state) {
-            let access = match mirror.writing.swap(0, Ordering::SeqCst) {
-                READ_WRITE => Access::ReadWrite,
-                WRITE => Access::Write,
-                _ => continue,
-            };
-            take_up(part, access);
+            let writing = &mirror.writing;
+            // Releases what was published, to later marks.
+            if writing.compare_exchange(0, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                continue;
+            }
             any = true;
+            // Who finds no mark from here on must not take a forgotten write for an ended one.
+            mirror.readers.iter().for_each(|readers| readers.store(0, Ordering::Relaxed));
+            mirror.owner.store(0, Ordering::Relaxed);
+            match writing.swap(0, Ordering::Release) {
+                READ_WRITE => take_up(part, Access::ReadWrite),
+                WRITE => take_up(part, Access::Write),
+                // It has ended meanwhile.
+                _ => {}
+            }
         }
         any
     }
@@ -225,12 +237,13 @@ impl Mirror {
     pub(crate) fn publish(&self, state: &[PartState]) {
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {
+                // Releases the values that they may read.
                 readers.store(fast_readers(state, part, at), Ordering::Release);
             }
             let word = owner(state, part).map_or(0, |owner| {
                 owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }
             });
-            mirror.owner.store(word, Ordering::SeqCst);
+            mirror.owner.store(word, Ordering::Relaxed);
         }
     }
 }

@@ -4,7 +4,7 @@ use shuttle::sync::{Arc, Mutex, atomic};
 use shuttle::thread;
 
 #[path = "../mirror.rs"]
-#[expect(dead_code, reason = "reads are not tested here")]
+#[expect(dead_code, reason = "the size is not tested here")]
 mod mirror;
 #[path = "scenarios.rs"]
 mod scenarios;
@@ -12,14 +12,37 @@ mod scenarios;
 /// The number of orders that are tried.
 const ORDERS: usize = 4000;
 
+fn check(scenario: fn()) {
+    shuttle::check_random(scenario, ORDERS);
+    shuttle::check_pct(scenario, ORDERS, 3);
+}
+
 #[test]
 fn a_write_of_one_thread_is_in_the_mirror_or_in_the_state() {
-    shuttle::check_random(scenarios::writes_beside_an_action_on_another_part, ORDERS);
-    shuttle::check_pct(scenarios::writes_beside_an_action_on_another_part, ORDERS, 3);
+    check(scenarios::writes_beside_an_action_on_another_part);
 }
 
 #[test]
 fn a_failure_is_not_forgotten_by_a_write() {
-    shuttle::check_random(scenarios::a_failure_is_reported_during_a_write, ORDERS);
-    shuttle::check_pct(scenarios::a_failure_is_reported_during_a_write, ORDERS, 3);
+    check(scenarios::a_failure_is_reported_during_a_write);
+}
+
+#[test]
+fn a_write_makes_ghosts_stale_that_were_filled_during_it() {
+    check(scenarios::a_ghost_is_filled_during_a_write);
+}
+
+#[test]
+fn a_forgotten_write_is_never_readable() {
+    check(scenarios::a_forgotten_write_moves_to_the_state);
+}
+
+#[test]
+fn a_reader_sees_the_values_that_it_may_read() {
+    check(scenarios::values_arrive);
+}
+
+#[test]
+fn a_stream_reads_nothing_by_the_waits_of_another_one() {
+    check(scenarios::a_lane_changes_hands);
 }

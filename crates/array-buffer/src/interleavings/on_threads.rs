@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, atomic};
 use std::thread;
 
 #[path = "../mirror.rs"]
-#[expect(dead_code, reason = "reads are not tested here")]
+#[expect(dead_code, reason = "the size is not tested here")]
 mod mirror;
 #[path = "scenarios.rs"]
 mod scenarios;
@@ -17,4 +17,24 @@ fn a_write_of_one_thread_is_in_the_mirror_or_in_the_state() {
 #[test]
 fn a_failure_is_not_forgotten_by_a_write() {
     scenarios::a_failure_is_reported_during_a_write();
+}
+
+#[test]
+fn a_write_makes_ghosts_stale_that_were_filled_during_it() {
+    scenarios::a_ghost_is_filled_during_a_write();
+}
+
+#[test]
+fn a_forgotten_write_is_never_readable() {
+    scenarios::a_forgotten_write_moves_to_the_state();
+}
+
+#[test]
+fn a_reader_sees_the_values_that_it_may_read() {
+    scenarios::values_arrive();
+}
+
+#[test]
+fn a_stream_reads_nothing_by_the_waits_of_another_one() {
+    scenarios::a_lane_changes_hands();
 }

@@ -2,10 +2,11 @@
 
 use std::panic::Location;
 
+use super::atomic::{AtomicBool, Ordering};
 use super::mirror::Mirror;
 use super::{Arc, Mutex, thread};
 use crate::coherence::{
-    Access, Action, HOST, Health, PartState, Paths, Reduce, Role, Set, Who, plan,
+    Access, Action, HOST, Health, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
 };
 
 /// The state of an array and its mirror, used as the core does.
@@ -14,20 +15,27 @@ struct Array {
     parts: Mutex<Vec<PartState>>,
 }
 
-/// The lane of the stream that wrote the values.
-const LANE: Who = Some(0);
+/// A part that is valid on the host, where `by` has written it last.
+fn owned(by: Who) -> PartState {
+    let mut part = PartState::new(Role::Owned);
+    (part.valid, part.health) = (Set::one(HOST), Health::Good);
+    part.bytes_mut(HOST).writer = by;
+    part
+}
+
+/// A ghost part that waits for an exchange.
+fn stale_ghost() -> PartState {
+    let mut part = PartState::new(Role::Ghost);
+    part.health = Health::Good;
+    part
+}
 
 impl Array {
-    /// An array of two owned parts, valid on the host, and on `by` written last.
-    fn new(by: Who, call_site: &'static Location<'static>) -> Arc<Self> {
-        let mut part = PartState::new(Role::Owned);
-        (part.valid, part.health) = (Set::one(HOST), Health::Good);
-        part.bytes_mut(HOST).writer = by;
-        let parts = vec![part; 2];
+    fn new(parts: [PartState; 2], call_site: &'static Location<'static>) -> Arc<Self> {
         let mirror = Mirror::new(parts.len());
         mirror.publish(&parts);
         (0..2).for_each(|part| mirror.set_site(part, call_site));
-        Arc::new(Self { mirror, parts: Mutex::new(parts) })
+        Arc::new(Self { mirror, parts: Mutex::new(parts.to_vec()) })
     }
 
     /// Changes the state under the lock. Returns whether the change was possible.
@@ -45,14 +53,32 @@ impl Array {
         is_possible
     }
 
-    /// Writes a part, whose only user this thread is. Returns whether the write was committed.
-    fn write(&self, part: u8, by: Who, call_site: &'static Location<'static>) -> bool {
+    /// Writes a part, whose only user this thread is, and calls `during` meanwhile. Returns whether the write was
+    /// committed.
+    fn write(
+        &self,
+        part: u8,
+        by: Who,
+        call_site: &'static Location<'static>,
+        during: impl FnOnce(),
+    ) -> bool {
         let access = Access::ReadWrite;
         let quick = self.mirror.write(Set::one(part), HOST, by, access, call_site, false);
         if !quick && !self.act(part, Action::Acquire { at: HOST, by, access }) {
             return false;
         }
+        during();
         quick && self.mirror.release(part, false) || self.act(part, Action::Commit)
+    }
+
+    /// Gives the lane of an idle stream to another stream.
+    fn replace_stream(&self, lane: Lane, stream: u64) {
+        let mut parts = self.parts.lock().unwrap();
+        let forgotten = plan(&parts, Set::below(2), Action::Forget { lane }, &paths());
+        *parts = forgotten.unwrap().next;
+        self.mirror.clear_lane(lane);
+        self.mirror.publish(&parts);
+        self.mirror.set_lane(lane, stream, HOST);
     }
 
     fn health(&self, part: u8) -> Health {
@@ -69,11 +95,11 @@ fn paths() -> Paths {
 /// Each write ends once: in the mirror, or in the state if another thread has moved it there.
 pub(super) fn writes_beside_an_action_on_another_part() {
     let call_site = Location::caller();
-    let array = Array::new(None, call_site);
+    let array = Array::new([owned(None); 2], call_site);
     let other = Arc::clone(&array);
     let writer = thread::spawn(move || {
         for _ in 0..2 {
-            assert!(other.write(0, None, call_site), "a write that cannot be ended");
+            assert!(other.write(0, None, call_site, || ()), "a write that cannot be ended");
         }
     });
     for _ in 0..2 {
@@ -88,10 +114,77 @@ pub(super) fn writes_beside_an_action_on_another_part() {
 /// Another thread reports that the stream that wrote the values has failed. No write of that stream makes them good.
 pub(super) fn a_failure_is_reported_during_a_write() {
     let call_site = Location::caller();
-    let array = Array::new(LANE, call_site);
+    let array = Array::new([owned(Some(0)); 2], call_site);
     let other = Arc::clone(&array);
-    let writer = thread::spawn(move || other.write(0, LANE, call_site));
+    let writer = thread::spawn(move || other.write(0, Some(0), call_site, || ()));
     assert!(array.act(1, Action::Lost { lane: 0 }), "a loss is always possible");
     writer.join().unwrap();
     assert_eq!([array.health(0), array.health(1)], [Health::Poisoned; 2]);
+}
+
+/// Another thread fills a ghost part. If this ends before the write of its owner ends, the write makes it stale again.
+pub(super) fn a_ghost_is_filled_during_a_write() {
+    let call_site = Location::caller();
+    let array = Array::new([owned(None), stale_ghost()], call_site);
+    let filled = Arc::new(AtomicBool::new(false));
+    let (other, done) = (Arc::clone(&array), Arc::clone(&filled));
+    let writer = thread::spawn(move || {
+        let mut is_filled = false;
+        let look = || is_filled = done.load(Ordering::Acquire);
+        assert!(other.write(0, None, call_site, look), "a write that cannot be ended");
+        is_filled
+    });
+    let access = Access::Write;
+    assert!(array.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
+    assert!(array.act(1, Action::Commit), "the ghost was written");
+    filled.store(true, Ordering::Release);
+    let is_stale = writer.join().unwrap();
+    assert!(!is_stale || array.parts.lock().unwrap()[1].valid.is_empty(), "an old ghost is valid");
+}
+
+/// A write guard was forgotten. Its part is not readable, also while another thread moves the write to the state.
+pub(super) fn a_forgotten_write_moves_to_the_state() {
+    let call_site = Location::caller();
+    let array = Array::new([owned(None); 2], call_site);
+    let set = Set::one(0);
+    assert!(array.mirror.write(set, HOST, None, Access::ReadWrite, call_site, false), "a hit");
+    let other = Arc::clone(&array);
+    let mover = thread::spawn(move || other.act(1, Action::Read { at: HOST, by: None }));
+    assert!(!array.mirror.read_host(set), "values of a forgotten write");
+    assert!(!array.write(0, None, call_site, || ()), "a write on top of a forgotten one");
+    assert!(mover.join().unwrap(), "the other part is readable");
+}
+
+/// Another thread brings the values to the host. Whoever may read them there sees them.
+pub(super) fn values_arrive() {
+    let array = Array::new([owned(Some(0)); 2], Location::caller());
+    let values = Arc::new(AtomicBool::new(false));
+    let (other, arrived) = (Arc::clone(&array), Arc::clone(&values));
+    let reader = thread::spawn(move || {
+        if other.mirror.read_host(Set::one(0)) {
+            assert!(arrived.load(Ordering::Relaxed), "values that have not arrived");
+        }
+    });
+    values.store(true, Ordering::Relaxed);
+    assert!(array.act(0, Action::Read { at: HOST, by: None }), "the values are good");
+    reader.join().unwrap();
+}
+
+/// A stream gets the lane of another one. Neither may read what only the other one has waited for.
+pub(super) fn a_lane_changes_hands() {
+    const EARLIER: u64 = 1;
+    const LATER: u64 = 2;
+    let array = Array::new([owned(None); 2], Location::caller());
+    let read = Action::Read { at: HOST, by: Some(0) };
+    array.mirror.set_lane(0, EARLIER, HOST);
+    assert!(array.act(0, read), "the values are good");
+    let other = Arc::clone(&array);
+    let reader = thread::spawn(move || {
+        assert_eq!(other.mirror.read(Set::one(0), LATER), None, "a wait of the earlier stream");
+        assert_eq!(other.mirror.read(Set::one(1), EARLIER), None, "a wait of the later stream");
+    });
+    array.replace_stream(0, LATER);
+    assert!(array.act(1, read), "the values are good");
+    reader.join().unwrap();
+    assert_eq!(array.mirror.read(Set::one(1), LATER), Some(HOST), "a hit");
 }
