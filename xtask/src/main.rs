@@ -128,9 +128,9 @@ enum Command {
         /// The code to break.
         #[arg(value_enum, default_value = "rules")]
         target: mutants::Target,
-        /// Checks only the rules, or the mutants of the protocol, whose description contains one of these words.
+        /// Checks only the rules or the mutants whose description contains one of these words.
         words: Vec<String>,
-        /// Checks all rules and all mutants of the protocol.
+        /// Checks the rules and all mutants of every target.
         #[arg(long)]
         all: bool,
     },

@@ -1,7 +1,9 @@
 //! Breaks the transition function of coherence in every way that compiles, and checks that its own tests notice. Each
 //! mutant swaps two neighbouring statements, or drops a statement that has an effect.
 //!
-//! The protocol uses only the standard library, so each mutant is one call of `rustc`.
+//! The protocol uses only the standard library, so each mutant is one call of `rustc`. These mutants are not switched at
+//! run time as those of `instrument` are: a swap of `let` statements does not fit into an `if`, and a switch in each
+//! statement would slow the enumeration of all states.
 
 use std::env;
 use std::fs;
@@ -26,6 +28,8 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("mark_read(self.bytes(part, from)", "mark_written(self.bytes(part, at)", BYTES),
     ("self.use_to_read(", "self.use_to_write(", BYTES),
     ("self.use_to_write(", "self.use_to_read(", BYTES),
+    ("self.use_to_change(", "self.use_to_read(", BYTES),
+    ("self.use_to_change(", "self.use_to_write(", BYTES),
     ("if matches!(state.health, Health::Writing", "state.valid.remove(at)", "both only take away"),
     ("state.valid.remove(at)", "mark_added(", FIELDS),
     ("state.valid.remove(at)", "*state.bytes_mut(at)", FIELDS),
@@ -44,6 +48,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("self.outdate_ghosts();", "self.committed = true;", FIELDS),
     ("self.use_to_write(", "self.exchange(", FIELDS),
     ("self.use_to_read(", "self.exchange(", FIELDS),
+    ("self.combine(", "self.exchange(", FIELDS),
     ("self.steps.push(", "mark_read(", FIELDS),
     ("mark_written(", "self.part(part).valid.insert(", FIELDS),
     ("mark_added(", "forget_origins(", FIELDS),
@@ -259,7 +264,8 @@ impl Tally {
     }
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Copies the files of a folder.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let path = entry?.path();
