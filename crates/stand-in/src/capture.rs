@@ -151,8 +151,8 @@ impl Captured {
         Code::STREAM_CAPTURE_UNSUPPORTED
     }
 
-    /// Captures work.
-    pub(crate) fn add(&mut self, work: Work) -> Result<()> {
+    /// Captures work, which fails when it runs if `fault` is its planned failure.
+    pub(crate) fn add(&mut self, work: Work, fault: Option<Code>) -> Result<()> {
         if self.capture.is_invalid() {
             return Err(Code::STREAM_CAPTURE_INVALIDATED);
         }
@@ -168,7 +168,7 @@ impl Captured {
         }
         let nodes = &mut *self.capture.nodes.lock();
         let after = std::mem::replace(&mut self.last, vec![nodes.len()]);
-        nodes.push(Node { work, context: Arc::clone(&self.context), after });
+        nodes.push(Node { work, fault, context: Arc::clone(&self.context), after });
         Ok(())
     }
 }

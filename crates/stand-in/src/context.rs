@@ -15,6 +15,8 @@ pub struct Context {
     handle: u64,
     /// The code that every call returns once work has failed; 0 until then.
     failed: AtomicU32,
+    /// Whether waits and queries answer for ever that work is not ready.
+    hangs: AtomicBool,
     /// Set to stop kernels.
     stopped: AtomicBool,
     /// The devices whose memory kernels may access.
@@ -23,8 +25,8 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(device: usize, handle: u64) -> Self {
-        let (failed, stopped, peers) = Default::default();
-        Self { device, handle, failed, stopped, peers }
+        let (failed, hangs, stopped, peers) = Default::default();
+        Self { device, handle, failed, hangs, stopped, peers }
     }
 
     /// Its handle.
@@ -54,6 +56,16 @@ impl Context {
         let _first = self.failed.compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// From now on, waits and queries answer that work is not ready.
+    pub(crate) fn hang(&self) {
+        self.hangs.store(true, Ordering::Release);
+    }
+
+    /// Checks that waits and queries may answer that work is ready.
+    pub(crate) fn check_progress(&self) -> Result<()> {
+        if self.hangs.load(Ordering::Acquire) { Err(Code::NOT_READY) } else { Ok(()) }
+    }
+
     pub(crate) fn stop(&self) -> &AtomicBool {
         &self.stopped
     }
@@ -62,6 +74,7 @@ impl Context {
     pub(crate) fn renew(&self) {
         self.peers.lock().clear();
         self.failed.store(0, Ordering::Release);
+        self.hangs.store(false, Ordering::Release);
         self.stopped.store(false, Ordering::Release);
     }
 

@@ -76,7 +76,7 @@ impl Stream {
     pub(crate) fn submit(self: &Arc<Self>, work: Work, fault: Option<Code>) -> Result<()> {
         let state = &mut *self.state.lock();
         if let Some(captured) = &mut state.captured {
-            return fault.map_or_else(|| captured.add(work), Err);
+            return captured.add(work, fault);
         }
         self.enqueue(state, work, fault)
     }

@@ -160,6 +160,8 @@ impl Fill {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) work: Work,
+    /// The planned failure of the work.
+    pub(crate) fault: Option<Code>,
     pub(crate) context: Arc<Context>,
     /// The nodes on which it depends.
     pub(crate) after: Vec<usize>,
@@ -201,6 +203,9 @@ impl Executable {
             let count = ready.len() as u64;
             let chosen = ready[usize::try_from(random.next() % count).unwrap_or_default()];
             let node = &self.nodes[chosen];
+            if let Some(code) = node.fault {
+                node.context.fail(code);
+            }
             node.work.run(&node.context, state);
             done[chosen] = true;
             waiting.retain(|node| *node != chosen);

@@ -420,6 +420,21 @@ fn a_graph_runs_in_a_random_order_that_its_dependencies_allow() {
 }
 
 #[test]
+fn captured_work_that_is_planned_to_fail_fails_the_context_when_its_graph_runs() {
+    let setup = Setup::failing("fill:1=700");
+    let (stream, memory) = (setup.stream(), setup.memory());
+    setup.engine.capture_begin(stream, CaptureMode::Global).unwrap();
+    setup.fill(memory, 1, stream).unwrap();
+    let graph = setup.engine.capture_end(stream).unwrap();
+    let executable = setup.engine.graph_instantiate(graph).unwrap();
+    setup.engine.stream_synchronize(stream).unwrap();
+    setup.engine.graph_launch(&setup.context, executable, stream).unwrap();
+    assert_eq!(setup.engine.stream_synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
+    assert_eq!(setup.fill(memory, 1, stream), Err(Code::ILLEGAL_ADDRESS));
+    assert!(setup.rules().is_empty());
+}
+
+#[test]
 fn a_call_that_cannot_be_captured_invalidates_the_capture() {
     let setup = Setup::seeded(0);
     let (first, second) = (setup.stream(), setup.stream());

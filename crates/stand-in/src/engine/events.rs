@@ -59,6 +59,7 @@ impl Engine {
     pub fn event_query(&self, event: u64) -> Result<()> {
         let event = self.find(&self.events, event)?;
         event.context.check()?;
+        event.context.check_progress()?;
         let state = event.state.lock().clone();
         match state {
             State::Never => Ok(()),
@@ -78,7 +79,7 @@ impl Engine {
     /// The code of failed work.
     pub fn event_synchronize(&self, event: u64) -> Result<()> {
         let event = self.find(&self.events, event)?;
-        self.admit(Class::Sync, &event.context)?;
+        self.admit_wait(&event.context)?;
         let state = event.state.lock().clone();
         match state {
             State::Never => Ok(()),

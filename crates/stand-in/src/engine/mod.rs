@@ -167,6 +167,15 @@ impl Engine {
         })
     }
 
+    /// Counts a call that waits.
+    fn admit_wait(&self, context: &Context) -> Result<()> {
+        let admitted = self.admit(Class::Sync, context);
+        if admitted == Err(Code::NOT_READY) {
+            context.hang();
+        }
+        admitted.and_then(|()| context.check_progress())
+    }
+
     /// Checks that a thread may make a call that may wait, or that uses a stream implicitly. A capture forbids such
     /// calls, unless the mode of the thread permits them.
     ///

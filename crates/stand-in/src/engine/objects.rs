@@ -36,13 +36,13 @@ impl Engine {
     }
 
     /// Destroys all objects of a context, and those of its allocations that `ends` selects. Live objects are leaks,
-    /// unless the context has failed: then they cannot be destroyed one by one.
+    /// unless the context has failed or hangs: then they cannot be destroyed one by one.
     pub(super) fn destroy_objects(
         &self,
         context: &Arc<Context>,
         ends: impl Fn(&Allocation) -> bool,
     ) {
-        if context.check().is_ok() {
+        if context.check().and_then(|()| context.check_progress()).is_ok() {
             for (object, count) in self.count_objects(context) {
                 self.state.report.add(Entry::Leak { device: context.device(), object, count });
             }

@@ -105,7 +105,9 @@ impl Engine {
     ///
     /// [`Code::NOT_READY`], or the code of failed work.
     pub fn stream_query(&self, handle: u64) -> Result<()> {
-        self.stream(handle)?.query()
+        let stream = self.stream(handle)?;
+        stream.context.check_progress()?;
+        stream.query()
     }
 
     /// Waits for the work of a stream.
@@ -115,7 +117,7 @@ impl Engine {
     /// The code of failed work.
     pub fn stream_synchronize(&self, handle: u64) -> Result<()> {
         let stream = self.stream(handle)?;
-        self.admit(Class::Sync, &stream.context)?;
+        self.admit_wait(&stream.context)?;
         stream.synchronize()?;
         self.trim_pools(&stream.context);
         Ok(())
