@@ -5,9 +5,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::{mem, thread};
 
-use backend_support::lock;
+use backend_support::{POLL_TIMEOUT, lock};
 use runtime_core::{DeviceId, Error, ErrorKind, Result};
 
 use crate::api::Api;
@@ -186,6 +187,11 @@ impl<V: Vendor> Context<V> {
             0 => None,
             code => Some(code),
         }
+    }
+
+    /// How long to poll after a wait that failed: not at all once the context is broken.
+    pub(crate) fn poll_timeout(&self) -> Duration {
+        self.fault().map_or(POLL_TIMEOUT, |_| Duration::ZERO)
     }
 
     /// Whether the work of a query is finished, if its outcome says so. Work is finished when it is done, or when the

@@ -234,8 +234,7 @@ impl<V: Vendor> Drop for OpenDevice<V> {
     fn drop(&mut self) {
         // The backend's own kernels may still run on streams that were dropped.
         for stream in &*lock(&self.streams) {
-            // The context records failures, and no caller is left to report them to.
-            let _ = stream.wait_or_give_up();
+            stream.wait_before_close();
         }
         self.reaper.drain();
     }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "uses streams and events through the library")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use backend_support::{POLL_TIMEOUT, lock, poll_until_finished};
 
@@ -147,14 +148,32 @@ impl<V: Vendor> RawStream<V> {
     }
 
     /// As [`synchronize`](Self::synchronize), for memory that must not be touched while work is in flight. If the
-    /// library's wait fails, polls until the library reports that the work is finished. If a stream reports only errors
-    /// for as long as [`POLL_TIMEOUT`], gives it up and marks its context as broken.
+    /// library's wait fails, polls until the library reports that the work is finished. There is no limit while the
+    /// library reports that the work goes on, because the work may still use the memory. If a stream reports only
+    /// errors for as long as [`POLL_TIMEOUT`], gives it up and marks its context as broken.
     pub(crate) fn wait_or_give_up(&self) -> Result<(), u32> {
+        self.wait_and_poll(POLL_TIMEOUT, || self.finished())
+    }
+
+    /// As [`wait_or_give_up`](Self::wait_or_give_up), before the device is closed. If the library's wait fails, gives
+    /// up work that is not finished within [`POLL_TIMEOUT`], whatever the library reports. The streams of one context
+    /// share this time.
+    pub(crate) fn wait_before_close(&self) {
+        // The context records failures, and no caller is left to report them to.
+        let _ = self
+            .wait_and_poll(self.context.poll_timeout(), || self.finished().filter(|done| *done));
+    }
+
+    fn wait_and_poll(
+        &self,
+        timeout: Duration,
+        finished: impl FnMut() -> Option<bool>,
+    ) -> Result<(), u32> {
         let outcome = self.synchronize();
         // A stream that another library captures runs no work, and cannot be queried.
         if let Err(code) = outcome
             && !V::OF_CAPTURE.contains(&code)
-            && !poll_until_finished(POLL_TIMEOUT, || self.finished())
+            && !poll_until_finished(timeout, finished)
         {
             let Context { api, ordinal, .. } = &*self.context;
             let error = api.name(code);
@@ -296,6 +315,13 @@ enum At<V: Vendor> {
 }
 
 impl<V: Vendor> Mark<V> {
+    fn context(&self) -> &Context<V> {
+        match &self.0 {
+            At::Event(event) => &event.context,
+            At::Stream(stream) => &stream.context,
+        }
+    }
+
     /// Whether the work before the mark is finished. `None` if the library does not report it.
     fn finished(&self) -> Option<bool> {
         match &self.0 {
@@ -311,7 +337,10 @@ impl<V: Vendor> backend_support::Mark for Mark<V> {
             At::Event(event) => event.synchronize(),
             At::Stream(stream) => stream.synchronize(),
         };
-        waited.is_ok() || poll_until_finished(POLL_TIMEOUT, || self.finished())
+        let context = self.context();
+        // There is no limit while the library reports that the work goes on, until the context is given up.
+        let finished = || self.finished().filter(|done| *done || context.fault().is_none());
+        waited.is_ok() || poll_until_finished(context.poll_timeout(), finished)
     }
 
     fn is_over(&self) -> bool {

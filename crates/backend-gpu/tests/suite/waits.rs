@@ -55,6 +55,24 @@ fn pinned_memory_is_freed_after_a_wait_that_failed() {
     }
 }
 
+/// The library's waits fail, and it says for ever that work goes on.
+#[test]
+fn a_device_whose_work_never_ends_is_closed_after_a_while() {
+    if !with_faults("a_device_whose_work_never_ends_is_closed_after_a_while", "sync:2=600") {
+        return;
+    }
+    limit_time();
+    let Some(device) = open("") else { return };
+    let stream = device.stream_create(&StreamOptions::default()).unwrap();
+    let mut memory = busy(&device, &stream);
+    for _ in 0..3 {
+        let pinned = device.pinned_allocate::<u32>(1 << 10).unwrap();
+        let mut part = memory.view_mut().slice(0..1 << 10).unwrap();
+        part.copy_from_pinned(&stream, &pinned).unwrap();
+    }
+    drop((memory, stream, device));
+}
+
 #[test]
 fn pinned_memory_is_freed_after_a_stream_that_could_not_be_marked() {
     if with_faults("pinned_memory_is_freed_after_a_stream_that_could_not_be_marked", "event:2") {
