@@ -341,7 +341,8 @@ impl Device {
     }
 
     /// Blocks until all work enqueued on any stream of this device is done, and until everything that was dropped
-    /// before the call is released: memory is free again, and the owners of adopted memory are dropped.
+    /// before the call is released: memory is free again, and the owners of adopted memory are dropped. There is no
+    /// limit, as for [`Stream::synchronize`].
     ///
     /// # Errors
     ///

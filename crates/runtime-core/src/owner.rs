@@ -22,10 +22,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// [`HostModule`](crate::HostModule) its kernels.
 pub struct Owner<O: Send + 'static>(Option<O>);
 
+type Values = VecDeque<Box<dyn Any>>;
+
 thread_local! {
     /// The values to drop after the owner that this thread is dropping. `None` while the thread drops no owner. It has
     /// no destructor, so that it is still there for other values of the thread when the thread ends.
-    static PENDING: RefCell<ManuallyDrop<Option<VecDeque<Box<dyn Any>>>>> =
+    static PENDING: RefCell<ManuallyDrop<Option<Values>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
@@ -45,7 +47,7 @@ impl<O: Send + 'static> Drop for Owner<O> {
                 None
             }
             none => {
-                *none = Some(VecDeque::new());
+                *none = Some(Values::new());
                 Some(owner)
             }
         });
