@@ -320,29 +320,32 @@ mod tests {
     /// Every note and every entry is scanned once for each reference to it.
     #[test]
     fn references_to_the_same_bytes_are_limited() {
-        const TIMES: usize = 20_000;
+        const TIMES: u16 = 20_000;
+        let times = usize::from(TIMES);
         // A note that is no metadata, so that the next one is read too.
         let mut many = elf_with(&[0xc1; 1 << 20]);
         let table = many.len();
         let note = many[128..192].to_vec();
-        many.extend([vec![0; 64], note.repeat(TIMES)].concat());
+        many.extend([vec![0; 64], note.repeat(times)].concat());
         many[40..48].copy_from_slice(&(table as u64).to_le_bytes());
-        many[60..62].copy_from_slice(&(TIMES as u16).to_le_bytes());
+        many[60..62].copy_from_slice(&TIMES.to_le_bytes());
         let began = Instant::now();
         let error = read(&many, "").unwrap_err();
-        let bytes = (TIMES - 1) * (table - 192);
+        let bytes = (times - 1) * (table - 192);
         assert!(error.contains(&format!("the notes have {bytes} bytes")), "{error}");
         assert!(error.contains(&format!("at most {}", 2 * many.len())), "{error}");
 
         let object = elf("gfx1030");
-        let head = BUNDLE.len() + 8 + TIMES * 24;
-        let mut same = [BUNDLE, &(TIMES as u64).to_le_bytes()].concat();
+        let head = BUNDLE.len() + 8 + times * 24;
+        let mut same = [BUNDLE, &u64::from(TIMES).to_le_bytes()].concat();
         for _ in 0..TIMES {
-            [head, object.len(), 0].map(|number| same.extend((number as u64).to_le_bytes()));
+            same.extend(
+                [head, object.len(), 0].map(|number| (number as u64).to_le_bytes()).concat(),
+            );
         }
         same.extend(&object);
         let error = read(&same, "").unwrap_err();
-        assert!(error.contains(&format!("have {} bytes", TIMES * object.len())), "{error}");
+        assert!(error.contains(&format!("have {} bytes", times * object.len())), "{error}");
         assert!(error.contains(&format!("only {}", same.len())), "{error}");
         assert!(began.elapsed() < Duration::from_secs(1));
     }
