@@ -45,7 +45,7 @@ impl Side {
     pub fn new<const N: usize>(ends: [i8; N]) -> Option<Self> {
         let mut side = [0; AXES];
         side.get_mut(..N)?.copy_from_slice(&ends);
-        let valid = ends.iter().all(|end| end.abs() <= 1) && ends.iter().any(|end| *end != 0);
+        let valid = ends.iter().all(|end| (-1..=1).contains(end)) && ends.iter().any(|end| *end != 0);
         valid.then_some(Self(side))
     }
 
@@ -137,5 +137,20 @@ impl fmt::Display for Side {
 impl fmt::Debug for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_lies_at_an_end_or_at_neither() {
+        for end in (i8::MIN..-1).chain(2..=i8::MAX) {
+            assert_eq!(Side::new([end]), None);
+            assert_eq!(Side::new([0, 1, end]), None);
+        }
+        assert_eq!(Side::new([0; 3]), None);
+        assert_eq!(Side::new([1; 4]), None);
     }
 }
