@@ -45,7 +45,8 @@ impl Side {
     pub fn new<const N: usize>(ends: [i8; N]) -> Option<Self> {
         let mut side = [0; AXES];
         side.get_mut(..N)?.copy_from_slice(&ends);
-        let valid = ends.iter().all(|end| (-1..=1).contains(end)) && ends.iter().any(|end| *end != 0);
+        let valid =
+            ends.iter().all(|end| (-1..=1).contains(end)) && ends.iter().any(|end| *end != 0);
         valid.then_some(Self(side))
     }
 
