@@ -49,6 +49,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("self.use_to_write(", "self.exchange(", FIELDS),
     ("self.use_to_read(", "self.exchange(", FIELDS),
     ("self.combine(", "self.exchange(", FIELDS),
+    ("self.use_to_read(", "self.combine(", "a wait of the host removes the lane from all origins"),
     ("self.steps.push(", "mark_read(", FIELDS),
     ("mark_written(", "self.part(part).valid.insert(", FIELDS),
     ("mark_added(", "forget_origins(", FIELDS),

@@ -1,6 +1,6 @@
 //! Orders that `shuttle` chooses, with its atomics.
 
-use shuttle::sync::{Arc, Mutex, atomic};
+use shuttle::sync::{Arc, Mutex, MutexGuard, atomic};
 use shuttle::thread;
 
 #[path = "../mirror.rs"]
@@ -43,6 +43,11 @@ fn a_reader_sees_the_values_that_it_may_read() {
 }
 
 #[test]
-fn a_stream_reads_nothing_by_the_waits_of_another_one() {
-    check(scenarios::a_lane_changes_hands);
+fn a_stream_with_the_lane_of_another_one_reads_nothing_by_its_waits() {
+    check(scenarios::a_lane_is_taken_over);
+}
+
+#[test]
+fn a_stream_that_has_lost_its_lane_reads_nothing_by_it() {
+    check(scenarios::a_lane_is_given_away);
 }

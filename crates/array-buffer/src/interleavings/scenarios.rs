@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::atomic::{AtomicBool, Ordering};
 use super::mirror::Mirror;
-use super::{Arc, Mutex, thread};
+use super::{Arc, Mutex, MutexGuard, thread};
 use crate::coherence::{
     Access, Action, HOST, Health, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
 };
@@ -38,12 +38,18 @@ impl Array {
         Arc::new(Self { mirror, parts: Mutex::new(parts.to_vec()) })
     }
 
-    /// Changes the state under the lock. Returns whether the change was possible.
-    fn act(&self, part: u8, action: Action) -> bool {
+    /// Locks the state. It then includes every guard that was taken in the mirror.
+    fn lock(&self) -> MutexGuard<'_, Vec<PartState>> {
         let mut parts = self.parts.lock().unwrap();
         if self.mirror.take_up(&mut parts) {
             self.mirror.show(&mut parts);
         }
+        parts
+    }
+
+    /// Changes the state under the lock. Returns whether the change was possible.
+    fn act(&self, part: u8, action: Action) -> bool {
+        let mut parts = self.lock();
         let planned = plan(&parts, Set::one(part), action, &paths());
         let is_possible = planned.is_ok();
         if let Ok(planned) = planned {
@@ -122,24 +128,20 @@ pub(super) fn a_failure_is_reported_during_a_write() {
     assert_eq!([array.health(0), array.health(1)], [Health::Poisoned; 2]);
 }
 
-/// Another thread fills a ghost part. If this ends before the write of its owner ends, the write makes it stale again.
+/// Another thread fills a ghost part during a write, which makes the ghost stale again.
 pub(super) fn a_ghost_is_filled_during_a_write() {
     let call_site = Location::caller();
     let array = Array::new([owned(None), stale_ghost()], call_site);
-    let filled = Arc::new(AtomicBool::new(false));
-    let (other, done) = (Arc::clone(&array), Arc::clone(&filled));
-    let writer = thread::spawn(move || {
-        let mut is_filled = false;
-        let look = || is_filled = done.load(Ordering::Acquire);
-        assert!(other.write(0, None, call_site, look), "a write that cannot be ended");
-        is_filled
+    let other = Arc::clone(&array);
+    let filler = thread::spawn(move || {
+        let access = Access::Write;
+        assert!(other.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
+        assert!(other.act(1, Action::Commit), "the ghost was written");
     });
-    let access = Access::Write;
-    assert!(array.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
-    assert!(array.act(1, Action::Commit), "the ghost was written");
-    filled.store(true, Ordering::Release);
-    let is_stale = writer.join().unwrap();
-    assert!(!is_stale || array.parts.lock().unwrap()[1].valid.is_empty(), "an old ghost is valid");
+    thread::yield_now();
+    let wrote = array.write(0, None, call_site, || filler.join().unwrap());
+    assert!(wrote, "a write that cannot be ended");
+    assert!(array.parts.lock().unwrap()[1].valid.is_empty(), "an old ghost is valid");
 }
 
 /// A write guard was forgotten. Its part is not readable, also while another thread moves the write to the state.
@@ -149,10 +151,12 @@ pub(super) fn a_forgotten_write_moves_to_the_state() {
     let set = Set::one(0);
     assert!(array.mirror.write(set, HOST, None, Access::ReadWrite, call_site, false), "a hit");
     let other = Arc::clone(&array);
-    let mover = thread::spawn(move || other.act(1, Action::Read { at: HOST, by: None }));
-    assert!(!array.mirror.read_host(set), "values of a forgotten write");
-    assert!(!array.write(0, None, call_site, || ()), "a write on top of a forgotten one");
-    assert!(mover.join().unwrap(), "the other part is readable");
+    let reader = thread::spawn(move || {
+        assert!(!other.mirror.read_host(set), "values of a forgotten write");
+        assert!(!other.write(0, None, call_site, || ()), "a write on top of a forgotten one");
+    });
+    drop(array.lock());
+    reader.join().unwrap();
 }
 
 /// Another thread brings the values to the host. Whoever may read them there sees them.
@@ -170,21 +174,28 @@ pub(super) fn values_arrive() {
     reader.join().unwrap();
 }
 
-/// A stream gets the lane of another one. Neither may read what only the other one has waited for.
-pub(super) fn a_lane_changes_hands() {
-    const EARLIER: u64 = 1;
-    const LATER: u64 = 2;
+const EARLIER: u64 = 1;
+const LATER: u64 = 2;
+
+/// A stream gets the lane of another one. It may not read what only the other one has waited for.
+pub(super) fn a_lane_is_taken_over() {
     let array = Array::new([owned(None); 2], Location::caller());
-    let read = Action::Read { at: HOST, by: Some(0) };
     array.mirror.set_lane(0, EARLIER, HOST);
-    assert!(array.act(0, read), "the values are good");
+    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
     let other = Arc::clone(&array);
-    let reader = thread::spawn(move || {
-        assert_eq!(other.mirror.read(Set::one(0), LATER), None, "a wait of the earlier stream");
-        assert_eq!(other.mirror.read(Set::one(1), EARLIER), None, "a wait of the later stream");
-    });
+    let reader = thread::spawn(move || other.mirror.read(Set::one(0), LATER));
     array.replace_stream(0, LATER);
-    assert!(array.act(1, read), "the values are good");
-    reader.join().unwrap();
-    assert_eq!(array.mirror.read(Set::one(1), LATER), Some(HOST), "a hit");
+    assert_eq!(reader.join().unwrap(), None, "a wait of the earlier stream");
+}
+
+/// A stream has lost its lane to another one. It may not read what only the other one has waited for.
+pub(super) fn a_lane_is_given_away() {
+    let array = Array::new([owned(None); 2], Location::caller());
+    array.mirror.set_lane(0, EARLIER, HOST);
+    let other = Arc::clone(&array);
+    let reader = thread::spawn(move || other.mirror.read(Set::one(0), EARLIER));
+    array.replace_stream(0, LATER);
+    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
+    assert_eq!(reader.join().unwrap(), None, "a wait of the later stream");
+    assert_eq!(array.mirror.read(Set::one(0), LATER), Some(HOST), "a hit");
 }
