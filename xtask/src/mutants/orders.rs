@@ -18,7 +18,7 @@ use crate::install::NIGHTLY;
 const WEAKER: &[(&str, &[&str])] =
     &[("AcqRel", &["Acquire", "Release"]), ("Acquire", &["Relaxed"]), ("Release", &["Relaxed"])];
 /// The most seeds for a mutant. Miri ends at the first one that fails, which is an early one if the tests are good.
-const SEEDS: u32 = 100;
+const SEEDS: u32 = 1000;
 /// The number of seeds without a mutant. `cargo xtask sanitize miri` tries more.
 const HEALTHY_SEEDS: u32 = 4;
 const MANIFEST: &str = "\
