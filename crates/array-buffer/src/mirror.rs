@@ -21,6 +21,8 @@ pub(crate) struct Mirror {
     /// Streams with their lanes and replicas. The search begins at an index derived from the stream's number. 0 means
     /// that the entry is empty and always was.
     lanes: [AtomicU64; LANES],
+    /// How often a stream was removed.
+    removals: AtomicU64,
 }
 
 #[derive(Default)]
@@ -64,6 +66,7 @@ impl Mirror {
         Self {
             parts: (0..parts).map(|_| PartMirror::default()).collect(),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
+            removals: AtomicU64::new(0),
         }
     }
 
@@ -100,7 +103,7 @@ impl Mirror {
         }
     }
 
-    /// Removes a lane's stream.
+    /// Removes a lane's stream. The caller publishes the state before another stream gets the lane.
     pub(crate) fn clear_lane(&self, lane: Lane) {
         let of_lane = |word: u64| {
             !matches!(word, 0 | GONE) && (word >> BITS) & ((1 << BITS) - 1) == u64::from(lane)
@@ -108,16 +111,21 @@ impl Mirror {
         let known = self.lanes.iter().find(|word| of_lane(word.load(Ordering::Relaxed)));
         if let Some(word) = known {
             word.store(GONE, Ordering::Relaxed);
+            let removals = self.removals.load(Ordering::Relaxed);
+            // Releases the removal.
+            self.removals.store(removals + 1, Ordering::Release);
         }
     }
 
     /// The replica where the parts can be read on `stream` without any action.
     #[inline]
     pub(crate) fn read(&self, set: Set, stream: u64) -> Option<ReplicaId> {
-        let known = self.lane(stream)?;
-        let (lane, at) = known;
-        // The lane may be another stream's by now: a constant array forgets idle streams while others read it.
-        (self.readable(set, at, 1 << lane) && self.lane(stream) == Some(known)).then_some(at)
+        // A constant array forgets idle streams while others read it, so the lane may be another stream's by now. Then
+        // the bits that `readable` acquires were published after a removal that is not in `removals`.
+        let removals = self.removals.load(Ordering::Acquire);
+        let (lane, at) = self.lane(stream)?;
+        let readable = self.readable(set, at, 1 << lane);
+        (readable && self.removals.load(Ordering::Relaxed) == removals).then_some(at)
     }
 
     /// Whether the host can read the parts without any action.

@@ -51,3 +51,9 @@ fn a_stream_with_the_lane_of_another_one_reads_nothing_by_its_waits() {
 fn a_stream_that_has_lost_its_lane_reads_nothing_by_it() {
     check(scenarios::a_lane_is_given_away);
 }
+
+#[test]
+fn a_stream_that_gets_its_lane_back_reads_nothing_by_the_waits_of_another_one() {
+    // The reader must be interrupted twice, at single steps.
+    shuttle::check_pct(scenarios::a_lane_comes_back, 4 * ORDERS, 4);
+}

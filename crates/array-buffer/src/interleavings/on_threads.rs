@@ -43,3 +43,8 @@ fn a_stream_with_the_lane_of_another_one_reads_nothing_by_its_waits() {
 fn a_stream_that_has_lost_its_lane_reads_nothing_by_it() {
     scenarios::a_lane_is_given_away();
 }
+
+#[test]
+fn a_stream_that_gets_its_lane_back_reads_nothing_by_the_waits_of_another_one() {
+    scenarios::a_lane_comes_back();
+}

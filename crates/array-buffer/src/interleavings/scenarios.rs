@@ -199,3 +199,15 @@ pub(super) fn a_lane_is_given_away() {
     assert_eq!(reader.join().unwrap(), None, "a wait of the later stream");
     assert_eq!(array.mirror.read(Set::one(0), LATER), Some(HOST), "a hit");
 }
+
+/// A stream has lost its lane to another one, and gets it back. It may not read what only the other one has waited for.
+pub(super) fn a_lane_comes_back() {
+    let array = Array::new([owned(None); 2], Location::caller());
+    array.mirror.set_lane(0, EARLIER, HOST);
+    let other = Arc::clone(&array);
+    let reader = thread::spawn(move || other.mirror.read(Set::one(0), EARLIER));
+    array.replace_stream(0, LATER);
+    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
+    array.replace_stream(0, EARLIER);
+    assert_eq!(reader.join().unwrap(), None, "a wait of the other stream");
+}
