@@ -16,7 +16,7 @@ use crate::coherence::{
 use crate::mirror::Mirror;
 use crate::partition::Partition;
 use crate::poison::{Poison, Verdict};
-use crate::report::{Ledger, Mark, TransferReport};
+use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
@@ -51,7 +51,7 @@ struct State<T: Element> {
 /// The last writer of a part; `None` means the call that made the array.
 #[derive(Clone, Copy)]
 struct Writer {
-    mark: Option<Mark>,
+    site: Option<AccessSite>,
     /// How the writer ended, for a poisoned part.
     poison: Poison,
 }
@@ -472,8 +472,8 @@ impl<T: Element, D> Core<T, D> {
         if let Action::Acquire { .. } | Action::Begin { .. } = action {
             let Request { access, call_site, .. } = *request;
             for part in request.set.iter() {
-                let mark = at.map(|at| Mark { at, access, call_site });
-                state.writers[usize::from(part)] = Writer::new(mark);
+                let site = at.map(|at| AccessSite { at, access, call_site });
+                state.writers[usize::from(part)] = Writer::new(site);
                 self.mirror.set_site(part, request.call_site);
             }
         }
@@ -567,9 +567,10 @@ impl<T: Element, D> Core<T, D> {
                     lanes[usize::from(lane)].check()?;
                 }
                 let bytes = piece.len() * size_of::<T>();
-                let mark = Mark { at: to, access: request.access, call_site: request.call_site };
+                let site =
+                    AccessSite { at: to, access: request.access, call_site: request.call_site };
                 let name = |at| place(devices, at);
-                ledger.add((from, to), bytes, mark, writers[usize::from(part)].mark, name);
+                ledger.add((from, to), bytes, site, writers[usize::from(part)].site, name);
                 Ok(())
             }
         }
@@ -577,8 +578,8 @@ impl<T: Element, D> Core<T, D> {
 }
 
 impl Writer {
-    fn new(mark: Option<Mark>) -> Self {
-        Self { mark, poison: Poison::Forgotten }
+    fn new(site: Option<AccessSite>) -> Self {
+        Self { site, poison: Poison::Forgotten }
     }
 }
 
@@ -747,15 +748,15 @@ impl<T: Element> State<T> {
 
     /// Describes the last writer of a part, and what happened to it.
     fn last_writer(&self, part: PartId) -> String {
-        let Writer { mark, poison } = self.writers[usize::from(part)];
+        let Writer { site, poison } = self.writers[usize::from(part)];
         let poison = match self.parts[usize::from(part)].health {
             // While the guard is alive, no other access can reach this.
             Health::Writing { .. } => Poison::Forgotten,
             _ => poison,
         };
-        match mark {
+        match site {
             None => format!("after it was made: {poison}"),
-            Some(Mark { at, access, call_site }) => {
+            Some(AccessSite { at, access, call_site }) => {
                 format!(
                     "by the {access} on {}{}: {poison}",
                     place(&self.devices, at),

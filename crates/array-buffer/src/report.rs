@@ -133,7 +133,7 @@ impl Add for TransferReport {
 
 /// An access: its place, its kind, and the call in the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct AccessSite {
     pub(crate) at: ReplicaId,
     pub(crate) access: &'static str,
     pub(crate) call_site: &'static Location<'static>,
@@ -146,8 +146,8 @@ pub(crate) struct Ledger(Vec<Line>);
 struct Line {
     from: ReplicaId,
     to: ReplicaId,
-    wanted_by: Mark,
-    invalidated_by: Option<Mark>,
+    wanted_by: AccessSite,
+    invalidated_by: Option<AccessSite>,
     traffic: Traffic,
     total: Arc<Total>,
 }
@@ -158,8 +158,8 @@ impl Ledger {
         &mut self,
         (from, to): (ReplicaId, ReplicaId),
         bytes: usize,
-        wanted_by: Mark,
-        invalidated_by: Option<Mark>,
+        wanted_by: AccessSite,
+        invalidated_by: Option<AccessSite>,
         name: impl Fn(ReplicaId) -> String,
     ) {
         let same = |line: &Line| {
@@ -176,15 +176,15 @@ impl Ledger {
         line.traffic = add(line.traffic, Traffic { count: 1, bytes: bytes as u64 });
         line.total.count.fetch_add(1, Ordering::Relaxed);
         line.total.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let Mark { access, call_site, .. } = wanted_by;
+        let AccessSite { access, call_site, .. } = wanted_by;
         tracing::debug!(from, to, bytes, access, %call_site, "array transfer");
     }
 
     pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
-        let cause = |mark: Mark| Cause {
-            access: mark.access,
-            place: name(mark.at),
-            call_site: mark.call_site,
+        let cause = |site: AccessSite| Cause {
+            access: site.access,
+            place: name(site.at),
+            call_site: site.call_site,
         };
         let transfer = |line: &Line| Transfer {
             from: name(line.from),
