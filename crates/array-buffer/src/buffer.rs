@@ -19,11 +19,11 @@ use crate::scope::here;
 use crate::status::PartStatus;
 use crate::{ConversionError, Partition, Parts};
 
-/// Marks an [`ArrayBuffer`] that can be written.
+/// The type parameter of an [`ArrayBuffer`] that can be written.
 #[derive(Clone, Copy, Debug)]
 pub enum Mutable {}
 
-/// Marks an [`ArrayBuffer`] that cannot be written on any device: see [`ArrayBuffer::freeze`].
+/// The type parameter of an [`ArrayBuffer`] that cannot be written on any device: see [`ArrayBuffer::freeze`].
 #[derive(Clone, Copy, Debug)]
 pub enum Constant {}
 
@@ -62,7 +62,7 @@ impl<G, H> Here<G, H> {
 }
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
-    /// Creates an array of `shape` without values. Reading it is `Uninitialized` until it is written. Allocates
+    /// Creates an array of `shape` without values. Reading it returns `Uninitialized` until it is written. Allocates
     /// nothing.
     ///
     /// # Errors
@@ -137,9 +137,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Creates an array over host memory that the caller manages, without a copy. The elements are in row-major order,
-    /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone, or
-    /// after [`evict_host`](Self::evict_host), which holds the array meanwhile. For destructors that use arrays, see
-    /// [`Lease`](crate::Lease).
+    /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone.
+    /// [`evict_host`](Self::evict_host) also drops it, and holds the array until the destructor returns. For
+    /// destructors that use arrays, see [`Lease`](crate::Lease).
     ///
     /// # Errors
     ///
@@ -228,14 +228,14 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         )
     }
 
-    /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element; this is
-    /// not checked here ([`check_write`](Self::check_write) does). The call works whatever the values are, also if they
-    /// are poisoned or were never written. A pending reduction is dropped.
+    /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element. This
+    /// method does not check that; [`check_write`](Self::check_write) does. The call works even if the values are
+    /// poisoned or were never written. A pending reduction is dropped.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; the array is unchanged. The failure of an earlier writer, if the array stops tracking that
-    /// writer's stream to make room.
+    /// `OutOfMemory`; the array is unchanged. The failure of an earlier writer, if the array must stop tracking that
+    /// writer's stream to make room for this one.
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
@@ -244,9 +244,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         WriteGuard::take(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
 
-    /// Borrows the array to add contributions to it on `stream`. Owned parts have their values. Ghost parts begin with
+    /// Borrows the array to add contributions to it on `stream`. Owned parts keep their values. Ghost parts begin with
     /// the neutral value of `op`, unless contributions of the same kind are already pending. Contributions to ghosts
-    /// wait for a [reduction](Self::begin_exchange); until then, owned values cannot be read.
+    /// stay there until a [reduction](Self::begin_exchange); until then, owned values cannot be read.
     ///
     /// # Errors
     ///
@@ -485,9 +485,10 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of
-    /// a device, without blocking unless region copies are [emulated](runtime_core::RegionPlan), or on the host. Ghost
-    /// parts that are not valid are not copied. They are not valid in the copy either, and their elements there have
-    /// unspecified values until they are written. If there are such parts, the device copies the others one by one.
+    /// a device, or on the host. On a device, the call blocks only if region copies are
+    /// [emulated](runtime_core::RegionPlan). Ghost parts that are not valid are not copied. They are not valid in the
+    /// copy either, and their elements there have unspecified values until they are written. If there are such parts,
+    /// the device copies the others one by one.
     ///
     /// # Errors
     ///
@@ -609,8 +610,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         &self.core.partition
     }
 
-    /// The version number. It increases with every committed write of owned values, and only then. So a result computed
-    /// from one version stays correct while the version is the same.
+    /// The version number. It increases with every committed write of owned values, and only then. So a result that was
+    /// computed from the array stays correct while the version stays the same.
     #[inline]
     pub fn version(&self) -> u64 {
         self.core.version()

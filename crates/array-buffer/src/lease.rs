@@ -1,5 +1,5 @@
-//! Accesses that own their share of an array. They are for memory lent to foreign code, which may return it at any time
-//! and on any thread.
+//! Accesses that own a handle of an array. They are for memory that is lent to foreign code (code outside this
+//! runtime), which may return it at any time and on any thread.
 
 use std::fmt;
 use std::panic::Location;
@@ -19,22 +19,22 @@ use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite,
 /// Holds the values of a whole array, on a device or on the host, for reading or for reading and writing. Dropping the
 /// lease releases them. It may be dropped on any thread.
 ///
-/// The array does not see what foreign code does with the memory. So the code that lends the memory must report foreign
+/// The array cannot track what foreign code does with the memory. So the code that lends the memory must report foreign
 /// writes with [`mark_written`](Self::mark_written), and must keep the lease until the foreign work is finished. The
-/// array does see writes that this runtime makes through [`view_mut_shared`](Self::view_mut_shared).
+/// array tracks writes that this runtime makes through [`view_mut_shared`](Self::view_mut_shared).
 ///
 /// The thread that took the lease counts as its holder. If that thread requests the array in a conflicting way
 /// meanwhile, it gets an error at once.
 ///
-/// Dropping a lease ends it as a guard ends: the drop commits what was written. It poisons the array if it is caused by
-/// a panic that began while the lease lived, if an operation failed, or if the lease was taken to overwrite and nothing
-/// was written. A forgotten lease (`mem::forget`) holds the array forever. A second panic is treated as by
-/// [`WriteGuard`](crate::WriteGuard).
+/// Dropping a lease ends it as a [`WriteGuard`](crate::WriteGuard) ends: the drop commits what was written. It poisons
+/// the array instead if a panic that began while the lease lived causes the drop, if an operation failed, or if the
+/// lease was taken to overwrite and nothing was written. The exception for a second panic is the same. A forgotten
+/// lease (`mem::forget`) holds the array forever.
 ///
 /// A lease may belong to the owner of [adopted](Device::memory_adopt) memory. If the destructor of such an owner uses
-/// the same array, it must drop the lease first; otherwise it gets `Conflict` or `Timeout`. It always gets them if
-/// other adopted memory owns the lease: within a destructor of an owner, memory is given back to its owner after the
-/// destructor returns (see [`Owner`](runtime_core::Owner)).
+/// the same array, it must drop the lease first; otherwise it gets `Conflict` or `Timeout`. This is not possible if the
+/// lease belongs to the owner of other adopted memory that the destructor drops: such an owner is dropped only after
+/// the destructor returns (see [`Owner`](runtime_core::Owner)). The destructor then always gets the error.
 pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,
@@ -226,8 +226,8 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         view.on_stream(stream)?.reporting_to(&self.report)
     }
 
-    /// Declares the values written; they become the array's when the lease ends. Does nothing if the lease is for
-    /// reading only.
+    /// Declares that the values were written. They become the values of the array when the lease ends. Does nothing if
+    /// the lease is for reading only.
     pub fn mark_written(&mut self) {
         self.wrote = self.is_writable();
     }
@@ -236,8 +236,8 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed, or if the lease had to write and nothing was written. `Poisoned` also if
-    /// earlier work on these values failed and they are lost.
+    /// `Poisoned` if an operation failed, or if the lease was taken to overwrite and nothing was written. `Poisoned`
+    /// also if earlier work on these values failed and they are lost.
     pub fn commit(mut self) -> Result<()> {
         let verdict = self.verdict();
         self.end(verdict)?;

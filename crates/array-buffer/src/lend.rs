@@ -37,7 +37,8 @@ use crate::{PartMut, Partition};
 /// # Aborts
 ///
 /// Ends the process if a kernel lends an array and enqueues work on it to the stream that the kernel runs on. This work
-/// starts only after the kernel, so its end cannot be awaited, and the array's owner could free the memory before.
+/// starts only after the kernel has ended. The kernel cannot wait for it, and the owner of the array could free the
+/// memory before the work runs.
 #[track_caller]
 pub fn lend<T: Element, D: Dimension, R>(
     mut array: ArrayViewMut<'_, T, D>,

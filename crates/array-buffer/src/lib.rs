@@ -1,8 +1,8 @@
-//! One logical array, coherent on every device. Exactly the stale bytes are copied, when an access needs them.
+//! One logical array, coherent on every device. When an access needs values, exactly the stale bytes are copied.
 //!
 //! An [`ArrayBuffer`] has replicas on any number of devices; the host counts as one. Each access names a stream or the
-//! host, and its kind: `read`, `read_write`, or `write`, which overwrites everything. An access copies what is stale in
-//! its place, and returns a guard that lends the values. Dropping a write guard commits the work that was enqueued
+//! host, and its kind: `read`, `read_write`, or `write`, which overwrites everything. An access copies the stale values
+//! to its place, and returns a guard that lends the values. Dropping a write guard commits the work that was enqueued
 //! through it.
 //!
 //! ```
@@ -33,8 +33,8 @@
 //!
 //! # Parts
 //!
-//! A [`Partition`] divides an array into boxes. A box is owned or ghost, and has its own validity. So only the stale
-//! boxes are copied. [`ArrayBuffer::split`] borrows sets of boxes separately:
+//! A [`Partition`] divides an array into parts, which are boxes. A part holds owned or ghost values, and has its own
+//! validity. So only the stale parts are copied. [`ArrayBuffer::split`] borrows sets of parts separately:
 //!
 //! ```
 //! use array_buffer::{ArrayBuffer, Partition, Parts};
@@ -63,15 +63,16 @@
 //!
 //! A write of owned values makes the ghosts stale. Reading a stale ghost is an error until an
 //! [exchange](ArrayBuffer::begin_exchange) or a write fills it. Contributions to ghosts
-//! ([`accumulate`](ArrayBuffer::accumulate)) wait for a reduction.
+//! ([`accumulate`](ArrayBuffer::accumulate)) stay in the ghosts until a reduction adds them to the owned values.
 //!
 //! # Guarantees
 //!
 //! - A read sees the last committed write, on any stream of any device. Streams wait on the device, for exactly the
 //!   work that they depend on. The host blocks only as described [below](#blocking).
 //! - `write` never copies. A read of valid values needs no copy, no wait and no allocation.
-//! - Reading values that were never written, whose writer failed, or that wait for an exchange is a typed error. If the
-//!   writer failed, the error gives the writer's source line and the failure.
+//! - Reading returns an error if the values were never written, if their writer failed, or if they need an exchange
+//!   first. Each case has its own kind of error. If the writer failed, the error gives the writer's source line and the
+//!   failure.
 //! - A failed copy leaves the array as it was. A writer that fails or panics poisons the parts that it held;
 //!   [`WriteGuard`] states the exception. A complete overwrite makes a poisoned part valid again.
 //! - A device that works in host memory shares the host's replica. No copies are made between the two.
@@ -83,8 +84,8 @@
 //! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory |
-//! | … values that are copied from a device that this one does not reach | until they are written and read; then as for values from the host |
-//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; `lend` until all streams that it was used on have finished |
+//! | … values that are copied from a device that this one does not reach | until they are written and copied to the host; then as for values from the host |
+//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | [`evict`](ArrayBuffer::evict) | if the values are nowhere else: until they are written and copied to the host |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
@@ -92,27 +93,27 @@
 //!
 //! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
-//! waits until a buffer is free. This waits for all earlier work on the stream: a prefetch of 16 MiB behind a long
-//! kernel takes as long as the kernel. If a device has no region copies of its own, a part with gaps between its rows
-//! is copied row by row, and each row may block.
+//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a prefetch of 16 MiB after
+//! a long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
+//! between its rows is copied row by row, and each row may block.
 //!
-//! While a call blocks, calls on the same array in other threads wait for it. Exceptions are
+//! While a call blocks, calls on the same array in other threads wait for it. The exceptions are
 //! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no
 //! wait. A driver may block to allocate or free. `from_memory` waits for streams of [other
 //! owners](runtime_core::Interop::stream_from_native) that worked on the memory.
 //!
-//! So code that a call waits for must not call the same array, not even for its status: that call would never return.
-//! Such code is a kernel on the host that the array waits for, and a `tracing` subscriber that receives the events of
-//! the call.
+//! Therefore code for which a call waits must not call the same array, not even for its status: the call would never
+//! return. This holds for kernels that run on the host, and for `tracing` subscribers that receive the events of the
+//! call.
 //!
 //! # Failures
 //!
 //! As everywhere, a stream reports failures of asynchronous work once, to the first caller that checks it. An array
 //! detects these failures even if another caller received the report
-//! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access that waits or copies, it invalidates the
-//! values written on that stream that the host has not yet waited for. It also invalidates everything derived from
-//! them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It does not track
-//! values that your kernels derive from them in other arrays.
+//! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access that waits or copies, the array declares
+//! the values invalid that were written on that stream, unless the host has already waited for them. The same holds for
+//! everything derived from them: copies on other devices, changes on other streams, ghosts filled by an exchange,
+//! duplicates. It does not track values that your kernels derive from them in other arrays.
 //!
 //! One function on plain values makes all these decisions. The tests run it in every reachable state;
 //! `docs/coherence.md` has its table. The names `read`, `read_write` and `write` correspond to `data_ro`, `data_rw` and
@@ -122,9 +123,9 @@
 //!
 //! An array has up to six dimensions in row-major order, up to 64 parts, and replicas on the host and on up to nine
 //! devices. It tracks up to 16 streams at a time, including the default streams of its devices, and keeps a handle of
-//! each. Exclusive accesses drop idle streams from this list. A 17th stream that finds no room is an error. A
-//! [constant](Constant) array has no exclusive accesses. It drops idle streams when there are more, but keeps a handle
-//! of each stream until the array is dropped.
+//! each. Exclusive accesses drop idle streams from this list. If a 17th stream finds no room, the access returns an
+//! error. A [constant](Constant) array has no exclusive accesses. It stops tracking idle streams when it needs room,
+//! but keeps a handle of each stream until the array is dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

@@ -138,7 +138,7 @@ impl Mirror {
     fn readable(&self, set: Set, at: ReplicaId, bit: u32) -> bool {
         set.iter().all(|part| {
             let part = &self.parts[usize::from(part)];
-            // Acquire in this order: if the mark of a forgotten write has moved to the state, its readers are gone.
+            // Acquire in this order: if the record of a forgotten write has moved to the state, its readers are gone.
             // Acquire also the values, which another thread may have copied.
             part.writing.load(Ordering::Acquire) == 0
                 && part.readers[usize::from(at)].load(Ordering::Acquire) & bit != 0
@@ -173,7 +173,7 @@ impl Mirror {
                 && part.call_site.load(Ordering::Relaxed) == call_site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
-        // Another thread could see the marks of only some of the parts.
+        // Another thread could see the records of only some of the parts.
         if !(alone || set.len() <= 1) || !set.iter().all(free) {
             return false;
         }
@@ -186,10 +186,10 @@ impl Mirror {
         }
         let Some(part) = set.first() else { return true };
         let known = &self.parts[usize::from(part)];
-        // This exchange and those of `take_up` have one order. If `take_up` is later, it finds the mark. If it is
+        // This exchange and those of `take_up` have one order. If `take_up` is later, it finds the record. If it is
         // earlier, this acquires the owner word that was published before it.
         known.writing.swap(code, Ordering::Acquire);
-        // Another thread may have changed the state meanwhile. If it found the mark, the guard is now in the state.
+        // Another thread may have changed the state meanwhile. If it found the record, the guard is now in the state.
         owns(known.owner.load(Ordering::Relaxed)) || !self.release(part, false)
     }
 
@@ -210,12 +210,12 @@ impl Mirror {
         let mut any = false;
         for (mirror, part) in self.parts.iter().zip(state) {
             let writing = &mirror.writing;
-            // Releases what was published, to later marks.
+            // Releases what was published, to later records.
             if writing.compare_exchange(0, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 continue;
             }
             any = true;
-            // Who finds no mark from here on must not take a forgotten write for an ended one.
+            // From here on, a thread that finds no record must not mistake a forgotten write for an ended one.
             mirror.readers.iter().for_each(|readers| readers.store(0, Ordering::Relaxed));
             mirror.owner.store(0, Ordering::Relaxed);
             match writing.swap(0, Ordering::Release) {

@@ -19,8 +19,8 @@ use crate::handle::{Event, Function, Graph, GraphExec, Module, Pool, Stream};
 ///
 /// Each method does what its documentation says and nothing else; `Ok` means that the vendor's function returned
 /// success. An implementation may rely on the callers of its unsafe methods for the following. Handles are alive and
-/// belong to this library. Addresses were allocated by it. Pointers point to as many bytes as are named, until the work
-/// that a method enqueues is finished.
+/// belong to this library. The library allocated the addresses. Pointers are valid for the named number of bytes, until
+/// the work that a method enqueues is finished.
 #[expect(
     clippy::missing_errors_doc,
     clippy::missing_safety_doc,
@@ -112,9 +112,10 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     unsafe fn pool_destroy(&self, pool: Pool) -> Result<(), u32>;
     /// Sets how many free bytes a pool keeps.
     unsafe fn pool_set_threshold(&self, pool: Pool, bytes: u64) -> Result<(), u32>;
-    /// Sets whether an allocation may reuse memory whose free is still pending, by making its stream wait for it.
+    /// Sets whether an allocation may reuse memory whose free is still pending. The stream of the allocation then waits
+    /// for the free.
     unsafe fn pool_set_internal_dependencies(&self, pool: Pool, on: c_int) -> Result<(), u32>;
-    /// The number of bytes that a pool holds of the device.
+    /// The number of bytes of the device's memory that a pool holds.
     unsafe fn pool_reserved(&self, pool: Pool) -> Result<u64, u32>;
     /// The number of bytes of a pool that are in use.
     unsafe fn pool_used(&self, pool: Pool) -> Result<u64, u32>;
@@ -227,8 +228,8 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
 /// }
 /// ```
 ///
-/// A call may write results to places, whose names stand between bars. The method returns what they hold, as
-/// [`Written`](crate::Written) converts it.
+/// A call may write results to variables, whose names stand between bars. The method returns their values, converted by
+/// [`Written`](crate::Written).
 #[macro_export]
 macro_rules! calls {
     ($library:ident:) => {};

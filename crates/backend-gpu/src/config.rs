@@ -26,10 +26,10 @@ pub enum PoolKind {
 /// |---|---|---|
 /// | `pool` | `auto`, `driver`, `cache` | [`PoolKind`] |
 /// | `options` | text | compiler options for every module that is compiled, before the module's own |
-/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; programs whose source includes files never are |
-/// | `cache-dir` | folder | the folder for them; the default is the user's cache folder |
+/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; a program whose source or options read files is never kept |
+/// | `cache-dir` | folder | the folder for compiled programs; the default is in the user's cache folder |
 /// | `work-dir` | folder | puts source, options, log and results of each module into a private folder there, which is removed with the module; the cache is then not used |
-/// | `keep` | `on`, `off` | does not remove those folders; only with `work-dir` |
+/// | `keep` | `on`, `off` | whether these folders are kept; only with `work-dir` |
 /// | `verbose` | `on`, `off` | whether compiler logs of successful builds are `tracing` events of level `INFO` instead of `DEBUG` |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,7 +40,7 @@ pub struct Config<V: Vendor> {
     pub build_options: String,
     /// Whether compiled programs are kept on disk.
     pub cache: bool,
-    /// The folder for them. `None` means the user's cache folder.
+    /// The folder for compiled programs. `None` means the user's cache folder.
     pub cache_dir: Option<PathBuf>,
     /// The folder for intermediate files of builds. `None` means that they are not kept.
     pub work_dir: Option<PathBuf>,

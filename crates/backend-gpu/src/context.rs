@@ -232,7 +232,7 @@ impl<V: Vendor> Context<V> {
         }
     }
 
-    /// Marks the context as broken. The first of several codes is the cause.
+    /// Records that the context is broken. The first of several codes is the cause.
     pub(crate) fn give_up(&self, code: u32) {
         let _ = self.broken.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }

@@ -1,4 +1,4 @@
-//! Marks in streams.
+//! Events of the library, as events of the contract.
 #![expect(
     unsafe_code,
     reason = "calls the library and implements the contract's unsafe event trait"

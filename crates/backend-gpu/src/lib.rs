@@ -1,23 +1,23 @@
 //! Devices over a vendor's interface: the parts that CUDA and HIP share.
 //!
-//! [`Api`] is the interface, with one method for each call. [`Vendor`] holds the parts in which vendors differ: the
-//! meaning of codes, the opening and description of devices, and the building of programs. [`Device`] implements the
-//! rest for a vendor: memory, streams, events, graphs, launches, copies between devices, region copies, and objects of
-//! other libraries.
+//! [`Api`] is a vendor's interface, with one method for each call. [`Vendor`] has the parts in which vendors differ:
+//! the meaning of codes, the opening and description of devices, and the building of programs. [`Device`] implements
+//! the rest for a vendor: memory, streams, events, graphs, launches, copies between devices, region copies, and objects
+//! of other libraries.
 //!
-//! Safe code has no access to a device's [`OpenDevice`] state and [`Context`], which only vendors use, because both
-//! believe what codes say about work.
+//! Only vendors use a device's [`OpenDevice`] and [`Context`]. Both conclude from error codes whether work is finished,
+//! and a wrong code could break memory safety. Therefore safe code has no access to them.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `api.rs`, `handle.rs`, `vendor.rs` | the parts that a vendor implements |
-//! | `config.rs`, `backend.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
-//! | `context.rs` | the context of the library's calls, and whether it works |
+//! | `config.rs`, `backend.rs`, `properties.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
+//! | `context.rs`, `call.rs` | the context of the library's calls, and whether it works; results of calls |
 //! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams of the library and of the contract |
-//! | `memory.rs`, `pinned.rs`, `pool.rs`, `room.rs` | memory and its allocation |
+//! | `memory.rs`, `pinned.rs`, `pool.rs`, `allocation.rs` | memory and its allocation |
 //! | `program.rs`, `rtc.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, the backend's own kernels |
 //! | `graph.rs`, `peer.rs`, `region.rs`, `interop.rs`, `monitor.rs` | abilities |
-//! | `shared.rs`, `reaper.rs` | state shared by the objects of a device; the release of objects once their streams finish |
+//! | `open_device.rs`, `reaper.rs` | state shared by the objects of a device; the release of objects once their streams finish |
 #![deny(unsafe_code)]
 
 mod allocation;

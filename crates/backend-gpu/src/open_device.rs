@@ -215,7 +215,7 @@ impl<V: Vendor> OpenDevice<V> {
     }
 }
 
-/// Marks at the ends of streams.
+/// Recorded points at the ends of streams.
 fn marks<V: Vendor>(after: &[&dyn DeviceStream]) -> Vec<Mark<V>> {
     streams(after).map(RawStream::mark).collect()
 }

@@ -150,7 +150,7 @@ impl<V: Vendor> RawStream<V> {
     /// As [`synchronize`](Self::synchronize), for memory that must not be touched while work is in flight. If the
     /// library's wait fails, polls until the library reports that the work is finished. There is no limit while the
     /// library reports that the work goes on, because the work may still use the memory. If a stream reports only
-    /// errors for as long as [`POLL_TIMEOUT`], gives it up and marks its context as broken.
+    /// errors for as long as [`POLL_TIMEOUT`], gives it up and records that its context is broken.
     pub(crate) fn wait_or_give_up(&self) -> Result<(), u32> {
         self.wait_and_poll(POLL_TIMEOUT, || self.finished())
     }
@@ -244,7 +244,8 @@ impl<V: Vendor> RawStream<V> {
         }
     }
 
-    /// Marks the end of everything enqueued so far. If there is no event, marks the end of the stream.
+    /// Returns a recorded point at the end of everything enqueued so far. If no event can be recorded, returns the end
+    /// of the stream.
     pub(crate) fn mark(self: &Arc<Self>) -> Mark<V> {
         match self.event() {
             Ok(Some(event)) => Mark(At::Event(event)),
@@ -322,7 +323,7 @@ impl<V: Vendor> Mark<V> {
         }
     }
 
-    /// Whether the work before the mark is finished. `None` if the library does not report it.
+    /// Whether the work before the recorded point is finished. `None` if the library does not report it.
     fn finished(&self) -> Option<bool> {
         match &self.0 {
             At::Event(event) => event.context.finished(event.query()),

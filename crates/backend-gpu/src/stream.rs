@@ -248,7 +248,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     fn wait(&self, event: &dyn DeviceEvent) -> Result<()> {
         let event = own::<Event<V>>(event, "wait")?;
         self.enqueue_with(event.shared(), "wait", "an event", |api, stream| {
-            // SAFETY: both are alive; the library reads the event's mark during the call.
+            // SAFETY: both are alive; the library reads the event's recorded point during the call.
             unsafe { api.stream_wait(stream, event.raw()) }
         })
     }

@@ -107,7 +107,7 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     const POOLS_OUTLIVE_FAULTS: bool;
     /// The message for a place that could not be released.
     const NOT_RELEASED: &str;
-    /// Whether the number of bytes that a trim of a pool keeps includes the bytes in use.
+    /// Whether the number of bytes that a pool keeps when it is trimmed includes the bytes in use.
     const TRIM_COUNTS_USED: bool;
 
     /// The library, which is looked for once per process, and the number of its devices.
@@ -121,8 +121,8 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The caller passes only codes to a context that the library returned for that context. The context believes what
-    /// they say about work.
+    /// The caller passes to a context only codes that the library returned for that context. The context concludes from
+    /// them whether work is finished.
     unsafe fn in_use() -> &'static InUse<V>;
 
     /// Queries all properties that a device reports without a context.
@@ -139,7 +139,7 @@ pub trait Contexts<V: Vendor>: Send + Sync + 'static {
     /// The library's code.
     fn retain(api: &V::Api, ordinal: usize) -> Result<(c_int, usize), u32>;
 
-    /// Called when a context was opened and works.
+    /// Called after a context was opened and works.
     fn opened(context: &Context<V>);
 
     /// The reason why a device cannot be opened again after a fault, if `code` says so.
@@ -245,7 +245,7 @@ pub trait Kernels<V: Vendor> {
     /// Returns the backend's own kernels, before any is loaded.
     fn builtin_kernels(context: &Arc<Context<V>>) -> Self::Builtin;
 
-    /// Returns a kernel for region copies.
+    /// Returns one of the backend's own kernels for region copies.
     ///
     /// # Errors
     ///
@@ -288,7 +288,8 @@ pub trait Kernels<V: Vendor> {
     ) -> Option<Vec<ParamInfo>>;
 
     /// The number of bytes of dynamic shared memory that launches may use without a call of
-    /// [`raise_shared`](Self::raise_shared). The limit is `most`, in addition to the `declared` bytes of the kernel.
+    /// [`raise_shared`](Self::raise_shared). `most` is the number that launches can use at most. The `declared` bytes
+    /// of the kernel are not part of it.
     fn granted(most: u32, declared: u32) -> u32;
 
     /// Allows launches of a function to use that many bytes of dynamic shared memory, more than were granted.
@@ -298,7 +299,7 @@ pub trait Kernels<V: Vendor> {
     /// The library's code.
     fn raise_shared(context: &Context<V>, function: Function, bytes: u32) -> Result<(), u32>;
 
-    /// Says in words that a kernel has at most that many bytes of shared memory.
+    /// Returns a text that says that a kernel has at most that many bytes of shared memory.
     fn max_shared(bytes: u32) -> String;
 }
 

@@ -13,7 +13,7 @@ use runtime_core::{DeviceId, Result};
 
 /// A loop that ends within this time is not worth waking a thread for.
 const ALONE: Duration = Duration::from_micros(4);
-/// Loops with fewer indices per thread are distributed at once, because even one index on its own could take too long.
+/// Loops with fewer indices per thread are distributed at once, because a single index may take long.
 const FEW_INDICES: usize = 64;
 
 /// The threads that a device's loops run on. They start when a loop first needs them.
@@ -32,9 +32,9 @@ impl CorePool {
 
     /// Performs `work` in this thread, with its loops distributed over the cores.
     ///
-    /// A kernel begins here and not in the pool. A kernel that is too small to be distributed therefore needs no
-    /// hand-over. And a thread of the pool never waits for the lock of a memory, whose holder may be waiting for that
-    /// thread.
+    /// A kernel begins in this thread and not in the pool. Therefore a kernel that is too small to be distributed is
+    /// not handed to another thread. Also, no thread of the pool waits for the lock of a memory. The holder of the lock
+    /// may be waiting for that thread.
     pub(crate) fn perform(&self, work: &Work) -> Result<()> {
         let held = work.hold();
         self.with(|cores| held.perform(cores))

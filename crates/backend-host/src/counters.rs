@@ -88,9 +88,10 @@ impl Counters for HostCounters {
 
 /// Attaches to every thread that `list` returns.
 ///
-/// Threads started by a thread with counters are counted with it. If a thread was started during the attachment, its
-/// parent may or may not have had counters, and the system does not report which. While such a thread lives, its own
-/// counters could count it twice, and without counters it might be missed. Therefore everything starts again.
+/// If a thread with counters starts another thread, its counters also count the new thread. If a thread was started
+/// while counters were attached, its parent may or may not have had counters, and the system does not report which.
+/// With counters of its own, such a thread could be counted twice; without them, it could be missed. Therefore
+/// everything starts again.
 fn for_all<T>(
     mut list: impl FnMut() -> Result<BTreeSet<i32>>,
     mut attach: impl FnMut(&BTreeSet<i32>) -> Result<T>,

@@ -43,15 +43,16 @@ use crate::stream::{HostStream, queues};
 /// | `page-faults` | page faults |
 /// | `context-switches`, `cpu-migrations` | switches between threads, moves to another core |
 ///
-/// The first six are counted by the processor. Like page faults, they are counted only in user mode. If more of them
-/// are open than the processor can count at once, values are estimated from the fraction of time in which each was
-/// counted. On a processor with several types of core, they count on the type that the kernel prefers. The last two
-/// occur in the kernel, which reports them if `perf_event_paranoid` is at most 1 or the process has `CAP_PERFMON`.
+/// The processor counts the first six. These six and page faults are counted only in user mode. If more of the six are
+/// open than the processor can count at once, values are estimated from the fraction of time in which each was counted.
+/// On a processor with several types of core, the six count on the type that the kernel prefers. The last two occur in
+/// the kernel, which reports them if `perf_event_paranoid` is at most 1 or the process has `CAP_PERFMON`.
 ///
-/// The device's counters have the names that could be opened when the device was opened. They are absent if none could,
-/// for instance in a container that forbids perf events. Opening takes a file descriptor for each counter and thread;
-/// reading takes a system call for each. Opening returns `InvalidArgument` if the process may not have that many
-/// descriptors, and `Timeout` if threads are started too fast to attach to all of them.
+/// The device has the counters that could be opened when the device was opened. If none could be opened, for instance
+/// in a container that forbids perf events, the device has no counters. Opening the counters takes a file descriptor
+/// for each counter and thread. Reading takes a system call for each. Opening the counters returns `InvalidArgument` if
+/// the process may not have that many descriptors, and `Timeout` if threads are started too fast to attach to all of
+/// them.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,

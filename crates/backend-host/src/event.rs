@@ -11,7 +11,8 @@ use runtime_core::{NativeHandle, NativeKind, Result};
 #[derive(Debug, Default)]
 pub(crate) struct HostEvent(pub(crate) Event);
 
-// SAFETY: the thread that did the work before a mark reaches the mark, under a lock that every waiting thread takes.
+// SAFETY: the thread that did the work before a recorded point also sets the point, under a lock that every waiting
+// thread takes.
 unsafe impl DeviceEvent for HostEvent {
     fn wait(&self) -> Result<()> {
         self.0.wait()

@@ -13,7 +13,7 @@ use crate::cores::CorePool;
 use crate::event::HostEvent;
 use crate::memory::{block, pinned_span, span};
 
-/// Work of at most this many bytes takes a few microseconds, less than handing it to another thread.
+/// Work of at most this many bytes takes a few microseconds. Handing it to another thread takes longer.
 const INLINE_BYTES: usize = 32 << 10;
 
 /// A stream: its queue, and the cores that large work is distributed over.

@@ -116,12 +116,12 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
 
 /// A guard for writing parts on a stream.
 ///
-/// Dropping the guard *commits* the work that was enqueued through its views: the written values become the array's.
-/// The drop *poisons* the parts instead if it is caused by a panic that began while the guard lived, if an operation
-/// through its views failed, or if the guard was taken to overwrite and nothing was written. If it was taken to read
-/// and write and nothing was written, nothing changes. If it was taken to accumulate and nothing was written, ghost
-/// values become stale, unless contributions to them were already pending. A forgotten guard (`mem::forget`) leaves its
-/// parts poisoned.
+/// Dropping the guard *commits* the work that was enqueued through its views: the written values become the values of
+/// the array. The drop *poisons* the parts instead in three cases: a panic that began while the guard lived causes the
+/// drop, an operation through the guard's views failed, or the guard was taken to overwrite and nothing was written. If
+/// it was taken to read and write and nothing was written, nothing changes. If it was taken to accumulate and nothing
+/// was written, ghost values become stale, unless contributions to them were already pending. A forgotten guard
+/// (`mem::forget`) leaves its parts poisoned.
 ///
 /// If a destructor takes a guard while its thread is already panicking, a second panic is not detected, and the drop
 /// commits. The locks of the standard library have the same exception.
@@ -132,7 +132,7 @@ pub struct WriteGuard<'b, T: Element, D> {
 }
 
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {
-    /// Takes parts for writing. `alone`: the whole array is borrowed exclusively, not by parts.
+    /// Takes parts for writing. `alone` says whether the whole array is borrowed exclusively, and not only some parts.
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
@@ -252,13 +252,13 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed, or if the guard had to write and nothing was written. `Poisoned` also if
-    /// earlier work on these parts failed and the values are lost.
+    /// `Poisoned` if an operation failed, or if the guard was taken to overwrite and nothing was written. `Poisoned`
+    /// also if earlier work on these parts failed and the values are lost.
     pub fn commit(self) -> Result<()> {
         self.held.commit().map_err(|error| error.on(self.stream.get().device().id()))
     }
 
-    /// As [`commit`](Self::commit), of a guard all of whose pattern was overwritten.
+    /// As [`commit`](Self::commit), for a guard whose pattern was overwritten everywhere.
     pub(crate) fn commit_over_pattern(mut self) -> Result<()> {
         self.held.patterned = false;
         self.commit()

@@ -40,7 +40,7 @@ impl<T, D: Dimension> Deref for HostReadGuard<'_, T, D> {
 /// A guard for writing parts on the host, as an `ndarray` array.
 ///
 /// It ends as a [`WriteGuard`](crate::WriteGuard) does. Borrowing it mutably counts as writing. If it was taken to
-/// overwrite, the elements initially hold the old memory contents, or zeros.
+/// overwrite, the elements first hold the old contents of the memory, or zeros.
 pub struct HostWriteGuard<'b, T: Element, D> {
     view: ArrayViewMut<'b, T, D>,
     held: WriteAccess<'b, T, D>,
@@ -70,7 +70,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` if the guard had to write and nothing was written.
+    /// `Poisoned` if the guard was taken to overwrite and nothing was written.
     pub fn commit(self) -> Result<()> {
         self.held.commit()
     }

@@ -31,7 +31,7 @@ fn check_access<T: Element>(access: Access) -> Result<()> {
     }
 }
 
-/// Parts held for writing. Ends the access with the verdict on it, on drop at the latest.
+/// Parts held for writing. Ends the access, at the latest when it is dropped; the verdict says how.
 struct WriteAccess<'b, T: Element, D> {
     core: &'b Core<T, D>,
     set: Set,
@@ -44,7 +44,7 @@ struct WriteAccess<'b, T: Element, D> {
     panicking: bool,
     wrote: bool,
     failed: bool,
-    /// It has a pattern where it has no values.
+    /// The memory has a pattern where it has no values.
     patterned: bool,
     /// The outcome of operations through views.
     report: WriteReport,
