@@ -2,8 +2,8 @@
 //!
 //! A program that divides a grid among ranks describes the division once. A [`Topology`] states which rank owns which
 //! cells and what lies beyond the sides of each block. A [`Quantity`] states what a field is and how it lies in memory.
-//! [`HaloExchange`] makes a plan from this description, compares it with the plans of the other ranks, and then fills
-//! the halos on every call: one launch packs all fields, each neighbour gets one message, and messages are unpacked as
+//! [`HaloExchange`] makes a plan from this description and compares it with the plans of the other ranks. Then each
+//! call fills the halos: one launch packs all fields, each neighbour gets one message, and messages are unpacked as
 //! they arrive.
 //!
 //! ```
@@ -49,9 +49,9 @@
 //!
 //! # Overlap
 //!
-//! [`overlap`](HaloExchange::overlap) runs work of the program during an exchange, whether by messages or by direct
-//! copies from the neighbours' memory. It lends that work the values that the rank owns. [`interior_and_rim`] splits a
-//! stencil step into the part that can be computed during the exchange and the part that cannot.
+//! [`overlap`](HaloExchange::overlap) runs work of the program during an exchange. It lends that work the values that
+//! the rank owns. The exchange may use messages or direct copies from the neighbours' memory. [`interior_and_rim`]
+//! splits a stencil step into the part that can be computed during the exchange and the part that cannot.
 //! [`start`](HaloExchange::start) and [`finish`](InFlight::finish) do the same in two calls, always by messages.
 //!
 //! An array type that lends parts of its memory separately, such as `ArrayBuffer`, passes the owned values (to read)
@@ -61,8 +61,8 @@
 //! # Rotated and reflected neighbours
 //!
 //! Where the axes of two blocks differ, as on the [cubed sphere](Topology::cubed_sphere), the components of vectors and
-//! tensors change places and signs according to their [`Kind`], in the copy that packs them. Staggered fields keep
-//! their positions between cells. Points that two ranks share are not exchanged, but
+//! tensors change places and signs according to their [`Kind`]. The copy that packs them does this. Staggered fields
+//! keep their positions between cells. Points that two ranks share are not exchanged, but
 //! [`synchronize_shared`](HaloExchange::synchronize_shared) makes them equal.
 //!
 //! # Reverse exchange

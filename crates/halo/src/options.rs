@@ -21,8 +21,8 @@ pub enum MissingCorners {
     /// Sets them to this value, converted to the element type of the field: the fraction is dropped for integers, and
     /// values beyond the type become its least or greatest.
     Fill(f64),
-    /// Sets them to the mean of the ghosts next to the block at the same distance, one beyond each side that meets in
-    /// the corner. Only for floating-point elements.
+    /// Sets each ghost to a mean. For each side that meets in the corner, the mean includes the ghost that is beyond
+    /// this side at the same distance, in the row of cells next to the corner. Only for floating-point elements.
     /// `finish`, or the `poll` that completes the exchange, then waits until unpacking is done.
     Average,
 }
@@ -34,8 +34,8 @@ pub enum Staging {
     /// accept the device's memory, and the faster of the two if it does.
     ///
     /// [`HaloExchange::new`](crate::HaloExchange::new) measures which is faster if every rank has this choice and ranks
-    /// do not read each other's [fields](HaloOptions::direct). It sends messages as long as those of an exchange a few
-    /// times each way. The slowest rank counts, and all ranks choose the same.
+    /// do not read each other's [fields](HaloOptions::direct). It sends messages of the same lengths as those of an
+    /// exchange, a few times in each way. The time of the slowest rank counts, and all ranks choose the same.
     /// [`HaloTransformer::staging`](crate::HaloTransformer::staging) returns the choice,
     /// [`HaloStatistics::staging`](crate::HaloStatistics::staging) the times. If some rank does not have the choice,
     /// the ranks that have it use the device's memory.
@@ -63,13 +63,13 @@ pub enum Messages {
 }
 
 impl Messages {
-    /// The number of bytes above which [`Auto`](Self::Auto) sends a field in its own message: 256 KiB, a rule of thumb.
+    /// The number of bytes above which [`Auto`](Self::Auto) sends a field in its own message: 256 KiB, an estimate.
     ///
-    /// It was measured between two processes on one machine with two busy cores (Open MPI 4.1). Eight fields of 8 KiB
-    /// took twice as long in eight messages as in one. At 256 KiB the difference was smaller than the difference
-    /// between runs. Separate messages became faster at 128 KiB for fields whose halos are scattered in memory, and at
-    /// 2 MiB for halos in rows. The best limit differs for a network, and for a device with slow launches: measure it
-    /// and use [`Above`](Self::Above).
+    /// The estimate comes from measurements between two processes on one machine with two busy cores (Open MPI 4.1).
+    /// Eight fields of 8 KiB took twice as long in eight messages as in one. At 256 KiB the difference was smaller than
+    /// the difference between runs. Separate messages became faster at 128 KiB for fields whose halos are scattered in
+    /// memory, and at 2 MiB for halos in rows. The best limit differs for a network, and for a device with slow
+    /// launches: measure it and use [`Above`](Self::Above).
     pub const LARGE: usize = 256 << 10;
 
     /// The number of bytes above which a field gets its own message.
@@ -97,8 +97,9 @@ impl Messages {
 pub struct HaloOptions {
     /// The longest time that an exchange waits for other ranks and for the device. If the device does not copy regions
     /// itself, each launch blocks until it is done, without this limit: see [`RegionPlan`](runtime_core::RegionPlan).
-    /// Three waits may each last this long: for the peers' fields if ranks read them directly, for the peers' reading
-    /// of this rank's, and for the device before [averages](MissingCorners::Average) are computed.
+    /// Three waits may each last this long. If ranks read each other's fields directly, a rank waits for the fields of
+    /// its peers, and later until its peers have read its own fields. Before [averages](MissingCorners::Average) are
+    /// computed, it waits for the device.
     pub timeout: Duration,
     /// Whether edges and corners are exchanged.
     pub reach: Reach,

@@ -69,15 +69,15 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Returns the same buffer with this mark: a number that is sent with the message, in addition to its bytes, to
-    /// distinguish it from others with the same source and tag. The mark of a message is 0 unless it is set.
+    /// Returns the same buffer with this message ID. The ID is a number that is sent with the message, in addition to
+    /// its bytes. It distinguishes the message from others with the same source and tag. It is 0 unless it is set.
     #[must_use]
     pub fn marked(mut self, mark: u64) -> Self {
         self.mark = mark;
         self
     }
 
-    /// The mark of the message to send or to receive.
+    /// The message ID of the message to send or to receive.
     pub fn mark(&self) -> u64 {
         self.mark
     }

@@ -26,7 +26,7 @@ pub struct Envelope {
     pub tag: u32,
     /// The number of bytes sent, or expected.
     pub len: usize,
-    /// The [mark](Buffer::mark) sent, or expected.
+    /// The [message ID](Buffer::mark) sent, or expected.
     pub mark: u64,
 }
 
@@ -73,7 +73,7 @@ impl Envelope {
         self.invalid(format!("{length} bytes came from rank {peer}, tag {tag}, for {len}"))
     }
 
-    /// The error of a receive whose message has another mark.
+    /// The error of a receive whose message has another message ID.
     pub fn wrong_mark(&self) -> Error {
         let Self { peer, tag, mark, .. } = self;
         self.invalid(format!(

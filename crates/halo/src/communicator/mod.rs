@@ -50,14 +50,14 @@ pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommuni
 /// The tag of the messages of collective calls. No other message may use it.
 pub const COLLECTIVE_TAG: u32 = 0;
 
-/// More ranks than any machine has.
+/// An upper limit of the number of ranks, larger than any machine has.
 pub(crate) const MAX_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///
-/// A message has a source, a tag, a [mark](Buffer::marked) and bytes. A receive always specifies source and tag, and
-/// gets the earliest message with both that no earlier receive got. The length and the mark of its buffer must be
-/// exactly those of the message.
+/// A message has a source, a tag, a [message ID](Buffer::marked) and bytes. A receive always specifies source and tag.
+/// Among the messages with both, it gets the earliest that no earlier receive got. The length and the message ID of its
+/// buffer must be exactly those of the message.
 ///
 /// `send` and `receive` do not block, and own their buffer until the request is complete. A send may stay incomplete
 /// until its receive is posted. Requests make progress while this rank calls [`Request::test`] or
@@ -70,9 +70,9 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 /// [`HaloExchange::new`](crate::HaloExchange::new) and [`HaloExchange::reset`](crate::HaloExchange::reset). A rank
 /// makes one collective call at a time.
 ///
-/// A call that fails on some rank fails on all ranks that are in it or start it later, in most cases at once. After
-/// that, collective calls return `Conflict` until every rank has called [`reset`](Self::reset). If a rank was about to
-/// return from the call when another rank failed, its call may succeed and its next call fails.
+/// If a call fails on one rank, it fails on all ranks that are in the call or start it later, in most cases at once.
+/// After that, collective calls return `Conflict` until every rank has called [`reset`](Self::reset). If a rank was
+/// about to return from the call when another rank failed, its call may succeed. Then its next call fails.
 ///
 /// ```
 /// use std::time::Duration;
@@ -97,13 +97,13 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 /// # Guarantees that implementors provide
 ///
 /// - A message arrives as it was sent, or its receive returns an error.
-/// - Marks are sent with messages in any memory, and nothing waits for them. A transport that cannot carry a whole mark
-///   compares as much of it as it can.
+/// - Message IDs are sent with messages in any memory, and nothing waits for them. A transport that cannot carry a
+///   whole message ID compares as much of it as it can.
 /// - A request returns the buffer that it got, or another buffer of the same kind of memory, device and length.
 /// - Dropping a request does not drop its message: a send still goes out, and a receive still gets its message, which
-///   is discarded. Later messages therefore meet later receives. The buffer lives until then.
-/// - A request that can never complete ends: when a peer is gone, requests that need it return `PeerLost`, now and
-///   later.
+///   is discarded. Therefore later messages are matched with later receives. The buffer lives until then.
+/// - A request that can never complete ends with an error: when a peer is gone, all present and later requests that
+///   need it return `PeerLost`.
 /// - No method panics, or blocks for longer than its timeout.
 pub trait Communicator: fmt::Debug + Send + Sync {
     /// The number of this rank, less than [`size`](Self::size).
@@ -120,12 +120,13 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 
     /// The state of this rank's [collective calls](Communicator#collective-calls). The provided methods implement these
     /// calls with messages in host memory with the tag [`COLLECTIVE_TAG`]. A transport stores one [`Collectives`], made
-    /// by [`Collectives::default`], and returns the same one each time. A communicator that wraps another returns that
-    /// of the other.
+    /// by [`Collectives::default`], and returns the same one each time. A communicator that wraps another returns the
+    /// `Collectives` of the other.
     fn collectives(&self) -> &Collectives;
 
     /// Direct access to the memory of other ranks, if they share an address space. An exchange uses it only if this
-    /// rank has the same [number](Self::rank) there, among as many ranks. Otherwise it sends messages.
+    /// communicator and the direct access agree on the [number](Self::rank) of this rank and on the number of ranks.
+    /// Otherwise the exchange sends messages.
     fn direct(&self) -> Option<Direct<'_>>;
 
     /// Starts sending the bytes of `buffer`.
@@ -144,8 +145,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As for [`send`](Self::send). If the message has another length or mark, the request returns `InvalidArgument`
-    /// and the message is discarded.
+    /// As for [`send`](Self::send). If the message has another length or message ID, the request returns
+    /// `InvalidArgument` and the message is discarded.
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
 
     /// A count of the events on the requests of this rank, to pass to [`wait_beyond`](Self::wait_beyond).
@@ -251,7 +252,7 @@ pub trait Request: Send {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a message whose length or mark differs from that of the buffer, or if the buffer was
+    /// `InvalidArgument` for a message whose length or message ID differs from that of the buffer, or if the buffer was
     /// returned before. `PeerLost`. The errors that the transport reports. After an error the request is over, and its
     /// buffer is freed.
     fn test(&mut self) -> Result<Option<Buffer>>;

@@ -82,8 +82,7 @@ fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
     }
 }
 
-/// Sets each ghost of a missing corner to the mean of the ghosts next to the block at the same distance, one beyond each
-/// side that meets there.
+/// Sets each ghost of a missing corner to a mean: see [`MissingCorners::Average`](crate::MissingCorners::Average).
 ///
 /// Devices only copy here and do not compute, so the few values go through the host.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The channel of an exchange: the tags and marks that distinguish its messages from others of the communicator.
+//! The channel of an exchange: the tags and message IDs that distinguish its messages from others of the communicator.
 
 use std::sync::Arc;
 
@@ -70,14 +70,14 @@ impl Channel {
         1 + self.number * CHANNEL_TAGS + self.epoch * TURNS + remainder(self.exchanges, TURNS)
     }
 
-    /// The number with which a rank marks the current exchange: a hash, which no other exchange of the communicator has
-    /// but by a chance of 1 to 2^64.
+    /// The number by which a rank identifies the current exchange. It is a hash: another exchange of the communicator
+    /// has the same number with a probability of 2^-64.
     pub(super) fn mark(&self, rank: usize) -> u64 {
         mix(mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges))
     }
 
-    /// The number that identifies a message: the mark of its sender, mixed with the number of the message among the
-    /// sender's.
+    /// The message ID: the sender's number of the exchange, mixed with the number of the message among the sender's
+    /// messages.
     pub(super) fn message_mark(&self, sender: usize, part: usize) -> u64 {
         mix(self.mark(sender).wrapping_add(part as u64))
     }

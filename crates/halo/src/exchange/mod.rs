@@ -29,11 +29,12 @@ use crate::topology::Topology;
 
 /// Fills the halos of a set of fields with the values that the neighbours own, repeatedly.
 ///
-/// A program makes one exchange for its fields. Every rank makes it, and calls the same methods for the same exchanges
-/// in the same order. Each exchange packs all fields in one launch and sends one message to each neighbour rank, or
-/// [several](HaloOptions::messages). It unpacks messages as they arrive, all that are there in one launch. Data that a
-/// rank exchanges with itself is copied while packing and never sent. On devices where memories are launch arguments,
-/// many memories may need more than one launch: see [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
+/// A program creates one `HaloExchange` for its fields. Every rank creates it. All ranks call the same methods of the
+/// same exchanges in the same order. Each exchange packs all fields in one launch and sends one message to each
+/// neighbour rank, or [several](HaloOptions::messages). It unpacks messages as they arrive: one launch unpacks all
+/// messages that are there. Data that a rank exchanges with itself is copied while packing and never sent. On devices
+/// where memories are launch arguments, many memories may need more than one launch: see
+/// [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
 ///
 /// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
 /// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies the neighbours' owned values to the
@@ -44,8 +45,8 @@ use crate::topology::Topology;
 /// through host memory, but not for unpacking. If the device does not copy regions itself, each launch blocks until it
 /// is done: see [`RegionPlan`](runtime_core::RegionPlan).
 ///
-/// If work of a rank fails on its device before its values are packed or read, only the stream of that rank reports the
-/// failure. The ghosts that its neighbours get from it are unspecified.
+/// Work of a rank may fail on its device before the values of the rank are packed or read. Then only the stream of that
+/// rank reports the failure, and the ghosts that its neighbours get from it are unspecified.
 pub struct HaloExchange {
     engine: Engine,
     channel: Channel,
@@ -69,9 +70,9 @@ impl HaloExchange {
     /// Blocks until all ranks have called it, and until they have [chosen](crate::Staging::Auto) the path of their
     /// messages.
     ///
-    /// This is a [collective call](Communicator#collective-calls). If a rank is late or cannot measure its messages, all
-    /// ranks call [`Communicator::reset`] and make the exchange again. If the error says what does not match, the ranks
-    /// may make the exchange again without a reset.
+    /// This is a [collective call](Communicator#collective-calls). If a rank is late or cannot measure its messages,
+    /// all ranks call [`Communicator::reset`] and make the exchange again. If the error says what does not match, the
+    /// ranks may make the exchange again without a reset.
     ///
     /// # Errors
     ///
@@ -224,8 +225,8 @@ impl HaloExchange {
     /// their exchange fails. The ghosts of the abandoned exchange are unspecified.
     ///
     /// Messages of that exchange without a matching receive, and receives without a matching message, keep their tag. A
-    /// tag is used again after 16 resets of the communicator or of its exchanges. A later exchange that meets such a
-    /// message or receive then fails and must be reset too.
+    /// tag is used again after 16 resets of the communicator or of its exchanges. If such a message or receive is then
+    /// matched with one of a later exchange, that exchange fails and must be reset too.
     ///
     /// # Errors
     ///
