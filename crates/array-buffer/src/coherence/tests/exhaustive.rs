@@ -58,7 +58,7 @@ fn machine(parts: &[PartState]) -> Machine {
             // Readers of bytes that are not valid have read the bytes from before a failed write.
             let know = if state.valid.contains(at) { bytes.readers.set() } else { Set::EMPTY };
             machine.assume(Op { part, at, lane, writes: true }, know.iter());
-            // Reads on the writer's lane have no mark of their own.
+            // Reads on the writer's lane have no access record of their own.
             machine.assume(Op { part, at, lane, writes: false }, std::iter::empty());
         }
         for lane in bytes.readers.set().iter() {
@@ -297,7 +297,7 @@ fn check(
             Step::Fill { part, .. } => current[usize::from(part)] = Set::EMPTY,
             Step::Wait { .. } => {}
         }
-        // A failure here leaves marks for the enqueued work, and the values where they were.
+        // A failure here leaves access records for the enqueued work, and the values where they were.
         let kept = plan.interrupted(parts, index);
         state_or_stale(&kept)?;
         marks_hold(&machine, &kept, None)?;
@@ -314,7 +314,7 @@ fn check(
         if copied != missing {
             return Err(format!("copied {copied:?}, missing {missing:?}"));
         }
-        // The user's work with the guard, checked against the marks of this action alone.
+        // The user's work with the guard, checked against the access records of this action alone.
         if !matches!(action, Action::Prefetch { .. }) {
             let mut from = Set::EMPTY;
             for part in wanted.without(written).iter() {
