@@ -61,11 +61,11 @@ fn main() -> halo::Result<()> {
 | a rank reaches its end after a timeout, and other ranks do not within 10 seconds | the job, with code 1 |
 | MPI reports an error | none: the call returns it, and later calls on this communicator return `PeerLost` |
 
-# Marks
+# Message IDs
 
-The tag of a message also carries a digest of its [mark](halo::communicator::Buffer::marked), at no cost. The digest has
-as many bits as the library's tags have above 32767: 16 in Open MPI. Two different marks have the same digest in about
-one of 65536 cases there, and always in a library whose tags end at 32767.
+The tag of a message also carries a digest of its [message ID](halo::communicator::Buffer::with_message_id), at no cost. The
+digest has as many bits as the library's tags have above 32767: 16 in Open MPI. Two different message IDs have the same
+digest in about one of 65536 cases there, and always in a library whose tags end at 32767.
 
 # Device memory
 

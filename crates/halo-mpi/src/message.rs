@@ -80,14 +80,14 @@ unsafe impl Send for Found {}
 impl Found {
     /// Returns the error if this is not the message of a receive.
     pub(crate) fn mismatch(&self, tags: Tags, envelope: &Envelope) -> Option<Error> {
-        if self.digest != tags.digest(envelope.mark) {
-            return Some(envelope.wrong_mark());
+        if self.digest != tags.digest(envelope.message_id) {
+            return Some(envelope.wrong_message_id());
         }
         (self.len != envelope.len).then(|| envelope.wrong_length(self.len))
     }
 }
 
-/// Looks for the earliest message from a peer. It accepts any tag, because tags contain marks.
+/// Looks for the earliest message from a peer. It accepts any tag, because tags contain digests of message IDs.
 pub(crate) fn find(turn: &Turn, on: Handle, tags: Tags, peer: usize) -> Result<Option<Found>> {
     const OPERATION: &str = "receive";
     let failed = |message| Error::new(ErrorKind::Driver, OPERATION, message);
@@ -135,7 +135,7 @@ impl Message {
         bytes: Bytes,
     ) -> Result<Self> {
         let peer = int(envelope, "rank", envelope.peer)?;
-        let tag = tags.join(envelope.tag, envelope.mark);
+        let tag = tags.join(envelope.tag, envelope.message_id);
         // SAFETY: constants of the library.
         let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
         // SAFETY: the address is the start of `count` bytes that the buffer owns. The buffer stays in this message

@@ -1,4 +1,4 @@
-//! MPI tags: the tag of a message in the low bits, and as much of its mark as fits above it.
+//! MPI tags: the tag of a message in the low bits, and as much of its message ID as fits above it.
 
 use std::ffi::c_int;
 
@@ -6,13 +6,13 @@ use std::ffi::c_int;
 pub(crate) const MAX_TAG: u32 = 32767;
 const TAG_BITS: u32 = 15;
 
-/// The division of MPI tags into tag and mark.
+/// The division of MPI tags into tag and digest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
-    mark_bits: u32,
+    digest_bits: u32,
 }
 
-/// The part of a mark that fits: equal for equal marks, and rarely equal for different marks.
+/// The part of a message ID that fits: equal for equal IDs, and rarely equal for different IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u32);
 
@@ -20,20 +20,20 @@ impl Tags {
     /// For an MPI with this largest tag.
     pub(crate) fn up_to(limit: u32) -> Self {
         let tags = limit.min(c_int::MAX.unsigned_abs()) + 1;
-        Self { mark_bits: (tags >> TAG_BITS).checked_ilog2().unwrap_or(0) }
+        Self { digest_bits: (tags >> TAG_BITS).checked_ilog2().unwrap_or(0) }
     }
 
-    pub(crate) fn digest(self, mark: u64) -> Digest {
-        // Fibonacci hashing: consecutive numbers differ in their highest bits. The digest of mark 0 is 0.
-        let spread = mark.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let highest = spread.checked_shr(u64::BITS - self.mark_bits).unwrap_or(0);
+    pub(crate) fn digest(self, message_id: u64) -> Digest {
+        // Fibonacci hashing: consecutive numbers differ in their highest bits. The digest of ID 0 is 0.
+        let spread = message_id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let highest = spread.checked_shr(u64::BITS - self.digest_bits).unwrap_or(0);
         #[expect(clippy::cast_possible_truncation, reason = "16 bits are left at most")]
         Digest(highest as u32)
     }
 
     /// The MPI tag of a message.
-    pub(crate) fn join(self, tag: u32, mark: u64) -> c_int {
-        (tag | self.digest(mark).0 << TAG_BITS).cast_signed()
+    pub(crate) fn join(self, tag: u32, message_id: u64) -> c_int {
+        (tag | self.digest(message_id).0 << TAG_BITS).cast_signed()
     }
 
     /// The parts of an MPI tag.
@@ -48,33 +48,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_and_marks_fit_what_mpi_has() {
+    fn tags_and_message_ids_fit_what_mpi_has() {
         // The minimum; some libraries; Open MPI; a value that no library has.
         for (limit, bits) in
             [(32767, 0), (65534, 0), (65535, 1), (1 << 20, 5), (0x7FFF_FFFF, 16), (u32::MAX, 16)]
         {
             let tags = Tags::up_to(limit);
-            assert_eq!(tags.mark_bits, bits, "{limit}");
+            assert_eq!(tags.digest_bits, bits, "{limit}");
             for tag in [0, 1, 77, MAX_TAG] {
-                for mark in [0, 1, 2, 1 << 32, u64::MAX] {
-                    let joined = tags.join(tag, mark);
+                for message_id in [0, 1, 2, 1 << 32, u64::MAX] {
+                    let joined = tags.join(tag, message_id);
                     assert!((0..=i64::from(limit)).contains(&joined.into()));
-                    assert_eq!(tags.split(joined), (tag, tags.digest(mark)));
+                    assert_eq!(tags.split(joined), (tag, tags.digest(message_id)));
                 }
             }
             assert_eq!(tags.digest(0), Digest(0));
         }
     }
 
-    /// The marks of successive exchange objects, of their exchanges and of their messages.
+    /// The message IDs of successive exchange objects, of their exchanges and of their messages.
     #[test]
-    fn marks_near_each_other_have_unlike_digests() {
+    fn message_ids_near_each_other_have_unlike_digests() {
         let tags = Tags::up_to(i32::MAX.cast_unsigned());
         let near = (1..8_u64).flat_map(|serial| (1..64).map(move |number| (serial, number)));
-        let marks = near.flat_map(|(serial, number)| {
+        let ids = near.flat_map(|(serial, number)| {
             (0..4_u64).map(move |part| (serial << 32 | number) ^ part << 48)
         });
-        let mut digests: Vec<u32> = marks.map(|mark| tags.digest(mark).0).collect();
+        let mut digests: Vec<u32> = ids.map(|message_id| tags.digest(message_id).0).collect();
         let all = digests.len();
         digests.sort_unstable();
         digests.dedup();

@@ -247,18 +247,18 @@ fn messages_beyond_the_limit_of_the_pool_are_refused() {
 }
 
 fn in_host_memory(buffer: Buffer) -> Result<Buffer> {
-    Ok(Buffer::host(buffer.to_vec()?).marked(buffer.mark()))
+    Ok(Buffer::host(buffer.to_vec()?).with_message_id(buffer.message_id()))
 }
 
 /// Returns a buffer of the same kind that is 8 bytes longer.
 fn too_long(buffer: Buffer) -> Result<Buffer> {
-    let (bytes, mark) = (buffer.len() + 8, buffer.mark());
+    let (bytes, message_id) = (buffer.len() + 8, buffer.message_id());
     let longer = match buffer.into_storage() {
         Storage::Host(_) => Buffer::host(vec![0; bytes]),
         Storage::Pinned(pinned) => Buffer::pinned(pinned.device().pinned_allocate(bytes)?),
         Storage::Device(memory) => Buffer::device(memory.device().memory_allocate(bytes)?),
     };
-    Ok(longer.marked(mark))
+    Ok(longer.with_message_id(message_id))
 }
 
 /// Lets work use the buffer of a message.

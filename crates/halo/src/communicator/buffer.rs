@@ -8,7 +8,7 @@ use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
 #[derive(Debug)]
 pub struct Buffer {
     storage: Storage,
-    mark: u64,
+    message_id: u64,
 }
 
 /// The whole memory of a [`Buffer`].
@@ -72,14 +72,14 @@ impl Buffer {
     /// Returns the same buffer with this message ID. The ID is a number that is sent with the message, in addition to
     /// its bytes. It distinguishes the message from others with the same source and tag. It is 0 unless it is set.
     #[must_use]
-    pub fn marked(mut self, mark: u64) -> Self {
-        self.mark = mark;
+    pub fn with_message_id(mut self, message_id: u64) -> Self {
+        self.message_id = message_id;
         self
     }
 
     /// The message ID of the message to send or to receive.
-    pub fn mark(&self) -> u64 {
-        self.mark
+    pub fn message_id(&self) -> u64 {
+        self.message_id
     }
 
     /// The memory of the buffer.
@@ -188,7 +188,7 @@ impl Buffer {
 impl From<Storage> for Buffer {
     /// A buffer of all of this memory.
     fn from(storage: Storage) -> Self {
-        Self { storage, mark: 0 }
+        Self { storage, message_id: 0 }
     }
 }
 

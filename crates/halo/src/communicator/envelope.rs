@@ -26,8 +26,8 @@ pub struct Envelope {
     pub tag: u32,
     /// The number of bytes sent, or expected.
     pub len: usize,
-    /// The [message ID](Buffer::mark) sent, or expected.
-    pub mark: u64,
+    /// The [message ID](Buffer::message_id) sent, or expected.
+    pub message_id: u64,
 }
 
 impl Envelope {
@@ -43,7 +43,8 @@ impl Envelope {
         tag: u32,
         buffer: &Buffer,
     ) -> Result<Self> {
-        let envelope = Self { way, peer, tag, len: buffer.len(), mark: buffer.mark() };
+        let (len, message_id) = (buffer.len(), buffer.message_id());
+        let envelope = Self { way, peer, tag, len, message_id };
         let (size, max_tag) = (communicator.size(), communicator.max_tag());
         if peer >= size {
             return Err(envelope.invalid(format!("rank {peer} of {size}")));
@@ -74,10 +75,10 @@ impl Envelope {
     }
 
     /// The error of a receive whose message has another message ID.
-    pub fn wrong_mark(&self) -> Error {
-        let Self { peer, tag, mark, .. } = self;
+    pub fn wrong_message_id(&self) -> Error {
+        let Self { peer, tag, message_id, .. } = self;
         self.invalid(format!(
-            "another message came from rank {peer}, tag {tag}, than the one marked {mark:#x}"
+            "another message came from rank {peer}, tag {tag}, than the one with message ID {message_id:#x}"
         ))
     }
 

@@ -55,7 +55,7 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///
-/// A message has a source, a tag, a [message ID](Buffer::marked) and bytes. A receive always specifies source and tag.
+/// A message has a source, a tag, a [message ID](Buffer::with_message_id) and bytes. A receive always specifies source and tag.
 /// Among the messages with both, it gets the earliest that no earlier receive got. The length and the message ID of its
 /// buffer must be exactly those of the message.
 ///

@@ -72,14 +72,14 @@ impl Channel {
 
     /// The number by which a rank identifies the current exchange. It is a hash: another exchange of the communicator
     /// has the same number with a probability of 2^-64.
-    pub(super) fn mark(&self, rank: usize) -> u64 {
+    pub(super) fn exchange_id(&self, rank: usize) -> u64 {
         mix(mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges))
     }
 
     /// The message ID: the sender's number of the exchange, mixed with the number of the message among the sender's
     /// messages.
-    pub(super) fn message_mark(&self, sender: usize, part: usize) -> u64 {
-        mix(self.mark(sender).wrapping_add(part as u64))
+    pub(super) fn message_id(&self, sender: usize, part: usize) -> u64 {
+        mix(self.exchange_id(sender).wrapping_add(part as u64))
     }
 
     /// What a reset of this exchange resets, for all ranks: the channel, and the number that rank 0 gave the exchange.

@@ -71,7 +71,7 @@ impl Flight {
         }
         drop(recorder);
         for ((rank, buffer), peer) in self.incoming.drain(..).zip(&route.receives) {
-            let buffer = buffer.marked(channel.message_mark(rank, peer.part));
+            let buffer = buffer.with_message_id(channel.message_id(rank, peer.part));
             let request = channel.communicator.receive(rank, channel.tag(), buffer);
             self.receives.push(Some(request.map_err(|error| channel.failed(error))?));
         }
@@ -124,10 +124,11 @@ impl Flight {
         let peers = &engine.routes(self.route).sends;
         for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(peers) {
             engine.recorder().moved(rank, Moved::Sent, buffer.len());
-            let mark = channel.message_mark(engine.rank, peer.part);
-            let stamped = stamp::write(&mut buffer, mark.to_le_bytes());
-            let request = stamped
-                .and_then(|()| channel.communicator.send(rank, channel.tag(), buffer.marked(mark)));
+            let id = channel.message_id(engine.rank, peer.part);
+            let stamped = stamp::write(&mut buffer, id.to_le_bytes());
+            let request = stamped.and_then(|()| {
+                channel.communicator.send(rank, channel.tag(), buffer.with_message_id(id))
+            });
             self.sends.push(Some(request.map_err(|error| channel.failed(error))?));
         }
         Ok(())
@@ -196,7 +197,7 @@ fn check_stamp(channel: &Channel, buffer: &Buffer, Peer { rank, part, .. }: Peer
     let stamp = stamp::read(buffer).map_err(|error| {
         channel.failed(error.about(format_args!("the message from rank {rank}")))
     })?;
-    if stamp.is_none_or(|stamp| stamp == channel.message_mark(rank, part).to_le_bytes()) {
+    if stamp.is_none_or(|stamp| stamp == channel.message_id(rank, part).to_le_bytes()) {
         return Ok(());
     }
     let message = format!("the bytes from rank {rank} are not those of part {part}");

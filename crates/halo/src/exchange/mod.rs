@@ -313,7 +313,8 @@ impl HaloExchange {
         self.channel.exchanges += 1;
         flight.receive(&self.engine, &self.channel)?;
         if let Some((route, access)) = self.direct.as_ref().zip(self.channel.direct()) {
-            let declined = access.called("exchange").decline(self.channel.mark(0), &route.peers);
+            let declined =
+                access.called("exchange").decline(self.channel.exchange_id(0), &route.peers);
             flight.declined = Some(declined.map_err(|error| self.channel.failed(error))?);
         }
         self.state = State::Running(flight);

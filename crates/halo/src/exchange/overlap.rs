@@ -134,7 +134,7 @@ impl HaloExchange {
         };
         let views: SmallVec<[AnyView<'_>; FEW]> = divided.iter().map(|(view, _)| *view).collect();
         let loan = Loan {
-            tag: self.channel.mark(0),
+            tag: self.channel.exchange_id(0),
             peers: &route.peers,
             views: &views,
             events: &route.events,

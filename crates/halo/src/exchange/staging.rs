@@ -94,10 +94,10 @@ impl<'a> Trial<'a> {
         for TrialMessage { way, rank, buffer, .. } in &mut *messages {
             let buffer = mem::take(buffer);
             let (communicator, tag) = (self.communicator(), self.channel.tag());
-            let marked = |sender: usize| buffer.marked(self.channel.mark(sender));
+            let from = |sender: usize| buffer.with_message_id(self.channel.exchange_id(sender));
             requests.push(Some(match way {
-                Way::Receive => communicator.receive(*rank, tag, marked(*rank))?,
-                Way::Send => communicator.send(*rank, tag, marked(communicator.rank()))?,
+                Way::Receive => communicator.receive(*rank, tag, from(*rank))?,
+                Way::Send => communicator.send(*rank, tag, from(communicator.rank()))?,
             }));
         }
         while let Some((index, buffer)) =

@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("tags distinguish messages", tags_distinguish_messages),
     ("empty messages arrive", empty_messages_arrive),
     ("another length is an error", another_length_is_an_error),
-    ("another mark is an error", another_mark_is_an_error),
+    ("another message ID is an error", another_message_id_is_an_error),
     ("an abandoned receive takes its message", an_abandoned_receive_takes_its_message),
     ("an abandoned send arrives", an_abandoned_send_arrives),
     ("a timeout leaves requests as they were", a_timeout_leaves_requests_as_they_were),
@@ -138,23 +138,25 @@ fn another_length_is_an_error(ranks: &dyn Communicator) {
     }
 }
 
-fn another_mark_is_an_error(ranks: &dyn Communicator) {
+fn another_message_id_is_an_error(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let mut sent = Vec::new();
-    for (mark, expected) in [(0, 0), (7, 7), (7, 8), (0, 7), (7, 0), (u64::MAX, u64::MAX)] {
-        let received = Buffer::host(vec![0; 16]).marked(expected);
+    for (message_id, expected) in [(0, 0), (7, 7), (7, 8), (0, 7), (7, 0), (u64::MAX, u64::MAX)] {
+        let received = Buffer::host(vec![0; 16]).with_message_id(expected);
         let received = ranks.receive(left, 4, received).unwrap();
-        assert_eq!(received.envelope().mark, expected);
-        sent.push(ranks.send(right, 4, Buffer::host(bytes(16, 5)).marked(mark)).unwrap());
+        assert_eq!(received.envelope().message_id, expected);
+        sent.push(
+            ranks.send(right, 4, Buffer::host(bytes(16, 5)).with_message_id(message_id)).unwrap(),
+        );
         let outcome = ranks.wait(received, LONG);
-        if mark == expected {
+        if message_id == expected {
             let buffer = outcome.unwrap();
-            assert_eq!((buffer.to_vec().unwrap(), buffer.mark()), (bytes(16, 5), mark));
+            assert_eq!((buffer.to_vec().unwrap(), buffer.message_id()), (bytes(16, 5), message_id));
         } else {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             let words = format!(
-                "another message came from rank {left}, tag 4, than the one marked {expected:#x}"
+                "another message came from rank {left}, tag 4, than the one with message ID {expected:#x}"
             );
             assert_eq!(error.message(), words);
         }
@@ -220,7 +222,7 @@ fn ranks_and_tags_are_bounded(ranks: &dyn Communicator) {
 fn a_request_is_over_once(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let mut received = receive(ranks, left, 9, 3);
-    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3, mark: 0 };
+    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3, message_id: 0 };
     assert_eq!(received.envelope(), expected);
     let sent = send(ranks, right, 9, vec![1, 2, 3]);
     let start = Instant::now();

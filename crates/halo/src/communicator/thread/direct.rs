@@ -409,12 +409,12 @@ impl<'a> LoanSession<'a> {
         if !self.has_read.replace(true) {
             // A reading that failed may still have enqueued copies.
             let LoanEvents { stream, read, .. } = self.loan.events;
-            let is_marked = self.has_begun.get() && stream.record(read).is_ok();
-            if self.has_begun.get() && !is_marked {
+            let is_recorded = self.has_begun.get() && stream.record(read).is_ok();
+            if self.has_begun.get() && !is_recorded {
                 // Peers would have nothing to wait for. A failure of the work is no use of their memory.
                 let _done = stream.synchronize();
             }
-            self.end_read(is_marked.then_some(read));
+            self.end_read(is_recorded.then_some(read));
         }
     }
 
