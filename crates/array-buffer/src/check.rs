@@ -5,9 +5,9 @@ use std::panic::Location;
 use ndarray::Dimension;
 use runtime_core::{DType, Element, Error, ErrorKind, Layout, MemoryView, Result, Stream};
 
-use crate::ArrayBuffer;
 use crate::coherence::Access;
 use crate::guard::{ReadGuard, StreamRef, WriteGuard};
+use crate::{ArrayBuffer, Parts};
 
 /// Two bytes without a common bit. A byte that keeps both values was not written.
 const PATTERNS: [u8; 2] = [0x55, 0xAA];
@@ -20,7 +20,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// # Errors
     ///
     /// `Poisoned`, which names the first element that was not written or only partly written. `InvalidArgument` if the
-    /// writer replaces its guard by one of another array. Errors of the writer or the copies. The array is poisoned
+    /// writer replaces its guard by one of another array or of other parts. Errors of the writer or the copies. The array is poisoned
     /// after an error.
     #[track_caller]
     pub fn check_write(
@@ -38,9 +38,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             let mut pass = || {
                 guard.fill_bytes(pattern)?;
                 writer(&mut guard)?;
-                if !guard.is_of(&self.core) {
-                    let message =
-                        "the writer has put another array's guard in the place of its own";
+                if !guard.is_of(&self.core) || guard.parts() != Parts(self.all()) {
+                    let message = "the writer has put another guard in the place of its own";
                     return Err(Error::new(ErrorKind::InvalidArgument, "check_write", message));
                 }
                 bytes(&guard.view()?, stream)

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support};
+use runtime_core::{
+    Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support, reported_failures,
+};
 
 use crate::budget;
 use crate::call_site::{At, CallSite};
@@ -261,6 +263,8 @@ impl<T: Element, D> Core<T, D> {
         for part in set.iter() {
             state.parts[usize::from(part)].bytes_mut(at).origins = through;
         }
+        // A failure may have been reported since the origins were looked up.
+        state.process_failures();
         self.mirror.show(&mut state.parts);
         Ok(())
     }
@@ -279,6 +283,7 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
         let hit = match request.stream {
+            _ if !self.mirror.includes(reported_failures()) => None,
             Some(stream) => self.mirror.read(request.set, stream.id()),
             None => self.mirror.read_host(request.set).then_some(HOST),
         };
@@ -303,6 +308,7 @@ impl<T: Element, D> Core<T, D> {
         };
         if let Some((at, who)) = at
             && !request.set.is_empty()
+            && self.mirror.includes(reported_failures())
             && self.mirror.write(request.set, at, who, access, request.call_site, alone)
         {
             return Ok((at, true));
@@ -342,7 +348,8 @@ impl<T: Element, D> Core<T, D> {
             return Ok(());
         }
         let mut left = set;
-        if quick && !matches!(end, Verdict::Abort(_)) {
+        let is_current = || self.mirror.includes(reported_failures());
+        if quick && !matches!(end, Verdict::Abort(_)) && is_current() {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
                 left.remove(part);
             }
@@ -429,12 +436,18 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Locks the state. It then includes every guard that was taken in the mirror.
+    /// Locks the state. It then includes every guard that was taken in the mirror, and all reported failures.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         let mut state = self.state.lock();
-        if self.mirror.take_up(&mut state.parts) {
+        let (taken, failures) = (self.mirror.take_up(&mut state.parts), reported_failures());
+        let is_current = self.mirror.includes(failures);
+        if !is_current {
+            state.process_failures();
+        }
+        if taken || !is_current {
             self.mirror.show(&mut state.parts);
         }
+        self.mirror.include(failures);
         state
     }
 
@@ -446,7 +459,6 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
-        state.process_failures();
         let plan = plan(&state.parts, request.set, action, &state.paths)
             .map_err(|why| state.refused(why, request.access, Some(request.call_site)))?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
@@ -706,7 +718,6 @@ impl<T: Element> State<T> {
     }
 
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
-        self.process_failures();
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free.set());
         let all = Set::below(self.parts.len());

@@ -110,10 +110,14 @@
 //!
 //! As everywhere, a stream reports failures of asynchronous work once, to the first caller that checks it. An array
 //! detects these failures even if another caller received the report
-//! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access that waits or copies, the array declares
-//! the values invalid that were written on that stream, unless the host has already waited for them. The same holds for
-//! everything derived from them: copies on other devices, changes on other streams, ghosts filled by an exchange,
-//! duplicates. It does not track values that your kernels derive from them in other arrays.
+//! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access, the array declares the values invalid
+//! that were written on that stream, unless the host has already waited for them. The same holds for everything derived
+//! from them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It does not
+//! track values that your kernels derive from them in other arrays.
+//!
+//! A failure that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a copy from a
+//! guard's view, on another stream may read what the failed work left. [`read_host`](ArrayBuffer::read_host) waits for
+//! all streams through which the values came, and so does not.
 //!
 //! One function on plain values makes all these decisions. The tests run it in every reachable state;
 //! `docs/coherence.md` has its table. The names `read`, `read_write` and `write` correspond to `data_ro`, `data_rw` and
@@ -125,7 +129,7 @@
 //! devices. It tracks up to 16 streams at a time, including the default streams of its devices, and keeps a handle of
 //! each. Exclusive accesses drop idle streams from this list. If a 17th stream finds no room, the access returns an
 //! error. A [constant](Constant) array has no exclusive accesses. It stops tracking idle streams when it needs room,
-//! but keeps a handle of each stream until the array is dropped.
+//! but keeps a handle of each stream, and so the stream, until the array is dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

@@ -23,6 +23,8 @@ pub(crate) struct Mirror {
     lanes: [AtomicU64; LANES],
     /// How often a stream was removed.
     removals: AtomicU64,
+    /// The number of reported failures of the process, as far as the state includes their effects.
+    failures: AtomicU64,
 }
 
 #[derive(Default)]
@@ -67,12 +69,27 @@ impl Mirror {
             parts: (0..parts).map(|_| PartMirror::default()).collect(),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
             removals: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
         }
     }
 
     /// The number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.parts)
+    }
+
+    /// Whether the published state includes the effects of this number of reported failures. Otherwise the caller must
+    /// use the state.
+    #[inline]
+    pub(crate) fn includes(&self, failures: u64) -> bool {
+        // Acquires what was published.
+        self.failures.load(Ordering::Acquire) == failures
+    }
+
+    /// The published state includes the effects of this number of reported failures.
+    pub(crate) fn include(&self, failures: u64) {
+        // Releases what was published.
+        self.failures.store(failures, Ordering::Release);
     }
 
     /// The lane and replica of a known stream.

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
-    NativeKind, Result, bytemuck,
+    NativeKind, Owner, Result, bytemuck,
 };
 
 use crate::coherence::{HOST, REPLICAS, ReplicaId};
@@ -20,7 +20,7 @@ struct HostBytes<T> {
     /// `None` for memory that this array does not own.
     capacity: Option<usize>,
     /// Keeps foreign memory alive, unless the memory is lent for longer than this value lives.
-    _owner: Option<Box<dyn Any + Send + Sync>>,
+    _owner: Option<Owner<Box<dyn Any + Send + Sync>>>,
 }
 
 // SAFETY: the elements are owned, or lent exclusively for longer than this value lives; they are `Send` themselves.
@@ -104,7 +104,8 @@ impl<T: Element> Storage<T> {
         first: NonNull<T>,
         owner: Box<dyn Any + Send + Sync>,
     ) {
-        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: Some(owner) };
+        let owner = Some(Owner::new(owner));
+        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: owner };
         let kept = self.host.set(Arc::new(bytes));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }

@@ -23,7 +23,7 @@ use array_buffer::{
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
-use ndarray::{Array2, Ix1, Ix2};
+use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{
     Combine, DType, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot, Stream,
     args,
@@ -185,6 +185,87 @@ fn a_failed_copy_whose_error_another_caller_received() {
         assert_eq!(read.unwrap_err().kind(), ErrorKind::DeviceFault);
         assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
     }
+}
+
+/// A copy to the device fails. The reader receives the failure, so its next access copies the values again.
+#[test]
+fn a_read_after_a_reported_failure_copies_the_values_again() {
+    for setup in [Setup::peers(), Setup::apart()] {
+        let array = ArrayBuffer::from_vec(vec![7.0; 50], 50).unwrap();
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+        let read = || array.read(&setup.s)?.view()?.to_vec(&setup.s);
+        assert_eq!(read().unwrap_err().kind(), ErrorKind::Driver);
+        assert!(!array.is_valid_on(&setup.a));
+        assert_eq!(read().unwrap(), [7.0; 50]);
+        assert_eq!(array.transfers().total().count, 2);
+    }
+}
+
+/// Every access learns of a reported failure, also one that needs no copy.
+#[test]
+fn a_reported_failure_is_known_to_accesses_that_need_no_copy() {
+    let failed = |access: &dyn Fn(&mut ArrayBuffer<f64, Ix1>, &Stream) -> ErrorKind| {
+        let setup = Setup::peers();
+        let mut array = ArrayBuffer::<f64, _>::uninit(50).unwrap();
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+        for value in [1.0, 2.0] {
+            let mut guard = array.write(&setup.s).unwrap();
+            guard.view_mut().unwrap().fill(&setup.s, value).unwrap();
+            guard.commit().unwrap();
+        }
+        assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+        assert_eq!(access(&mut array, &setup.s), ErrorKind::Poisoned);
+    };
+    failed(&|array, stream| array.read(stream).unwrap_err().kind());
+    failed(&|array, stream| array.read_write(stream).unwrap_err().kind());
+    failed(&|array, stream| array.prefetch(stream).unwrap_err().kind());
+    failed(&|array, _| array.duplicate().map(drop).unwrap_err().kind());
+    failed(&|array, _| {
+        assert_eq!(array.status(0), PartStatus::Poisoned);
+        array.read_host().unwrap_err().kind()
+    });
+}
+
+/// The failure of earlier work is reported while a guard is held that needed no action.
+#[test]
+fn a_failure_that_is_reported_during_a_write_fails_its_commit() {
+    let setup = Setup::peers();
+    let mut array = ArrayBuffer::from_vec(vec![7.0; 50], 50).unwrap();
+    let mut change = |stream: &Stream, is_last: bool| {
+        if is_last {
+            SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 4));
+        }
+        let mut guard = array.read_write(stream).unwrap();
+        guard.view_mut().unwrap().fill(stream, 1.0).unwrap();
+        if is_last {
+            assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::Driver);
+        }
+        guard.commit()
+    };
+    change(&setup.s, false).unwrap();
+    change(&setup.s, false).unwrap();
+    assert_eq!(change(&setup.s, true).unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+/// The writer of `check_write` puts half of its guard in the place of the whole.
+#[test]
+fn a_guard_of_some_parts_is_no_complete_write() {
+    let setup = Setup::peers();
+    let array = || {
+        let partition = Partition::new(&[8], &[&[0..4], &[4..8]], &[]).unwrap();
+        ArrayBuffer::from_array_with(Array1::<f64>::zeros(8), partition).unwrap()
+    };
+    let stream: &'static Stream = Box::leak(Box::new(setup.s.clone()));
+    let mut checked = array();
+    let outcome = checked.check_write(stream, |guard| {
+        let other: &'static mut ArrayBuffer<f64, Ix1> = Box::leak(Box::new(array()));
+        let (first, _second) =
+            std::mem::replace(guard, other.write(stream)?).split_off(Parts::one(0));
+        *guard = first;
+        guard.view_mut()?.fill(stream, 1.0)
+    });
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!([checked.status(0), checked.status(1)], [PartStatus::Poisoned; 2]);
 }
 
 /// A blocking copy of other memory reports the failure of the write.

@@ -288,3 +288,15 @@ fn empty_arrays_are_exported_and_imported() {
     let array = theirs.into_read_replica::<f64, Ix2>(&host.default_stream()).unwrap();
     assert_eq!(array.read_host().unwrap().shape(), [0, 3]);
 }
+
+#[test]
+fn arrays_over_exported_arrays_are_released_without_recursion() {
+    let mut array = ArrayBuffer::from_vec(vec![1.0, 2.0], 2).unwrap();
+    for _ in 0..20_000 {
+        let shared = SharedArrayBuffer::new(array);
+        let lent = ArrayExchange::<Ready>::export_host(&shared, Access::ReadWrite, Duration::ZERO);
+        array = lent.unwrap().into_host_array_buffer().unwrap();
+    }
+    let small = thread::Builder::new().stack_size(256 << 10);
+    small.spawn(|| drop(array)).unwrap().join().unwrap();
+}

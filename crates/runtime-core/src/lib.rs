@@ -94,6 +94,6 @@ pub use region_plan::RegionPlan;
 pub use registry::{Backend, DeviceRegistry, Listing, Selector};
 pub use slot::{AnyViewOutside, MemoryViewOutside, Slot};
 pub use statistics::{Statistics, Traffic};
-pub use stream::{Event, Stream};
+pub use stream::{Event, Stream, reported_failures};
 pub use validate::{Compare, Mismatch, Tolerance, compare};
 pub use view::{AnyView, AnyViewMut, Dynamic, MemoryView, MemoryViewMut, WriteReport};

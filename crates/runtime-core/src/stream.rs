@@ -46,9 +46,26 @@ pub(crate) struct DeviceReports {
     shares: AtomicBool,
 }
 
+/// The failures that were reported on all streams of the process.
+static REPORTED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of failures of asynchronous work that were reported on any stream of the process: it grows whenever
+/// [`Stream::failures`] of any stream grows. Never blocks.
+#[inline]
+pub fn reported_failures() -> u64 {
+    REPORTED.load(Ordering::Acquire)
+}
+
+/// Counts a failure.
+fn count_in(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::AcqRel);
+    // Releases the count.
+    REPORTED.fetch_add(1, Ordering::AcqRel);
+}
+
 impl DeviceReports {
     pub(crate) fn count(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        count_in(&self.count);
     }
 }
 
@@ -63,7 +80,7 @@ impl Reports {
         if self.device.shares.load(Ordering::Acquire) {
             self.device.count();
         } else {
-            self.count.fetch_add(1, Ordering::AcqRel);
+            count_in(&self.count);
         }
     }
 

@@ -17,6 +17,9 @@ fn check(scenario: fn()) {
     shuttle::check_pct(scenario, ORDERS, 3);
 }
 
+/// Does not wait, because `shuttle` chooses when a thread runs.
+fn wait_unordered(_: &atomic::AtomicBool) {}
+
 #[test]
 fn a_write_of_one_thread_is_in_the_mirror_or_in_the_state() {
     check(scenarios::writes_beside_an_action_on_another_part);
@@ -28,8 +31,18 @@ fn a_failure_is_not_forgotten_by_a_write() {
 }
 
 #[test]
+fn values_of_failed_work_are_not_readable() {
+    check(scenarios::a_failure_is_processed);
+}
+
+#[test]
 fn a_write_makes_ghosts_stale_that_were_filled_during_it() {
     check(scenarios::a_ghost_is_filled_during_a_write);
+}
+
+#[test]
+fn a_write_makes_ghosts_stale_that_were_filled_before_it() {
+    check(scenarios::a_ghost_is_filled_before_a_write);
 }
 
 #[test]

@@ -9,6 +9,13 @@ mod mirror;
 #[path = "scenarios.rs"]
 mod scenarios;
 
+/// Waits until the other thread is done, without being ordered after it. So weak memory orders show.
+fn wait_unordered(done: &atomic::AtomicBool) {
+    while !done.load(atomic::Ordering::Relaxed) {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_write_of_one_thread_is_in_the_mirror_or_in_the_state() {
     scenarios::writes_beside_an_action_on_another_part();
@@ -20,8 +27,18 @@ fn a_failure_is_not_forgotten_by_a_write() {
 }
 
 #[test]
+fn values_of_failed_work_are_not_readable() {
+    scenarios::a_failure_is_processed();
+}
+
+#[test]
 fn a_write_makes_ghosts_stale_that_were_filled_during_it() {
     scenarios::a_ghost_is_filled_during_a_write();
+}
+
+#[test]
+fn a_write_makes_ghosts_stale_that_were_filled_before_it() {
+    scenarios::a_ghost_is_filled_before_a_write();
 }
 
 #[test]

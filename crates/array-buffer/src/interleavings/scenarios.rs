@@ -1,10 +1,11 @@
-//! What two threads do with one array. The parent module chooses the threads, locks and atomics.
+//! What two threads do with one array. The parent module chooses the threads, locks and atomics, and whether a thread
+//! waits until the other one is done (`wait_unordered`).
 
 use std::panic::Location;
 
 use super::atomic::{AtomicBool, Ordering};
 use super::mirror::Mirror;
-use super::{Arc, Mutex, MutexGuard, thread};
+use super::{Arc, Mutex, MutexGuard, thread, wait_unordered};
 use crate::coherence::{
     Access, Action, HOST, Health, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
 };
@@ -98,6 +99,22 @@ fn paths() -> Paths {
     Paths { host: Set::one(HOST), peers: Default::default(), lanes: Default::default() }
 }
 
+/// Runs `later` in another thread, beside `first` or after it, but without being ordered after it. Returns the result.
+fn beside<R: Send + 'static>(
+    first: impl FnOnce(),
+    later: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&done);
+    let other = thread::spawn(move || {
+        wait_unordered(&seen);
+        later()
+    });
+    first();
+    done.store(true, Ordering::Relaxed);
+    other.join().unwrap()
+}
+
 /// Each write ends once: in the mirror, or in the state if another thread has moved it there.
 pub(super) fn writes_beside_an_action_on_another_part() {
     let call_site = Location::caller();
@@ -122,10 +139,23 @@ pub(super) fn a_failure_is_reported_during_a_write() {
     let call_site = Location::caller();
     let array = Array::new([owned(Some(0)); 2], call_site);
     let other = Arc::clone(&array);
-    let writer = thread::spawn(move || other.write(0, Some(0), call_site, || ()));
-    assert!(array.act(1, Action::Lost { lane: 0 }), "a loss is always possible");
-    writer.join().unwrap();
+    let lose = || assert!(array.act(1, Action::Lost { lane: 0 }), "a loss is always possible");
+    beside(lose, move || other.write(0, Some(0), call_site, || ()));
     assert_eq!([array.health(0), array.health(1)], [Health::Poisoned; 2]);
+}
+
+/// A thread that finds the failures processed does not find the values that they have made invalid.
+pub(super) fn a_failure_is_processed() {
+    let array = Array::new([owned(None); 2], Location::caller());
+    let other = Arc::clone(&array);
+    let lose = || {
+        let mut parts = array.lock();
+        parts.fill(PartState { health: Health::Poisoned, ..PartState::new(Role::Owned) });
+        array.mirror.show(&mut parts);
+        array.mirror.include(1);
+    };
+    let reads = move || other.mirror.includes(1) && other.mirror.read_host(Set::one(0));
+    assert!(!beside(lose, reads), "values of failed work");
 }
 
 /// Another thread fills a ghost part during a write, which makes the ghost stale again.
@@ -144,6 +174,31 @@ pub(super) fn a_ghost_is_filled_during_a_write() {
     assert!(array.parts.lock().unwrap()[1].valid.is_empty(), "an old ghost is valid");
 }
 
+/// Another thread has filled a ghost part. A write makes it stale.
+pub(super) fn a_ghost_is_filled_before_a_write() {
+    let call_site = Location::caller();
+    let array = Array::new([owned(None), stale_ghost()], call_site);
+    let other = Arc::clone(&array);
+    let fill = || {
+        let access = Access::Write;
+        assert!(array.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
+        assert!(array.act(1, Action::Commit), "the ghost was written");
+    };
+    // The ghost may be filled after the write.
+    let is_after = Arc::new(AtomicBool::new(false));
+    let filled = Arc::clone(&is_after);
+    let fill = || {
+        fill();
+        filled.store(true, Ordering::Relaxed);
+    };
+    let is_stale = beside(fill, move || {
+        let is_filled = is_after.load(Ordering::Relaxed);
+        assert!(other.write(0, None, call_site, || ()), "a write that cannot be ended");
+        is_filled
+    });
+    assert!(!is_stale || array.lock()[1].valid.is_empty(), "an old ghost is valid");
+}
+
 /// A write guard was forgotten. Its part is not readable, also while another thread moves the write to the state.
 pub(super) fn a_forgotten_write_moves_to_the_state() {
     let call_site = Location::caller();
@@ -151,63 +206,77 @@ pub(super) fn a_forgotten_write_moves_to_the_state() {
     let set = Set::one(0);
     assert!(array.mirror.write(set, HOST, None, Access::ReadWrite, call_site, false), "a hit");
     let other = Arc::clone(&array);
-    let reader = thread::spawn(move || {
-        assert!(!other.mirror.read_host(set), "values of a forgotten write");
-        assert!(!other.write(0, None, call_site, || ()), "a write on top of a forgotten one");
-    });
-    drop(array.lock());
-    reader.join().unwrap();
+    beside(
+        || drop(array.lock()),
+        move || {
+            assert!(!other.mirror.read_host(set), "values of a forgotten write");
+            assert!(!other.write(0, None, call_site, || ()), "a write on top of a forgotten one");
+        },
+    );
 }
 
-/// Another thread brings the values to the host. Whoever may read them there sees them.
+/// Another thread brings the values to the host. A thread that may read them there sees them.
 pub(super) fn values_arrive() {
     let array = Array::new([owned(Some(0)); 2], Location::caller());
     let values = Arc::new(AtomicBool::new(false));
     let (other, arrived) = (Arc::clone(&array), Arc::clone(&values));
-    let reader = thread::spawn(move || {
+    let bring = || {
+        values.store(true, Ordering::Relaxed);
+        assert!(array.act(0, Action::Read { at: HOST, by: None }), "the values are good");
+    };
+    beside(bring, move || {
         if other.mirror.read_host(Set::one(0)) {
             assert!(arrived.load(Ordering::Relaxed), "values that have not arrived");
         }
     });
-    values.store(true, Ordering::Relaxed);
-    assert!(array.act(0, Action::Read { at: HOST, by: None }), "the values are good");
-    reader.join().unwrap();
 }
 
 const EARLIER: u64 = 1;
 const LATER: u64 = 2;
 
-/// A stream gets the lane of another one. It may not read what only the other one has waited for.
-pub(super) fn a_lane_is_taken_over() {
+/// An array whose only lane is that of the stream `EARLIER`.
+fn with_a_lane() -> (Arc<Array>, Arc<Array>) {
     let array = Array::new([owned(None); 2], Location::caller());
     array.mirror.set_lane(0, EARLIER, HOST);
-    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
-    let other = Arc::clone(&array);
-    let reader = thread::spawn(move || other.mirror.read(Set::one(0), LATER));
-    array.replace_stream(0, LATER);
-    assert_eq!(reader.join().unwrap(), None, "a wait of the earlier stream");
+    (Arc::clone(&array), array)
+}
+
+impl Array {
+    /// The stream of the lane waits for the values.
+    fn wait_for_values(&self) {
+        assert!(self.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
+    }
+}
+
+/// A stream gets the lane of another one. It may not read what only the other one has waited for.
+pub(super) fn a_lane_is_taken_over() {
+    let (array, other) = with_a_lane();
+    array.wait_for_values();
+    let read =
+        beside(|| array.replace_stream(0, LATER), move || other.mirror.read(Set::one(0), LATER));
+    assert_eq!(read, None, "a wait of the earlier stream");
 }
 
 /// A stream has lost its lane to another one. It may not read what only the other one has waited for.
 pub(super) fn a_lane_is_given_away() {
-    let array = Array::new([owned(None); 2], Location::caller());
-    array.mirror.set_lane(0, EARLIER, HOST);
-    let other = Arc::clone(&array);
-    let reader = thread::spawn(move || other.mirror.read(Set::one(0), EARLIER));
-    array.replace_stream(0, LATER);
-    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
-    assert_eq!(reader.join().unwrap(), None, "a wait of the later stream");
+    let (array, other) = with_a_lane();
+    let give_away = || {
+        array.replace_stream(0, LATER);
+        array.wait_for_values();
+    };
+    let read = beside(give_away, move || other.mirror.read(Set::one(0), EARLIER));
+    assert_eq!(read, None, "a wait of the later stream");
     assert_eq!(array.mirror.read(Set::one(0), LATER), Some(HOST), "a hit");
 }
 
 /// A stream has lost its lane to another one, and gets it back. It may not read what only the other one has waited for.
 pub(super) fn a_lane_comes_back() {
-    let array = Array::new([owned(None); 2], Location::caller());
-    array.mirror.set_lane(0, EARLIER, HOST);
-    let other = Arc::clone(&array);
-    let reader = thread::spawn(move || other.mirror.read(Set::one(0), EARLIER));
-    array.replace_stream(0, LATER);
-    assert!(array.act(0, Action::Read { at: HOST, by: Some(0) }), "the values are good");
-    array.replace_stream(0, EARLIER);
-    assert_eq!(reader.join().unwrap(), None, "a wait of the other stream");
+    let (array, other) = with_a_lane();
+    let give_away = || {
+        array.replace_stream(0, LATER);
+        array.wait_for_values();
+        array.replace_stream(0, EARLIER);
+    };
+    let read = beside(give_away, move || other.mirror.read(Set::one(0), EARLIER));
+    assert_eq!(read, None, "a wait of the other stream");
 }
