@@ -25,6 +25,15 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// A number that no other direction has.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Fill => 0,
+            Self::Shared => 1,
+            Self::Reduce(combine) => 2 + combine as u64,
+        }
+    }
+
     fn reduction(self) -> Option<Combine> {
         match self {
             Self::Fill | Self::Shared => None,

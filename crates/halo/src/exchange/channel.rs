@@ -5,6 +5,7 @@ use std::sync::Arc;
 use runtime_core::{Error, Result};
 
 use crate::communicator::{Communicator, Direct};
+use crate::engine::route::Direction;
 use crate::plan::fingerprint::mix;
 use crate::plan::transfer::refuse;
 
@@ -70,16 +71,18 @@ impl Channel {
         1 + self.number * CHANNEL_TAGS + self.epoch * TURNS + remainder(self.exchanges, TURNS)
     }
 
-    /// The number by which a rank identifies the current exchange. It is a hash: another exchange of the communicator
-    /// has the same number with a probability of 2^-64.
+    /// The number by which a rank identifies the current exchange, whatever its direction. Another exchange of the
+    /// communicator has the same number with a probability of 2^-64. Successive exchanges of this object have
+    /// successive numbers.
     pub(super) fn exchange_id(&self, rank: usize) -> u64 {
-        mix(mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges))
+        mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges)
     }
 
-    /// The message ID: the sender's number of the exchange, mixed with the number of the message among the sender's
-    /// messages.
-    pub(super) fn message_id(&self, sender: usize, part: usize) -> u64 {
-        mix(self.exchange_id(sender).wrapping_add(part as u64))
+    /// The message ID: a hash of the sender's number of the exchange, the direction of the exchange, and the number of
+    /// the message among the sender's messages.
+    pub(super) fn message_id(&self, sender: usize, direction: Direction, part: usize) -> u64 {
+        let id = mix(self.exchange_id(sender)).wrapping_add(direction.code());
+        mix(mix(id).wrapping_add(part as u64))
     }
 
     /// What a reset of this exchange resets, for all ranks: the channel, and the number that rank 0 gave the exchange.

@@ -6,8 +6,8 @@ use std::time::Instant;
 use runtime_core::{Error, ErrorKind, Event, Result, Stream};
 
 use super::channel::Channel;
-use crate::communicator::{Buffer, Declined, Request, Storage};
-use crate::engine::route::Peer;
+use crate::communicator::{Buffer, Request, Storage};
+use crate::engine::route::{Direction, Peer};
 use crate::engine::statistics::Moved;
 use crate::engine::{Engine, stamp};
 use crate::field::Field;
@@ -27,8 +27,6 @@ pub(super) struct Flight {
     /// Messages that arrived and wait to be unpacked together with others.
     arrived: Vec<(usize, Storage)>,
     is_unpacked: bool,
-    /// Makes an error for ranks that wait to read this rank's fields directly.
-    pub(super) declined: Option<Declined>,
 }
 
 impl Flight {
@@ -57,7 +55,6 @@ impl Flight {
             sends: Vec::new(),
             receives: Vec::new(),
             arrived: Vec::new(),
-            declined: None,
         })
     }
 
@@ -71,7 +68,8 @@ impl Flight {
         }
         drop(recorder);
         for ((rank, buffer), peer) in self.incoming.drain(..).zip(&route.receives) {
-            let buffer = buffer.with_message_id(channel.message_id(rank, peer.part));
+            let buffer =
+                buffer.with_message_id(channel.message_id(rank, route.direction(), peer.part));
             let request = channel.communicator.receive(rank, channel.tag(), buffer);
             self.receives.push(Some(request.map_err(|error| channel.failed(error))?));
         }
@@ -89,9 +87,10 @@ impl Flight {
             self.send(engine, channel)?;
         }
         for (index, place) in self.receives.iter_mut().enumerate() {
-            let peer = engine.routes(self.route).receives[index];
+            let route = engine.routes(self.route);
+            let peer = route.receives[index];
             if let Some(buffer) = complete(engine, channel, place, peer.bytes)? {
-                check_stamp(channel, &buffer, peer)?;
+                check_stamp(channel, &buffer, route.direction(), peer)?;
                 engine.recorder().moved(peer.rank, Moved::Received, peer.bytes);
                 self.arrived.push((index, buffer.into_storage()));
             }
@@ -121,10 +120,10 @@ impl Flight {
     /// Starts to send all messages, which are packed.
     fn send(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
         engine.recorder().sending();
-        let peers = &engine.routes(self.route).sends;
-        for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(peers) {
+        let route = engine.routes(self.route);
+        for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(&route.sends) {
             engine.recorder().moved(rank, Moved::Sent, buffer.len());
-            let id = channel.message_id(engine.rank, peer.part);
+            let id = channel.message_id(engine.rank, route.direction(), peer.part);
             let stamped = stamp::write(&mut buffer, id.to_le_bytes());
             let request = stamped.and_then(|()| {
                 channel.communicator.send(rank, channel.tag(), buffer.with_message_id(id))
@@ -190,14 +189,20 @@ fn complete(
 
 /// Refuses a message if the host can see that the transport returned it before its bytes had arrived, or that it is a
 /// different message.
-fn check_stamp(channel: &Channel, buffer: &Buffer, Peer { rank, part, .. }: Peer) -> Result<()> {
+fn check_stamp(
+    channel: &Channel,
+    buffer: &Buffer,
+    direction: Direction,
+    Peer { rank, part, .. }: Peer,
+) -> Result<()> {
     if !channel.stamps {
         return Ok(());
     }
     let stamp = stamp::read(buffer).map_err(|error| {
         channel.failed(error.about(format_args!("the message from rank {rank}")))
     })?;
-    if stamp.is_none_or(|stamp| stamp == channel.message_id(rank, part).to_le_bytes()) {
+    let id = channel.message_id(rank, direction, part);
+    if stamp.is_none_or(|stamp| stamp == id.to_le_bytes()) {
         return Ok(());
     }
     let message = format!("the bytes from rank {rank} are not those of part {part}");

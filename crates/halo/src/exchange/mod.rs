@@ -17,7 +17,7 @@ use self::agreement::{Agreement, Contribution, agree, all_made, direct_route};
 use self::channel::Channel;
 use self::flight::{Flight, error_of};
 use self::staging::Trial;
-use crate::communicator::{Communicator, Reset, deadline, reset};
+use crate::communicator::{Communicator, Declined, Reset, deadline, reset};
 use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
 use crate::engine::route::Direction;
@@ -52,6 +52,8 @@ pub struct HaloExchange {
     channel: Channel,
     /// Set if ranks read each other's fields directly.
     direct: Option<DirectRoute>,
+    /// An error for ranks that wait to read the fields of an exchange that this rank did by messages.
+    declined: Option<Declined>,
     state: State,
 }
 
@@ -129,7 +131,7 @@ impl HaloExchange {
             let made = engine.route(Direction::Fill);
             all_made(&*communicator, made, options.timeout)?;
         }
-        Ok(Self { engine, channel, direct, state: State::Idle })
+        Ok(Self { engine, channel, direct, declined: None, state: State::Idle })
     }
 
     fn plan(
@@ -313,9 +315,10 @@ impl HaloExchange {
         self.channel.exchanges += 1;
         flight.receive(&self.engine, &self.channel)?;
         if let Some((route, access)) = self.direct.as_ref().zip(self.channel.direct()) {
-            let declined =
-                access.called("exchange").decline(self.channel.exchange_id(0), &route.peers);
-            flight.declined = Some(declined.map_err(|error| self.channel.failed(error))?);
+            let Channel { exchanges, .. } = self.channel;
+            let access = access.called("exchange");
+            let declined = access.decline(self.channel.exchange_id(0), exchanges, &route.peers);
+            self.declined = Some(declined.map_err(|error| self.channel.failed(error))?);
         }
         self.state = State::Running(flight);
         self.advance(fields)?;

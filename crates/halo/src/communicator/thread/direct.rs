@@ -142,11 +142,11 @@ impl<'c> Direct<'c> {
         result.and_then(|result| ended.and(closed).map(|()| result))
     }
 
-    /// Declares that this rank makes no loan with this tag until the result is dropped. A peer that waits for the loan
-    /// gets an error.
-    pub(crate) fn decline(&self, tag: u64, peers: &[usize]) -> Result<Declined> {
+    /// Declares that this rank makes no more loans with this tag and the `before` tags before it, until the result is
+    /// dropped. A peer that waits for such a loan gets an error.
+    pub(crate) fn decline(&self, tag: u64, before: u64, peers: &[usize]) -> Result<Declined> {
         self.check(peers)?;
-        self.group.loans(self.rank).declined.lock().push(tag);
+        self.group.loans(self.rank).declined.lock().push((tag, before));
         peers.iter().for_each(|peer| self.group.signal(*peer).raise());
         Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
@@ -175,7 +175,7 @@ impl fmt::Debug for Direct<'_> {
     }
 }
 
-/// A loan that a rank does not make while this value lives.
+/// Loans that a rank does not make while this value lives. The last of them has this tag.
 pub(crate) struct Declined {
     group: Arc<Group>,
     rank: usize,
@@ -184,13 +184,13 @@ pub(crate) struct Declined {
 
 impl Drop for Declined {
     fn drop(&mut self) {
-        self.group.loans(self.rank).declined.lock().retain(|tag| *tag != self.tag);
+        self.group.loans(self.rank).declined.lock().retain(|(tag, _)| *tag != self.tag);
     }
 }
 
 impl fmt::Debug for Declined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Declined(loan {} of rank {})", self.tag, self.rank)
+        write!(f, "Declined(loans of rank {} up to {})", self.rank, self.tag)
     }
 }
 
@@ -328,7 +328,8 @@ impl<'a> LoanSession<'a> {
     }
 
     fn declined(&self, peer: usize) -> Option<Error> {
-        let declined = self.group.loans(peer).declined.lock().contains(&self.loan.tag);
+        let is_this = |(tag, before): &(u64, u64)| tag.wrapping_sub(self.loan.tag) <= *before;
+        let declined = self.group.loans(peer).declined.lock().iter().any(is_this);
         let message =
             || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
         declined.then(|| Error::new(ErrorKind::Conflict, self.operation, message()))

@@ -12,8 +12,8 @@ pub(super) const FEW: usize = 8;
 #[derive(Default)]
 pub(super) struct LoanTable {
     pub(super) open: Mutex<SmallVec<[OpenLoan; 1]>>,
-    /// The tags of loans that this rank does not make.
-    pub(super) declined: Mutex<SmallVec<[u64; 2]>>,
+    /// The tags of loans that this rank does not make: a tag, and the number of tags before it.
+    pub(super) declined: Mutex<SmallVec<[(u64, u64); 2]>>,
 }
 
 /// The views that a rank lends at the moment.
