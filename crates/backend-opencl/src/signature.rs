@@ -61,6 +61,27 @@ const SPACES: [(Space, &str); 5] = [
     (Space::Unknown, "u"),
 ];
 
+/// The types of OpenCL that are neither memory nor values, without pipes.
+const OPAQUE: [&str; 17] = [
+    "image1d_t",
+    "image1d_array_t",
+    "image1d_buffer_t",
+    "image2d_t",
+    "image2d_array_t",
+    "image2d_array_depth_t",
+    "image2d_array_msaa_t",
+    "image2d_array_msaa_depth_t",
+    "image2d_depth_t",
+    "image2d_msaa_t",
+    "image2d_msaa_depth_t",
+    "image3d_t",
+    "sampler_t",
+    "queue_t",
+    "event_t",
+    "clk_event_t",
+    "reserve_id_t",
+];
+
 impl Signatures {
     /// Returns the signatures of a built program, if the driver reports them.
     pub(crate) fn of(program: cl_program) -> Option<Self> {
@@ -190,11 +211,9 @@ impl Signature {
     /// The type of a parameter that is neither memory nor a value: an image, a sampler, a queue.
     pub(crate) fn opaque(&self) -> Option<&str> {
         let is_opaque = |name: &&str| {
-            let word = name.split_whitespace().last().unwrap_or_default();
-            word.starts_with("image") && word.ends_with("_t")
-                || ["sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
-                    .contains(&word)
-                || name.contains("pipe ")
+            let mut words = name.split_whitespace().rev();
+            OPAQUE.contains(&words.next().unwrap_or_default())
+                || !name.contains('*') && words.any(|word| word == "pipe")
         };
         self.0.iter().map(|parameter| parameter.name.as_str()).find(is_opaque)
     }
@@ -295,10 +314,19 @@ mod tests {
             };
             Signature(vec![parameter]).opaque().is_some()
         };
-        for name in ["image2d_t", "read_only image3d_t", "sampler_t", "queue_t"] {
+        for name in ["image2d_t", "read_only image3d_t", "sampler_t", "queue_t", "pipe int"] {
             assert!(opaque(name), "{name}");
         }
-        for name in ["image*", "float*", "struct image_t*", "sampler"] {
+        for name in [
+            "image*",
+            "float*",
+            "struct image_t*",
+            "image_info_t",
+            "struct image_t",
+            "sampler",
+            "struct pipe",
+            "struct pipe *",
+        ] {
             assert!(!opaque(name), "{name}");
         }
     }

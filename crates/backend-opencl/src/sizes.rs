@@ -5,37 +5,44 @@
     reason = "enqueueing a command and submitting its event are one step"
 )]
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fmt::Write;
 use std::ptr;
 
 use opencl3::command_queue::{enqueue_nd_range_kernel, enqueue_read_buffer};
-use opencl3::memory::CL_MEM_READ_WRITE;
+use opencl3::device::{CL_DEVICE_MAX_PARAMETER_SIZE, get_device_data};
+use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_WRITE, create_buffer};
 use opencl3::program::{build_program, create_program_with_source};
 use opencl3::types::{CL_NON_BLOCKING, cl_int};
 use runtime_core::Result;
 
 use crate::arguments::set_buffer;
-use crate::handle::{Handle, Kernel, Program};
-use crate::memory::new_buffer;
+use crate::handle::{Handle, Kernel, Mem, Program};
 use crate::open_device::OpenDevice;
+use crate::platform::integer;
 use crate::queue::Queue;
 use crate::signature::{self, Signatures};
 
 /// The name of the kernel that is added to a program's source.
 const NAME: &str = "device_runtime_parameter_sizes";
 
-/// Determines the sizes of values whose type names do not give them. Types that cannot be named outside of their
-/// kernel's declaration stay unknown.
+/// Makes the build fail if a parameter list defines a type of its own, which can have the name of another type.
+const NO_HIDDEN_TYPES: &str = "#pragma clang diagnostic error \"-Wvisibility\"\n";
+
+/// Determines the sizes of values whose type names do not give them. A size stays unknown if its type cannot be named
+/// outside of the kernel's declaration, and if the value is larger than the arguments of a launch can be.
 pub(crate) fn find(shared: &OpenDevice, source: &str, options: &CStr, signatures: &mut Signatures) {
     let names = signatures.unsized_types();
     if names.is_empty() {
         return;
     }
+    let most = get_device_data(shared.found.id(), CL_DEVICE_MAX_PARAMETER_SIZE);
+    let most = most.map_or(0, |bytes| integer(&bytes));
     let asked = shared.service_queue().map(|queue| ask(shared, queue, source, options, &names));
     match asked {
         Ok(Ok(sizes)) => {
-            for (name, size) in names.iter().zip(sizes) {
+            for (name, size) in names.iter().zip(sizes).filter(|(_, size)| *size <= most) {
                 signatures.set_size(name, usize::try_from(size).unwrap_or(0));
             }
         }
@@ -43,7 +50,27 @@ pub(crate) fn find(shared: &OpenDevice, source: &str, options: &CStr, signatures
     }
 }
 
-/// Builds the program once more, with a kernel that writes the sizes.
+/// The source with a kernel that writes the sizes of the types. It does not build if a word of the kernel is a macro.
+fn extended(source: &str, names: &[String]) -> String {
+    let mut kernel = format!("__kernel void {NAME}(__global unsigned long *sizes) {{\n");
+    for (index, name) in names.iter().enumerate() {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(kernel, "    sizes[{index}] = sizeof({name});");
+    }
+    kernel += "}\n";
+    let words: BTreeSet<_> = kernel
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with(|c: char| !c.is_ascii_digit()))
+        .collect();
+    // The source may end in a line that is continued.
+    let mut text = format!("{NO_HIDDEN_TYPES}{source}\n\n");
+    for word in words {
+        let _ = writeln!(text, "#ifdef {word}\n#error {word} is a macro\n#endif");
+    }
+    text + &kernel
+}
+
+/// Builds the program once more, with a kernel that writes the sizes, and runs that kernel.
 fn ask(
     shared: &OpenDevice,
     queue: &Queue,
@@ -51,12 +78,7 @@ fn ask(
     options: &CStr,
     names: &[String],
 ) -> Result<Vec<u64>, cl_int> {
-    let mut text = format!("{source}\nkernel void {NAME}(global ulong *sizes) {{\n");
-    for (index, name) in names.iter().enumerate() {
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "    sizes[{index}] = sizeof({name});");
-    }
-    text += "}\n";
+    let text = extended(source, names);
     let raw = create_program_with_source(shared.context.raw(), &[&text])?;
     // SAFETY: the program was just created.
     let program: Handle<Program> = unsafe { Handle::own(raw, &shared.failures) };
@@ -65,7 +87,12 @@ fn ask(
     // SAFETY: the kernel was just created.
     let kernel: Handle<Kernel> = unsafe { Handle::own(raw, &shared.failures) };
     let mut sizes = vec![0_u64; names.len()];
-    let buffer = new_buffer(shared, CL_MEM_READ_WRITE, size_of_val(&*sizes))?;
+    let flags = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR;
+    let start = sizes.as_mut_ptr().cast();
+    // SAFETY: the context is alive, and the numbers, which are zeros, are copied during the call.
+    let raw = unsafe { create_buffer(shared.context.raw(), flags, size_of_val(&*sizes), start) }?;
+    // SAFETY: the buffer was just created.
+    let buffer: Handle<Mem> = unsafe { Handle::own(raw, &shared.failures) };
     // SAFETY: no other code has the kernel.
     unsafe { set_buffer(kernel.raw(), 0, buffer.raw()) }?;
     // SAFETY: the kernel writes exactly as many numbers as the buffer holds.

@@ -28,6 +28,46 @@ fn parameters_are_read_from_the_loaded_kernel() {
 }
 
 #[test]
+fn a_size_that_the_program_hides_is_unknown() {
+    let Some(device) = open("?cache=off") else { return };
+    let size = |before: &str, parameter: &str, after: &str, options: &[&str]| {
+        let text = format!("{before}\nkernel void k({parameter} p, global int *x) {{}}\n{after}");
+        let image = source(&text).with_options(options.iter().copied());
+        let kernel = device.module_load(image).unwrap().kernel("k").unwrap();
+        kernel.parameters().unwrap()[0].size
+    };
+    let pair = "typedef struct { int a, b; } pair;";
+    for after in ["", "#define PAIR 1\n// \\"] {
+        assert_eq!(size(pair, "pair", after, &[]), Some(8), "{after}");
+    }
+    for after in [
+        "#define pair int",
+        "#def\\\nine pair int",
+        "#define sizeof 1 +",
+        "#define unsigned",
+        "#define long char",
+        "#define __kernel",
+        "#define __global",
+        "#define sizes nothing",
+        "#define device_runtime_parameter_sizes k",
+    ] {
+        assert_eq!(size(pair, "pair", after, &[]), None, "{after}");
+    }
+    // The kernel of the sizes was once written with these words.
+    for before in ["#define ulong uint\n", "#define global __global\n", "#define kernel __kernel\n"]
+    {
+        assert_eq!(size(&(before.to_owned() + pair), "pair", "", &[]), Some(8), "{before}");
+    }
+    assert_eq!(size(pair, "pair", "", &["-Dsizeof=1+"]), None);
+    let hidden = "struct pair { int a[9]; }";
+    assert_eq!(size("struct pair { char a; };", hidden, "", &[]), None);
+    assert_eq!(size("", hidden, "struct pair { char a; };", &[]), None);
+    // A value of no bytes, and one that no launch can pass.
+    assert_eq!(size("typedef struct {} none;", "none", "", &[]), None);
+    assert_eq!(size("typedef struct { int a[1 << 20]; } huge;", "huge", "", &[]), None);
+}
+
+#[test]
 fn a_struct_is_passed_as_its_bytes() {
     let Some(device) = open("") else { return };
     let stream = device.default_stream();
