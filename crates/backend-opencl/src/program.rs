@@ -1,6 +1,7 @@
 //! Building programs, and caching the results.
 #![expect(unsafe_code, reason = "creates programs through the driver and reads their binaries")]
 
+use std::env;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 
@@ -30,6 +31,10 @@ const OPERATION: &str = "module_load";
 const ARGUMENT_INFO: &str = "-cl-kernel-arg-info";
 /// The first word of every SPIR-V module.
 const SPIRV_MAGIC: u32 = 0x0723_0203;
+
+/// Variables with options that PoCL and AMD's runtime add to those of a build, or use instead of them.
+const ADDED: [&str; 3] =
+    ["POCL_EXTRA_BUILD_FLAGS", "AMD_OCL_BUILD_OPTIONS", "AMD_OCL_BUILD_OPTIONS_APPEND"];
 
 /// The input of a program.
 #[derive(Clone, Copy)]
@@ -89,14 +94,18 @@ impl Builder {
         let folder = self.builds.intermediates(&[file, ("options", options.to_bytes())])?;
         // A work folder must show this build, so the cache is not used. The cache key does not cover files that a
         // source includes.
-        let cache = self.builds.cache().filter(|_| folder.is_none() && !code.reads_files(&options));
+        let added = ADDED.map(|name| env::var_os(name).unwrap_or_default());
+        let added = added.each_ref().map(|text| text.to_string_lossy());
+        // None of the texts contains a NUL.
+        let every = format!("{}\0{}", options.to_string_lossy(), added.join("\0"));
+        let cache = self.builds.cache().filter(|_| folder.is_none() && !code.reads_files(&every));
         let key = CacheKey::new()
             .with(image.format().name())
             .with(match code {
                 Code::Source(source) => source.as_bytes(),
                 Code::SpirV(words) => words,
             })
-            .with(options.as_bytes())
+            .with(&every)
             .with(&self.fingerprint);
         if let Some((program, signatures)) =
             cache.and_then(|cache| cached(cache, shared, &key, &options))
@@ -180,8 +189,8 @@ fn cached(
 
 impl Code<'_> {
     /// Whether the build may depend on other files.
-    fn reads_files(self, options: &CStr) -> bool {
-        let options = options.to_str().unwrap_or_default().split_whitespace();
+    fn reads_files(self, options: &str) -> bool {
+        let options = options.split(|c: char| c.is_whitespace() || c == '\0');
         matches!(self, Self::Source(text) if reads_files(text, options))
     }
 }

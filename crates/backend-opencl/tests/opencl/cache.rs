@@ -57,6 +57,34 @@ fn other_options_are_another_program() {
     assert_eq!(entries(path).len(), 3);
 }
 
+#[test]
+fn other_options_in_the_environment_are_another_program() {
+    if let Some(folder) = env::var_os(SHARED) {
+        build_and_run(Path::new(&folder));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    if !build_and_run(folder.path()) {
+        return;
+    }
+    let test = "cache::other_options_in_the_environment_are_another_program";
+    for (variable, options, entries_then) in [
+        ("POCL_EXTRA_BUILD_FLAGS", "-DA", 2),
+        ("AMD_OCL_BUILD_OPTIONS", "-DA", 3),
+        ("AMD_OCL_BUILD_OPTIONS_APPEND", "-DA", 4),
+        ("AMD_OCL_BUILD_OPTIONS_APPEND", "-include file", 4),
+    ] {
+        let status = process::Command::new(env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env(SHARED, folder.path())
+            .env(variable, options)
+            .stdout(process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+        assert_eq!(entries(folder.path()).len(), entries_then, "{variable}={options}");
+    }
+}
+
 /// The cache key does not cover included files.
 #[test]
 fn a_source_that_includes_files_is_not_cached() {
