@@ -50,7 +50,7 @@ pub enum RegionMapping {
 /// | `memory` | `auto`, `buffer`, `svm`, `usm` | [`MemoryKind`] |
 /// | `regions` | `auto`, `runs`, `lanes` | [`RegionMapping`] |
 /// | `options` | text | compiler options for every module, before the module's own |
-/// | `cache` | `on`, `off` | whether built programs are kept on disk; programs whose source includes files never are |
+/// | `cache` | `on`, `off` | whether built programs are kept on disk; programs whose source includes files or has assembly never are |
 /// | `cache-dir` | folder | the cache folder; by default in the user's cache folder |
 /// | `work-dir` | folder | writes source, options, log and binary of each module to a private folder there, which is removed with the module; the cache is not used then |
 /// | `keep` | `on`, `off` | does not remove these folders; only with `work-dir` |

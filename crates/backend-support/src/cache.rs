@@ -86,14 +86,22 @@ pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>)
             None => joined.extend([line, "\n"]),
         }
     }
-    let words = ["include", "import", "embed", "incbin"];
+    // Assembly can read files. Its directives may be hidden: the compiler joins strings.
+    let has_assembly = |text: &str| {
+        let mut parts = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        parts.any(|word| ["asm", "__asm", "__asm__"].contains(&word))
+    };
+    let words = ["include", "import", "embed"];
     let names_one = |option: &str| {
         let value = option.split_once('=').map_or(option, |(_, value)| value);
         option.starts_with('@')
+            || has_assembly(option)
             || words.iter().chain(&["imacros"]).any(|word| option.contains(word))
             || Path::new(value).is_file()
     };
-    words.iter().any(|word| joined.contains(word)) || options.into_iter().any(names_one)
+    has_assembly(&joined)
+        || words.iter().any(|word| joined.contains(word))
+        || options.into_iter().any(names_one)
 }
 
 /// Identifies a file and its version: path without links, length, and modification time.
@@ -267,15 +275,20 @@ mod tests {
             "#import \"value.h\"",
             "asm(\".incbin \\\"value\\\"\");",
             "#em\\\nbed \"value\"",
+            "__asm__(\".inc\" \"bin \\\"value\\\"\");",
+            "as\\\nm volatile(TEXT);",
+            "#define NOW __asm",
         ] {
             assert!(reads_files(source, []), "{source}");
         }
-        let source = "#define inc \\\n lude\nint k = 1 / 2;";
+        let source = "#define inc \\\n lude\nint k = 1 / 2, plasma;";
         assert!(!reads_files(source, ["-O3", "-DA=B", "-I/tmp"]));
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         let named = format!("-fprofile={path}");
-        for option in ["-imacros", "@options", "-include", "--pre-include=x.h", path, &named] {
+        for option in
+            ["-imacros", "@options", "-DA=asm", "-include", "--pre-include=x.h", path, &named]
+        {
             assert!(reads_files("", ["-O3", option]), "{option}");
         }
     }
