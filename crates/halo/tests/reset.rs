@@ -5,15 +5,18 @@
     reason = "a test stops where something is wrong; small numbers"
 )]
 
+mod altered;
 mod devices;
 mod ring;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use altered::Altered;
 use devices::sim;
-use halo::communicator::{Communicator, ThreadCommunicator};
-use halo::{ErrorKind, HaloExchange, HaloOptions, Result};
+use halo::communicator::{Buffer, COLLECTIVE_TAG, Communicator, ThreadCommunicator};
+use halo::{Error, ErrorKind, HaloExchange, HaloOptions, Result};
 use ring::{exchange, join};
 use runtime_core::{Memory, Stream};
 
@@ -256,4 +259,46 @@ fn collective_calls_of_one_rank_take_turns() {
         two.barrier(LONG).unwrap();
         outcomes.recv().unwrap().unwrap();
     });
+}
+
+/// The time that a reset with a timeout of 100 ms takes while the peer does something else.
+fn late_reset(ranks: &dyn Communicator) -> Duration {
+    let start = Instant::now();
+    let error = ranks.reset(Duration::from_millis(100)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    start.elapsed()
+}
+
+/// The peer sends messages that are not part of a collective call, faster than they are discarded.
+#[test]
+fn a_reset_ends_after_its_timeout_while_a_peer_sends_other_messages() {
+    let is_over = AtomicBool::new(false);
+    ThreadCommunicator::run(2, |ranks| {
+        if ranks.rank() == 0 {
+            let took = late_reset(&ranks);
+            is_over.store(true, Ordering::Relaxed);
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        }
+        let start = Instant::now();
+        while !is_over.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(4) {
+            for _ in 0..64 {
+                drop(ranks.send(0, COLLECTIVE_TAG, Buffer::host(vec![0; 24])));
+            }
+        }
+    })
+    .unwrap();
+}
+
+/// No receive can be started, until some time after the timeout.
+#[test]
+fn a_reset_ends_after_its_timeout_while_receives_fail() {
+    let [one, _two] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
+    let end = Instant::now() + Duration::from_secs(4);
+    let before_receive = move || match Instant::now() < end {
+        true => Err(Error::new(ErrorKind::InvalidArgument, "receive", "on purpose")),
+        false => Ok(()),
+    };
+    let ranks = Altered { before_receive: Box::new(before_receive), ..Altered::new(one) };
+    let took = late_reset(&ranks);
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }

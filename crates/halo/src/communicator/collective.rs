@@ -225,7 +225,7 @@ impl State {
         let deadline = deadline(timeout);
         loop {
             let seen = ranks.progress();
-            let done = gather.advance(ranks, operation, &mut self.sources)?;
+            let done = gather.advance(ranks, operation, &mut self.sources, deadline)?;
             if gather.kind == Kind::Data {
                 self.check_sources(ranks, operation)?;
             }
@@ -384,6 +384,14 @@ impl Source {
         Ok(())
     }
 
+    /// Whether the result of a poll is that of a message from before a reset.
+    fn is_before_reset(&self, polled: &Result<()>) -> bool {
+        match polled {
+            Ok(()) => matches!(self.frame, Some(Frame::Data(_) | Frame::Failed { .. })),
+            Err(error) => error.kind() == ErrorKind::InvalidArgument,
+        }
+    }
+
     /// Starts a frame with its head.
     fn begin(&mut self, bytes: &[u8]) -> Result<()> {
         match Head::read(bytes) {
@@ -452,12 +460,14 @@ impl Gather {
         self.all.first_chunk().unwrap_or(&[0; Reset::BYTES])
     }
 
-    /// Advances as far as possible without waiting. Returns whether the call is complete.
+    /// Advances as far as possible without waiting. Returns whether the call is complete. A reset discards what came
+    /// before it, until the deadline at most.
     fn advance<C: Communicator + ?Sized>(
         &mut self,
         ranks: &C,
         operation: &'static str,
         sources: &mut [Source],
+        deadline: Instant,
     ) -> Result<bool> {
         let Self { rank, size, .. } = *self;
         while self.gathered < size {
@@ -473,16 +483,19 @@ impl Gather {
                 }
             }
             let source = &mut sources[self.gathered.ilog2() as usize];
-            match source.poll(ranks) {
-                // The error came from before the reset.
-                Err(error) if self.discards(&error) => continue,
-                polled => polled?,
+            let polled = source.poll(ranks);
+            if self.kind == Kind::Reset && source.is_before_reset(&polled) {
+                source.frame = None;
+                // More may come without end.
+                if Instant::now() >= deadline {
+                    break;
+                }
+                continue;
             }
+            polled?;
             let received = match (source.frame.take(), self.kind) {
                 (Some(Frame::Data(received)), Kind::Data)
                 | (Some(Frame::Reset { bytes: received, .. }), Kind::Reset) => received,
-                // Frames from before the reset.
-                (Some(Frame::Data(_) | Frame::Failed { .. }), Kind::Reset) => continue,
                 (frame, _) => {
                     source.frame = frame;
                     break;
@@ -511,10 +524,6 @@ impl Gather {
         // Ranks that timed out read the rest when they reset again.
         let are_sent = self.kind == Kind::Reset || self.sends.is_empty();
         Ok(self.gathered >= size && are_sent)
-    }
-
-    fn discards(&self, error: &Error) -> bool {
-        self.kind == Kind::Reset && error.kind() == ErrorKind::InvalidArgument
     }
 
     /// A rank that the call waits for.

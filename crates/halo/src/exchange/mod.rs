@@ -423,9 +423,9 @@ impl InFlight<'_, '_> {
     ///
     /// # Errors
     ///
-    /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange: ranks that use several exchanges in
-    /// different orders send such messages. The errors that the device or the transport reports. After any error the
-    /// exchange has failed.
+    /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
+    /// exchanges or call methods in different orders send such messages. The errors that the device or the transport
+    /// reports. After any error the exchange has failed.
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.engine.options.timeout);
         loop {

@@ -22,6 +22,8 @@ pub(crate) struct Altered {
     /// The result of every `all_gather`.
     pub(crate) gathered: Option<Vec<u8>>,
     pub(crate) direct: Access,
+    /// Called before each receive.
+    pub(crate) before_receive: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Called with each message before it is sent, except those of collective calls.
     pub(crate) before_send: fn(&Buffer) -> Result<()>,
     /// Changes each buffer that a receive returns, except those of collective calls.
@@ -49,6 +51,7 @@ impl Altered {
             passes_memory: true,
             gathered: None,
             direct: Access::Own,
+            before_receive: Box::new(|| Ok(())),
             before_send: |_| Ok(()),
             received: Ok,
             completed: |index| index,
@@ -100,6 +103,7 @@ impl Communicator for Altered {
         self.inner.send((self.inside)(to), tag, buffer)
     }
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
+        (self.before_receive)()?;
         let request = self.inner.receive((self.inside)(from), tag, buffer)?;
         match tag {
             COLLECTIVE_TAG => Ok(request),
