@@ -26,7 +26,7 @@ pub enum PoolKind {
 /// |---|---|---|
 /// | `pool` | `auto`, `driver`, `cache` | [`PoolKind`] |
 /// | `options` | text | compiler options for every module that is compiled, before the module's own |
-/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; a program whose source or options read files is never kept |
+/// | `cache` | `on`, `off` | whether compiled programs are kept on disk; a program whose source or options read files, or whose source has assembly, is never kept |
 /// | `cache-dir` | folder | the folder for compiled programs; the default is in the user's cache folder |
 /// | `work-dir` | folder | puts source, options, log and results of each module into a private folder there, which is removed with the module; the cache is then not used |
 /// | `keep` | `on`, `off` | whether these folders are kept; only with `work-dir` |

@@ -91,7 +91,7 @@ pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>)
         let mut parts = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         parts.any(|word| ["asm", "__asm", "__asm__"].contains(&word))
     };
-    let words = ["include", "import", "embed"];
+    let words = ["include", "import", "embed", "incbin"];
     let names_one = |option: &str| {
         let value = option.split_once('=').map_or(option, |(_, value)| value);
         option.starts_with('@')
