@@ -26,6 +26,10 @@ use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 /// must not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies
 /// use the threads that the kernel occupies, so that such a wait may never end.
 ///
+/// A kernel runs in a thread of the device, or in a thread that waits for the stream, and on the stack of that thread.
+/// Thread-local values, such as the scopes and transfer budgets of arrays, are those of the thread that it happens to
+/// run in. So a kernel must not depend on them, and needs little stack.
+///
 /// What a kernel captured is dropped with the last clone of the kernel and after its launches, as an [`Owner`]: without
 /// recursion, and a destructor that panics is logged and is no fault.
 ///
