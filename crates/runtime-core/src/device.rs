@@ -52,13 +52,31 @@ pub(crate) fn same_device(a: &Device, b: &Device) -> bool {
     Arc::ptr_eq(&a.0, &b.0)
 }
 
+/// Why no device can have these limits.
+fn unusable(limits: &Limits) -> Option<String> {
+    let align = limits.allocation_alignment;
+    if align.get() < LEAST_ALIGNMENT {
+        return Some(format!(
+            "allocations aligned to {align} bytes; at least {LEAST_ALIGNMENT} are needed"
+        ));
+    }
+    let Limits { max_grid, max_block, max_block_threads, .. } = *limits;
+    let geometry = [
+        ("max_grid", max_grid),
+        ("max_block", max_block),
+        ("max_block_threads", [max_block_threads; 3]),
+    ];
+    let zero = geometry.iter().find(|(_, extents)| extents.contains(&0));
+    zero.map(|(name, _)| format!("the limit {name} is 0; at least 1 is needed"))
+}
+
 impl Device {
     /// Wraps a backend's device in the checked front.
     ///
     /// # Errors
     ///
     /// Errors of creating the default stream. `InvalidArgument` if the device's allocations are aligned to less than 16
-    /// bytes, which some element types need.
+    /// bytes, which some element types need, and if a limit of the launch geometry is 0.
     pub fn new(raw: impl AcceleratorDevice) -> Result<Self> {
         Self::with_stream(raw, |raw| raw.stream_create(&StreamOptions::default()))
     }
@@ -69,11 +87,7 @@ impl Device {
         stream: impl FnOnce(&dyn AcceleratorDevice) -> Result<Box<dyn DeviceStream>>,
     ) -> Result<Self> {
         let raw: Box<dyn AcceleratorDevice> = Box::new(raw);
-        let align = raw.info().limits.allocation_alignment;
-        if align.get() < LEAST_ALIGNMENT {
-            let message = format!(
-                "allocations aligned to {align} bytes; at least {LEAST_ALIGNMENT} are needed"
-            );
+        if let Some(message) = unusable(&raw.info().limits) {
             return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&raw.info().id));
         }
         let stream = stream(&*raw).map_err(|e| e.on(&raw.info().id))?;
@@ -526,5 +540,25 @@ impl fmt::Debug for Unified<'_> {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}, {})", self.id(), self.info().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_can_launch_nothing_is_refused() {
+        let unusable = |grid, block, threads| unusable(&Limits::new(0, grid, block, threads));
+        assert_eq!(unusable([1; 3], [1; 3], 1), None);
+        for (limits, name) in [
+            (unusable([1, 0, 1], [1; 3], 1), "max_grid "),
+            (unusable([1; 3], [1, 1, 0], 1), "max_block "),
+            (unusable([1; 3], [1; 3], 0), "max_block_threads "),
+        ] {
+            assert!(limits.as_ref().is_some_and(|text| text.contains(name)), "{name}: {limits:?}");
+        }
+        let narrow = Limits::new(0, [1; 3], [1; 3], 1).with_allocation_alignment(8);
+        assert!(super::unusable(&narrow).is_some_and(|text| text.contains("8 bytes")));
     }
 }

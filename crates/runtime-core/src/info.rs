@@ -231,7 +231,7 @@ pub struct Limits {
 impl Limits {
     /// The limits of allocations and of the launch geometry. Allocations are aligned to 16 bytes, and arguments can
     /// point anywhere. There is no dynamic shared memory and one stream priority. The number and size of arguments are
-    /// not limited.
+    /// not limited. [`Device::new`](crate::Device::new) refuses a limit of the launch geometry that is 0.
     pub const fn new(
         max_allocation_bytes: usize,
         max_grid: [u32; 3],
