@@ -415,6 +415,42 @@ fn a_gather_of_another_number_of_bytes_is_refused() {
     }
 }
 
+/// Also if it reports no ranks then, and gathers nothing.
+#[test]
+fn a_transport_whose_numbers_change_while_an_exchange_is_made_is_refused() {
+    let topology = Topology::cartesian(&[3], &[1], &[true]).unwrap();
+    for (gathered, later, words) in [
+        (Some(vec![]), [0, 0], "0 bytes of 1 ranks"),
+        (None, [0, 0], "rank 0 of 1 now calls itself rank 0 of 0"),
+        (None, [7, 9], "rank 0 of 1 now calls itself rank 7 of 9"),
+    ] {
+        let ranks = Altered { gathered, later: (1, later), ..Altered::new(alone()) };
+        let options = HaloOptions::default();
+        let made = HaloExchange::new(Arc::new(ranks), &topology, &[field(1)], &device(), &options);
+        check(ErrorKind::Driver, &[words], &made.unwrap_err());
+    }
+}
+
+/// While ranks measure their messages, or later.
+#[test]
+fn numbers_that_change_after_ranks_agreed_are_not_used() {
+    for gathers in 2..12 {
+        ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let later = (gathers, [7, 0]);
+            let ranks = Arc::new(Altered { later, direct: Access::None, ..Altered::new(ranks) });
+            let (device, options) = (device(), HaloOptions::default());
+            let stream = device.default_stream();
+            let mut halo =
+                HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap();
+            let mut values = device.memory_from_slice(&stream, &[rank as f64; 10]).unwrap();
+            halo.exchange(&stream, &mut [view(&mut values)]).unwrap();
+            assert_eq!(values.to_vec(&stream).unwrap()[9], (1 - rank) as f64);
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn a_rank_beyond_the_size_of_its_communicator_is_refused() {
     for place in [[3, 0], [7, 2], [usize::MAX - 1, usize::MAX]] {

@@ -12,6 +12,40 @@ use crate::plan::attributes::Attribute;
 use crate::plan::fingerprint::{Hasher, PlanFingerprint};
 use crate::plan::transfer::refuse;
 
+/// This rank among those that make an exchange, with the numbers that the communicator gave at the start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranks<'a> {
+    pub(super) communicator: &'a dyn Communicator,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+}
+
+impl Ranks<'_> {
+    /// As [`Communicator::all_gather`]. The gathered bytes are those of all ranks.
+    pub(super) fn gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+        let all = self.communicator.all_gather(mine, timeout)?;
+        let (ranks, each) = (self.size, mine.len());
+        if ranks.checked_mul(each) != Some(all.len()) {
+            let message =
+                format!("{} bytes of {ranks} ranks that contribute {each} each", all.len());
+            return Err(Error::new(ErrorKind::Driver, "all_gather", message));
+        }
+        Ok(all)
+    }
+
+    /// Checks that the communicator still gives these numbers.
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { communicator, rank, size } = self;
+        let (new_rank, new_size) = (communicator.rank(), communicator.size());
+        if (new_rank, new_size) != (*rank, *size) {
+            let message =
+                format!("rank {rank} of {size} now calls itself rank {new_rank} of {new_size}");
+            return Err(Error::new(ErrorKind::Driver, "halo_exchange", message));
+        }
+        Ok(())
+    }
+}
+
 /// The contribution of a rank.
 #[derive(Debug)]
 pub(super) struct Contribution<'a> {
@@ -41,7 +75,7 @@ pub(super) struct Agreement {
 ///
 /// Blocks until all ranks have called it. If their plans differ, it blocks again to find the difference.
 pub(super) fn agree(
-    communicator: &dyn Communicator,
+    ranks: Ranks<'_>,
     own: Option<Contribution<'_>>,
     serial: u64,
     options: &HaloOptions,
@@ -58,27 +92,27 @@ pub(super) fn agree(
         mine[5..].copy_from_slice(&engine.fingerprint().0);
     }
     let mine: Vec<u8> = mine.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let all = gather(communicator, channel, &mine, timeout)?;
+    let all = gather(ranks, channel, &mine, timeout)?;
     let all: Vec<u128> =
         all.as_chunks().0.iter().map(|bytes| u128::from_le_bytes(*bytes)).collect();
-    let ranks = all.as_chunks::<NUMBERS>().0;
-    let failed: Vec<usize> = (0..ranks.len()).filter(|rank| ranks[*rank][1] == 0).collect();
+    let all = all.as_chunks::<NUMBERS>().0;
+    let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][1] == 0).collect();
     let (true, Some(own)) = (failed.is_empty(), own) else {
         return Err(refuse(format!("ranks {failed:?} could not make their plans")));
     };
     let plans: Vec<PlanFingerprint> =
-        ranks.iter().map(|[_, _, _, _, _, plan @ ..]| PlanFingerprint(*plan)).collect();
+        all.iter().map(|[_, _, _, _, _, plan @ ..]| PlanFingerprint(*plan)).collect();
     if let Err(difference) = PlanFingerprint::compare(&plans) {
         let attributes = own.engine.attributes().into_all();
-        let found = find(communicator, &attributes, channel, timeout)?;
+        let found = find(ranks, &attributes, channel, timeout)?;
         return Err(found.unwrap_or(difference));
     }
     let is_common = |number: usize| {
-        let first = ranks[0][number];
-        first != 0 && ranks.iter().all(|rank| rank[number] == first)
+        let first = all[0][number];
+        first != 0 && all.iter().all(|rank| rank[number] == first)
     };
     #[expect(clippy::cast_possible_truncation, reason = "it was made of 64 bits")]
-    let serials = ranks.iter().map(|rank| rank[0] as u64).collect();
+    let serials = all.iter().map(|rank| rank[0] as u64).collect();
     let [same_device, stamps, measures] = [2, 3, 4].map(is_common);
     Ok(Agreement { same_device, stamps, measures, serials })
 }
@@ -92,12 +126,12 @@ const MAX_ATTRIBUTE_BYTES: usize = 1 << 16;
 /// Blocks until all ranks have called it, about log2 of the number of attributes times.
 #[cold]
 fn find(
-    communicator: &dyn Communicator,
+    ranks: Ranks<'_>,
     own: &[Attribute],
     channel: u32,
     timeout: Duration,
 ) -> Result<Option<Error>> {
-    let collect = |mine: &[u8]| gather(communicator, channel, mine, timeout);
+    let collect = |mine: &[u8]| gather(ranks, channel, mine, timeout);
     let numbers = |own: usize| -> Result<Vec<usize>> {
         let all = collect(&(own as u64).to_le_bytes())?;
         let numbers = all.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
@@ -153,51 +187,30 @@ fn find(
 ///
 /// Blocks until all ranks have called it.
 pub(super) fn direct_route(
-    communicator: &dyn Communicator,
+    ranks: Ranks<'_>,
     engine: &Engine,
     options: &HaloOptions,
 ) -> Result<Option<DirectRoute>> {
     let HaloOptions { channel, timeout, .. } = *options;
-    let all = gather(communicator, channel, bytemuck::cast_slice(&engine.placements()), timeout)?;
+    let all = gather(ranks, channel, bytemuck::cast_slice(&engine.placements()), timeout)?;
     let own = engine.direct_route(&all);
-    let all = gather(communicator, channel, &[u8::from(own.is_ok())], timeout)?;
+    let all = gather(ranks, channel, &[u8::from(own.is_ok())], timeout)?;
     Ok(own.ok().filter(|_| !all.contains(&0)))
 }
 
-/// As [`Communicator::all_gather`]. Errors name the exchange that is being made.
-fn gather(
-    communicator: &dyn Communicator,
-    channel: u32,
-    mine: &[u8],
-    timeout: Duration,
-) -> Result<Vec<u8>> {
-    gathered(communicator, mine, timeout).map_err(|error| {
-        let rank = communicator.rank();
-        error.about(format_args!("rank {rank} makes its exchange of channel {channel}"))
+/// As [`Ranks::gather`]. Errors name the exchange that is being made.
+fn gather(ranks: Ranks<'_>, channel: u32, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+    ranks.gather(mine, timeout).map_err(|error| {
+        error.about(format_args!("rank {} makes its exchange of channel {channel}", ranks.rank))
     })
-}
-
-/// The gathered bytes, which must be those of all ranks.
-fn gathered(communicator: &dyn Communicator, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
-    let all = communicator.all_gather(mine, timeout)?;
-    let (ranks, each) = (communicator.size(), mine.len());
-    if ranks.checked_mul(each) != Some(all.len()) {
-        let message = format!("{} bytes of {ranks} ranks that contribute {each} each", all.len());
-        return Err(Error::new(ErrorKind::Driver, "all_gather", message));
-    }
-    Ok(all)
 }
 
 /// Shares with all ranks whether each rank made what it needs. A rank's own error says more than the error that others
 /// failed.
 ///
 /// Blocks until all ranks have called it.
-pub(super) fn all_made<T>(
-    communicator: &dyn Communicator,
-    own: Result<T>,
-    timeout: Duration,
-) -> Result<T> {
-    let all = gathered(communicator, &[u8::from(own.is_ok())], timeout);
+pub(super) fn all_made<T>(ranks: Ranks<'_>, own: Result<T>, timeout: Duration) -> Result<T> {
+    let all = ranks.gather(&[u8::from(own.is_ok())], timeout);
     let own = own?;
     let all = all?;
     let failed: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] == 0).collect();

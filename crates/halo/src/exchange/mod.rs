@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use runtime_core::{AnyView, Combine, Device, Error, ErrorKind, Result, Stream};
 
-use self::agreement::{Agreement, Contribution, agree, all_made, direct_route};
+use self::agreement::{Agreement, Contribution, Ranks, agree, all_made, direct_route};
 use self::channel::Channel;
 use self::flight::{Flight, error_of};
 use self::staging::Trial;
@@ -90,10 +90,12 @@ impl HaloExchange {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
-        let own = Self::plan(&*communicator, topology, quantities, device, options);
-        let numbers = (communicator.rank(), communicator.size());
+        let transport = Arc::clone(&communicator);
+        let (rank, size) = (transport.rank(), transport.size());
+        let ranks = Ranks { communicator: &*transport, rank, size };
+        let own = Self::plan(ranks, topology, quantities, device, options);
         let may_read = options.direct
-            && communicator.direct().is_some_and(|access| access.numbers() == numbers);
+            && transport.direct().is_some_and(|access| access.numbers() == (rank, size));
         let is_direct = may_read && !own.as_ref().is_ok_and(Engine::prefers_messages);
         let own = own.and_then(|mut own| match is_direct {
             true => Ok(own),
@@ -103,49 +105,42 @@ impl HaloExchange {
             engine,
             // Within a process, each opened device has its own default stream.
             device: if is_direct { device.default_stream().id() } else { 0 },
-            measures: engine.staging_is_open && communicator.size() > 1,
+            measures: engine.staging_is_open && size > 1,
         });
-        let serial = communicator.collectives().next_exchange();
-        let agreed = agree(&*communicator, contribution, serial, options);
+        let serial = transport.collectives().next_exchange();
+        let agreed = agree(ranks, contribution, serial, options);
         // A rank's own error says more than the error that ranks disagree.
         let mut engine = own?;
         let Agreement { same_device, stamps, measures, serials } = agreed?;
-        if (engine.rank, serials.len()) != numbers {
-            let (rank, size) = numbers;
-            let message =
-                format!("rank {} of {} is now rank {rank} of {size}", engine.rank, serials.len());
-            return Err(Error::new(ErrorKind::Driver, "halo_exchange", message));
-        }
-        let mut channel = Channel::new(communicator, numbers.0, options.channel, serials, stamps);
-        let communicator = Arc::clone(&channel.communicator);
-        let direct =
-            if same_device { direct_route(&*communicator, &engine, options)? } else { None };
+        ranks.check()?;
+        let mut channel = Channel::new(communicator, rank, options.channel, serials, stamps);
+        let direct = if same_device { direct_route(ranks, &engine, options)? } else { None };
         if direct.is_none() {
             if measures {
-                let trial = Trial::new(&channel, device.default_stream(), options.timeout);
+                let trial = Trial::new(ranks, &channel, device.default_stream(), options.timeout);
                 let (choice, times) = trial.run(&engine.plan)?;
-                tracing::debug!(rank = engine.rank, ?choice, ?times, "staging measured");
+                tracing::debug!(rank, ?choice, ?times, "staging measured");
                 engine.choose_staging(choice, times);
                 channel.stamps = engine.stamps();
             }
             let made = engine.route(Direction::Fill);
-            all_made(&*communicator, made, options.timeout)?;
+            all_made(ranks, made, options.timeout)?;
         }
         Ok(Self { engine, channel, direct, declined: None, state: State::Idle })
     }
 
     fn plan(
-        communicator: &dyn Communicator,
+        ranks: Ranks<'_>,
         topology: &Topology,
         quantities: &[Quantity],
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Engine> {
-        let (rank, ranks) = (communicator.rank(), communicator.size());
-        if topology.ranks() != ranks {
+        let Ranks { communicator, rank, size } = ranks;
+        if topology.ranks() != size {
             let planned = topology.ranks();
             let message =
-                format!("rank {rank}: a topology of {planned} ranks for a communicator of {ranks}");
+                format!("rank {rank}: a topology of {planned} ranks for a communicator of {size}");
             return Err(refuse(message));
         }
         Channel::check(communicator, options.channel)?;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
 
+use super::agreement::Ranks;
 use super::channel::Channel;
-use crate::communicator::{Buffer, Communicator, Storage, Way, deadline};
+use crate::communicator::{Buffer, Storage, Way, deadline};
 use crate::engine::statistics::{MEASURED_ROUNDS, StagingTimes};
 use crate::options::Staging;
 use crate::plan::Plan;
@@ -17,6 +18,7 @@ const FAILED: u64 = u64::MAX;
 
 /// Trial messages with the sizes of those of an exchange, sent before the first exchange.
 pub(super) struct Trial<'a> {
+    ranks: Ranks<'a>,
     channel: &'a Channel,
     stream: Stream,
     /// The time at which messages must have arrived.
@@ -35,9 +37,14 @@ struct TrialMessage {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(channel: &'a Channel, stream: Stream, timeout: Duration) -> Self {
+    pub(super) fn new(
+        ranks: Ranks<'a>,
+        channel: &'a Channel,
+        stream: Stream,
+        timeout: Duration,
+    ) -> Self {
         let end = deadline(timeout.saturating_mul(2));
-        Self { channel, stream, deadline: deadline(timeout), end }
+        Self { ranks, channel, stream, deadline: deadline(timeout), end }
     }
 
     /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
@@ -48,7 +55,7 @@ impl<'a> Trial<'a> {
         let times = self.time(plan, Staging::Pinned).and_then(|pinned| {
             self.time(plan, Staging::Device).map(|device| StagingTimes { pinned, device })
         });
-        let times = times.inspect_err(|error| self.communicator().collectives().fail(error))?;
+        let times = times.inspect_err(|error| self.ranks.communicator.collectives().fail(error))?;
         let choice = if times.pinned < times.device { Staging::Pinned } else { Staging::Device };
         Ok((choice, times))
     }
@@ -93,15 +100,15 @@ impl<'a> Trial<'a> {
         let mut requests = Vec::with_capacity(messages.len());
         for TrialMessage { way, rank, buffer, .. } in &mut *messages {
             let buffer = mem::take(buffer);
-            let (communicator, tag) = (self.communicator(), self.channel.tag());
+            let (communicator, tag) = (self.ranks.communicator, self.channel.tag());
             let from = |sender: usize| buffer.with_message_id(self.channel.exchange_id(sender));
             requests.push(Some(match way {
                 Way::Receive => communicator.receive(*rank, tag, from(*rank))?,
-                Way::Send => communicator.send(*rank, tag, from(communicator.rank()))?,
+                Way::Send => communicator.send(*rank, tag, from(self.ranks.rank))?,
             }));
         }
         while let Some((index, buffer)) =
-            self.communicator().wait_any(&mut requests, remaining())?
+            self.ranks.communicator.wait_any(&mut requests, remaining())?
         {
             let count = messages.len();
             let Some(message) = messages.get_mut(index) else {
@@ -138,14 +145,10 @@ impl<'a> Trial<'a> {
         Ok(Duration::from_nanos(times.into_iter().max().unwrap_or(0)))
     }
 
-    fn communicator(&self) -> &dyn Communicator {
-        &*self.channel.communicator
-    }
-
     fn gather(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let remaining = self.end.saturating_duration_since(Instant::now());
-        self.communicator().all_gather(mine, remaining).map_err(|error| {
-            error.about(format_args!("rank {} measures its messages", self.communicator().rank()))
+        self.ranks.gather(mine, remaining).map_err(|error| {
+            error.about(format_args!("rank {} measures its messages", self.ranks.rank))
         })
     }
 }
