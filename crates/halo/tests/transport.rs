@@ -137,6 +137,28 @@ fn a_send_to_a_rank_that_has_left_is_an_error() {
     assert_eq!(one.send(1, 1, Buffer::default()).unwrap_err().kind(), ErrorKind::PeerLost);
 }
 
+/// Two of them have waited, and one still waits.
+#[test]
+fn many_ranks_of_a_group_leave_in_a_short_time() {
+    let mut ranks = ThreadCommunicator::group(10_000).unwrap();
+    let last = ranks.pop().unwrap();
+    let received = ranks[1].receive(2, 1, Buffer::host(vec![0])).unwrap();
+    ranks[1].wait(received, Duration::from_millis(1)).unwrap_err();
+    thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            let received = last.receive(9998, 1, Buffer::host(vec![0])).unwrap();
+            last.wait(received, LONG).unwrap_err()
+        });
+        thread::sleep(Duration::from_millis(50));
+        let start = Instant::now();
+        drop(ranks);
+        let took = start.elapsed();
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        let error = waits.join().unwrap();
+        assert_eq!(error.kind(), ErrorKind::PeerLost);
+    });
+}
+
 #[test]
 fn a_wait_sleeps() {
     ThreadCommunicator::run(1, |ranks| {

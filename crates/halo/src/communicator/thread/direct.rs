@@ -147,7 +147,7 @@ impl<'c> Direct<'c> {
     pub(crate) fn decline(&self, tag: u64, before: u64, peers: &[usize]) -> Result<Declined> {
         self.check(peers)?;
         self.group.loans(self.rank).declined.lock().push((tag, before));
-        peers.iter().for_each(|peer| self.group.signal(*peer).raise());
+        peers.iter().for_each(|peer| self.group.raise(*peer));
         Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
 
@@ -231,7 +231,7 @@ impl<'a> LoanSession<'a> {
         }
         loans.push(open);
         drop(loans);
-        loan.peers.iter().for_each(|peer| group.signal(*peer).raise());
+        loan.peers.iter().for_each(|peer| group.raise(*peer));
         Ok(Self {
             group,
             rank,
@@ -292,11 +292,10 @@ impl<'a> LoanSession<'a> {
     ///
     /// As for [`try_read`](Self::try_read), and `Timeout`.
     pub fn read(&self, f: impl FnOnce(&[LentViews<'_>]) -> Result<()>) -> Result<()> {
-        let signal = self.group.signal(self.rank);
         let deadline = deadline(self.loan.timeout);
         let mut f = Some(f);
         loop {
-            let seen = signal.count();
+            let seen = self.group.progress(self.rank);
             if self.try_read(|views| f.take().map_or(Ok(()), |f| f(views)))? {
                 return Ok(());
             }
@@ -305,7 +304,7 @@ impl<'a> LoanSession<'a> {
                 let missing = self.loan.peers.iter().find(missing);
                 return Err(self.late(missing.copied().unwrap_or(self.rank)));
             }
-            signal.wait_beyond(seen, deadline);
+            self.group.wait_beyond(self.rank, seen, deadline);
         }
     }
 
@@ -362,7 +361,7 @@ impl<'a> LoanSession<'a> {
         };
         self.with_loan(peer, undo_borrow);
         // The peer may have timed out meanwhile.
-        self.group.signal(peer).raise();
+        self.group.raise(peer);
     }
 
     /// Declares to the peers that this rank no longer reads.
@@ -374,17 +373,16 @@ impl<'a> LoanSession<'a> {
                 Some(reading) => *reading = ReadState::Over(read.cloned()),
             };
             self.with_loan(*peer, end_read);
-            self.group.signal(*peer).raise();
+            self.group.raise(*peer);
         }
     }
 
     /// Waits until all peers have read.
     fn end(&self) -> Result<()> {
         self.finish_reading();
-        let signal = self.group.signal(self.rank);
         let deadline = deadline(self.loan.timeout);
         loop {
-            let seen = signal.count();
+            let seen = self.group.progress(self.rank);
             let Some(open) = self.open_reader() else { return Ok(()) };
             if let Some(lost) = self.lost(open)
                 // The peer may have read before it left.
@@ -395,7 +393,7 @@ impl<'a> LoanSession<'a> {
             if Instant::now() >= deadline {
                 return Err(self.late(open));
             }
-            signal.wait_beyond(seen, deadline);
+            self.group.wait_beyond(self.rank, seen, deadline);
         }
     }
 
@@ -437,9 +435,8 @@ impl<'a> LoanSession<'a> {
 
     /// Takes back the views when no peer reads them. Returns `None` if this was done before.
     fn withdraw(&self) -> Option<SmallVec<[(usize, ReadState); FEW]>> {
-        let signal = self.group.signal(self.rank);
         loop {
-            let seen = signal.count();
+            let seen = self.group.progress(self.rank);
             let mut loans = self.group.loans(self.rank).open.lock();
             let index = loans.iter().position(|loan| loan.tag == self.loan.tag)?;
             let readers = &mut loans[index].readers;
@@ -451,7 +448,7 @@ impl<'a> LoanSession<'a> {
             }
             drop(loans);
             // Reading only enqueues work, so it does not take long.
-            signal.wait_beyond(seen, deadline(Duration::MAX));
+            self.group.wait_beyond(self.rank, seen, deadline(Duration::MAX));
         }
     }
 

@@ -17,6 +17,10 @@ pub(super) struct Group {
     ranks: Box<[Rank]>,
     /// The first rank that panicked.
     panicked: OnceLock<usize>,
+    /// The number of times that a rank left. It counts as progress of every rank.
+    departures: AtomicU64,
+    /// The ranks of which a thread has slept. Few of many ranks may have threads.
+    sleepers: Mutex<Vec<usize>>,
 }
 
 #[derive(Default)]
@@ -61,15 +65,52 @@ impl Ticket {
 
 impl Group {
     pub(super) fn new(size: usize) -> Self {
-        Self { ranks: (0..size).map(|_| Rank::default()).collect(), panicked: OnceLock::new() }
+        Self {
+            ranks: (0..size).map(|_| Rank::default()).collect(),
+            panicked: OnceLock::new(),
+            departures: AtomicU64::new(0),
+            sleepers: Mutex::default(),
+        }
     }
 
     pub(super) fn size(&self) -> usize {
         self.ranks.len()
     }
 
-    pub(super) fn signal(&self, rank: usize) -> &Signal {
-        &self.ranks[rank].signal
+    /// A count of the events that a thread of the rank may wait for.
+    pub(super) fn progress(&self, rank: usize) -> u64 {
+        self.ranks[rank].signal.count.load(Ordering::SeqCst)
+            + self.departures.load(Ordering::SeqCst)
+    }
+
+    /// Raises the count of a rank.
+    pub(super) fn raise(&self, rank: usize) {
+        let signal = &self.ranks[rank].signal;
+        signal.count.fetch_add(1, Ordering::SeqCst);
+        signal.wake_all();
+    }
+
+    /// Blocks until the count of a rank exceeds `seen`, but not beyond `deadline`.
+    pub(super) fn wait_beyond(&self, rank: usize, seen: u64, deadline: Instant) {
+        for check in 0..SPINS + YIELDS {
+            if self.progress(rank) != seen {
+                return;
+            }
+            if check < SPINS { hint::spin_loop() } else { thread::yield_now() }
+        }
+        let signal = &self.ranks[rank].signal;
+        if !signal.is_listed.load(Ordering::Acquire) {
+            let mut sleepers = self.sleepers.lock();
+            if !signal.is_listed.swap(true, Ordering::Release) {
+                sleepers.push(rank);
+            }
+        }
+        let mut guard = signal.lock.lock();
+        signal.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.progress(rank) == seen
+            && !signal.wake.wait_until(&mut guard, deadline).timed_out()
+        {}
+        signal.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     pub(super) fn loans(&self, rank: usize) -> &LoanTable {
@@ -81,14 +122,18 @@ impl Group {
         self.panicked.get().copied()
     }
 
-    /// Records that a rank ends, and wakes the ranks that wait for it.
+    /// Records that a rank ends, and wakes the ranks that wait.
     pub(super) fn leave(&self, rank: usize, panicking: bool) {
         if panicking {
             // Other ranks panic because this rank did.
             let _first = self.panicked.set(rank);
         }
         self.ranks[rank].has_left.store(true, Ordering::Release);
-        self.ranks.iter().for_each(|rank| rank.signal.raise());
+        // Either this thread sees a sleeper in the list, or the sleeper sees this count.
+        self.departures.fetch_add(1, Ordering::SeqCst);
+        for sleeper in &*self.sleepers.lock() {
+            self.ranks[*sleeper].signal.wake_all();
+        }
     }
 
     /// Returns why no more messages of the peer will come, if that is so. Everything that the peer did before is
@@ -137,7 +182,7 @@ impl Group {
         // The bytes are moved without the lock: the match is already made.
         let (sent, received) = if way == Way::Send { (own, partner) } else { (partner, own) };
         deliver(sent, received);
-        self.ranks[peer].signal.raise();
+        self.raise(peer);
         posted
     }
 }
@@ -182,11 +227,13 @@ impl Request for ThreadRequest {
     }
 }
 
-/// A count that other threads raise, and that a thread can wait for.
+/// A count of events of one rank, and its threads that wait for more.
 #[derive(Default)]
-pub(super) struct Signal {
+struct Signal {
     count: AtomicU64,
     sleepers: AtomicUsize,
+    /// Whether the rank is in the group's list of sleepers.
+    is_listed: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
 }
@@ -196,31 +243,14 @@ const SPINS: u32 = 200;
 const YIELDS: u32 = 20;
 
 impl Signal {
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn raise(&self) {
+    /// Wakes the threads that sleep, after a count was raised.
+    fn wake_all(&self) {
         // Either this thread sees the sleeper, or the sleeper sees the count: each writes its own value before it reads
         // the other's.
-        self.count.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // A sleeper that has checked the count is waiting once the lock is free.
             drop(self.lock.lock());
             self.wake.notify_all();
         }
-    }
-
-    pub(super) fn wait_beyond(&self, seen: u64, deadline: Instant) {
-        for check in 0..SPINS + YIELDS {
-            if self.count() != seen {
-                return;
-            }
-            if check < SPINS { hint::spin_loop() } else { thread::yield_now() }
-        }
-        let mut guard = self.lock.lock();
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while self.count() == seen && !self.wake.wait_until(&mut guard, deadline).timed_out() {}
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -176,11 +176,11 @@ impl Communicator for ThreadCommunicator {
     }
 
     fn progress(&self) -> u64 {
-        self.group.signal(self.rank).count()
+        self.group.progress(self.rank)
     }
 
     fn wait_beyond(&self, seen: u64, deadline: Instant) {
-        self.group.signal(self.rank).wait_beyond(seen, deadline);
+        self.group.wait_beyond(self.rank, seen, deadline);
     }
 }
 
