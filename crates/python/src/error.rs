@@ -1,5 +1,9 @@
 //! Errors as exceptions: one class for each kind, with the driver's details.
 
+use std::error::Error as StdError;
+use std::iter;
+use std::sync::Arc;
+
 use pyo3::exceptions::{
     PyException, PyIndexError, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError,
 };
@@ -100,7 +104,7 @@ fn classes(py: Python<'_>) -> PyResult<&Classes> {
             let dict = PyDict::new(py);
             dict.set_item("kind", kind.to_string())?;
             dict.set_item("__doc__", format!("An Error of the kind {kind}."))?;
-            let bases = std::iter::once(base.clone()).chain(also.map(|also| also(py))).collect();
+            let bases = iter::once(base.clone()).chain(also.map(|also| also(py))).collect();
             class(py, name, bases, &dict).map(Bound::unbind)
         });
         let kinds = kinds.collect::<PyResult<_>>()?;
@@ -123,7 +127,7 @@ fn class<'py>(
 /// Adds the classes to the module.
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let classes = classes(module.py())?;
-    for class in std::iter::once(&classes.base).chain(&classes.kinds) {
+    for class in iter::once(&classes.base).chain(&classes.kinds) {
         let class = class.bind(module.py());
         module.add(class.name()?, class)?;
     }
@@ -132,7 +136,29 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Makes the exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    exception(py, error).unwrap_or_else(|failure| failure)
+    let cause = python_cause(error).map(|cause| cause.clone_ref(py));
+    if let Some(exit) = cause.as_ref().filter(|cause| is_exit(py, cause)) {
+        return exit.clone_ref(py);
+    }
+    let raised = exception(py, error).unwrap_or_else(|failure| failure);
+    if cause.is_some() {
+        raised.set_cause(py, cause);
+    }
+    raised
+}
+
+/// The Python exception that caused an error.
+pub(crate) fn python_cause(error: &Error) -> Option<&PyErr> {
+    let causes = iter::successors(error.source(), |cause| (**cause).source());
+    // An error shares its cause.
+    causes
+        .filter_map(|cause| cause.downcast_ref::<Arc<dyn StdError + Send + Sync>>())
+        .find_map(|cause| cause.downcast_ref())
+}
+
+/// Whether the exception is one that ends programs, such as `KeyboardInterrupt`. It is raised as it is.
+pub(crate) fn is_exit(py: Python<'_>, exception: &PyErr) -> bool {
+    !exception.is_instance_of::<PyException>(py)
 }
 
 fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {

@@ -7,6 +7,7 @@
 
 mod array;
 mod buffer;
+mod callback_mutex;
 mod device;
 mod dtype;
 mod error;

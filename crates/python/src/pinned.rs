@@ -1,6 +1,7 @@
 //! Arrays in pinned host memory.
 #![expect(unsafe_code, reason = "hands over memory that an array keeps")]
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyTypeError;
@@ -23,6 +24,7 @@ use crate::protocol::export::{self, DlpackArguments};
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct PinnedArray {
     memory: Arc<Mutex<Pinned<u8>>>,
+    address: usize,
     device: runtime::Device,
     pub(crate) layout: Layout,
     pub(crate) work: Work,
@@ -42,9 +44,10 @@ impl PinnedArray {
             layout.len() * dtype.size(),
             PinnedOptions::default().with_write_combined(write_combined),
         );
-        let memory = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
+        let mut memory: Pinned<u8> = py.detach(|| device.pinned_allocate_with(bytes, &options))?;
+        let address = memory.as_mut_slice()?.as_mut_ptr().expose_provenance();
         let (memory, device) = (Arc::new(Mutex::new(memory)), device.clone());
-        Ok(Self { memory, device, layout, work: Work::default() })
+        Ok(Self { memory, address, device, layout, work: Work::default() })
     }
 
     /// Enqueues a copy of all bytes from a device, in the caller's turn.
@@ -67,10 +70,12 @@ impl PinnedArray {
 
     /// The address, once the copies enqueued so far have finished.
     fn address(&self, py: Python<'_>) -> Result<usize> {
-        Ok(py.detach(|| {
-            let mut memory = crate::lock(&self.memory);
-            memory.as_mut_slice().map(|bytes| bytes.as_mut_ptr().expose_provenance())
-        })?)
+        Ok(py.detach(|| crate::lock(&self.memory).as_mut_slice().map(|_| self.address))?)
+    }
+
+    /// The addresses of all bytes. Copies may be using them.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.address..self.address + self.nbytes()
     }
 }
 

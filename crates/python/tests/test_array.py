@@ -84,6 +84,43 @@ def test_a_part_that_overlaps_its_source_is_set_right(device):
     assert array.get().tolist() == [*range(9, 0, -1), 1]
 
 
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+@pytest.mark.parametrize("kind", ["get", "set", "pinned", "buffer"])
+@pytest.mark.parametrize("selector", ["host", "sim:0"])
+def test_copies_to_overlapping_memory_of_the_host_are_those_of_numpy(selector, kind, up):
+    device, given = opened(selector), np.arange(3_000_001.0)
+    to, of = (np.s_[1:], np.s_[:-1]) if up else (np.s_[:-1], np.s_[1:])
+    expected = given.copy()
+    expected[to] = given[of]
+    array = device.array(given)
+    if kind == "get":
+        array[of].get(np.asarray(array)[to])
+        found = array.get()
+    elif kind == "set":
+        array[to].set(np.asarray(array)[of])
+        found = np.asarray(array)
+    elif kind == "pinned":
+        pinned = device.pinned(given.shape)
+        pinned[:] = given
+        found = np.asarray(pinned)
+        device.adopt(found)[to].set(found[of])
+    else:
+        found = given.copy()
+        with dr.ArrayBuffer(found).read_write(device) as x:
+            x[to].set(found[of])
+            found = x.get()
+    assert np.array_equal(found, expected)
+
+
+def test_strides_of_one_element_are_small(host):
+    array = host.array(np.arange(5.0))
+    for key in [np.s_[:: 2**63 - 1], np.s_[:: -(2**63) + 1], np.s_[3:3 : 2**62]]:
+        part = array[key]
+        expected = np.arange(5.0)[key]
+        for shown in [np.asarray(part), np.from_dlpack(part), part.get()]:
+            assert np.array_equal(shown, expected)
+
+
 def test_orders(device):
     given = values((3, 4))
     columns = device.array(np.asfortranarray(given))

@@ -2,6 +2,8 @@
 
 import gc
 import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -326,8 +328,6 @@ def test_the_source_lives_as_long_as_its_buffer():
     class Owner(np.ndarray):
         pass
 
-    import weakref
-
     given = values(1000).view(Owner)
     alive = weakref.ref(given)
     buffer = dr.ArrayBuffer(given)
@@ -342,3 +342,31 @@ def test_the_source_lives_as_long_as_its_buffer():
     del seen
     gc.collect()
     assert alive() is None
+
+
+def test_a_finalizer_that_uses_an_array_whose_operation_runs_it_gets_an_error(host):
+    class Owner(np.ndarray):
+        pass
+
+    def finalize():
+        with pytest.raises(dr.ConflictError):
+            x.get()
+        finalized.append(True)
+
+    given, finalized, stream = values(1000).view(Owner), [], host.stream()
+    weakref.finalize(given, finalize)
+    buffer = dr.ArrayBuffer(given)
+    access = buffer.read_write(stream)
+    x, other = access.__enter__(), host.zeros(20_000_000)
+    for value in range(20):
+        other.fill(float(value), stream)
+    # It waits for the fills. Meanwhile it becomes the only holder of the values.
+    reader = threading.Thread(target=x.get, daemon=True)
+    reader.start()
+    time.sleep(0.1)
+    access.__exit__(None, None, None)
+    del access, buffer, given
+    gc.collect()
+    reader.join(30)
+    assert not reader.is_alive(), "the reader waits for itself"
+    assert finalized

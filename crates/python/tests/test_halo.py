@@ -174,6 +174,9 @@ def test_other_fields_than_planned_are_refused(host):
     for wrong in [[], [host.zeros(5)], [host.zeros(6, "float32")], [opened("sim:0").zeros(6)]]:
         with pytest.raises(dr.Error):
             halo.exchange(wrong)
+    for device in ["sim:0", "host"]:
+        with pytest.raises(dr.WrongDeviceError, match="field t of rank 0"):
+            halo.exchange([opened(device).zeros(6)])
     with pytest.raises(dr.InvalidArgumentError, match="median"):
         halo.reduce([host.zeros(6)], "median")
     array = host.array(np.arange(6.0))

@@ -1,7 +1,9 @@
 //! Copies between arrays of devices and of the host.
 #![expect(unsafe_code, reason = "host memory is lent as bytes for the length of a copy")]
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::{ptr, slice};
 
 use pyo3::prelude::*;
 use runtime::{Device, Layout, Stream};
@@ -98,6 +100,17 @@ pub(crate) fn anew(given: Option<&stream::Stream>, part: &Part, order: Order) ->
     copied(&on.stream, part, order)
 }
 
+/// As `packed`, for a copy to these addresses of the host. If they are in the memory of the array, returns a copy, which
+/// is complete.
+fn unshared(stream: &Stream, part: &Part, order: Order, host: &Range<usize>) -> Result<Part> {
+    if !part.meets(host)? {
+        return packed(stream, part, order);
+    }
+    let copy = copied(stream, part, order)?;
+    stream.synchronize()?;
+    Ok(copy)
+}
+
 /// The order that an array already has, if it has one.
 fn own_order(layout: &Layout) -> Result<Order> {
     let columns = Order::F.layout(layout.dtype(), layout.shape())?;
@@ -133,15 +146,16 @@ fn to_host(
     if len == 0 {
         return Ok(());
     }
-    let first = host.data()?;
-    // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object, which
-    // outlives the call. Python code that uses it from another thread meanwhile races, as with any function that lets
-    // other threads run.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
+    let first = host.data()?.expose_provenance();
     py.detach(|| {
         let on = Chosen::of(given, part);
         let _turn = Turn::take([on.reads(part)])?;
-        let source = packed(&on.stream, part, order)?;
+        let source = unshared(&on.stream, part, order, &(first..first + len))?;
+        // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object,
+        // which outlives the call. The device no longer reads them. Python code that uses it from another thread
+        // meanwhile races, as with any function that lets other threads run.
+        let bytes =
+            unsafe { slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(first), len) };
         Ok(source.bytes(&source.hold()?)?.copy_to_slice(&on.stream, bytes)?)
     })
 }
@@ -160,21 +174,24 @@ fn from_host(
     }
     let order = own_order(&part.layout)?;
     let host = host.ordered(order)?;
-    let first = host.data()?.cast_const();
-    // SAFETY: as in `to_host`; the array is only read.
-    let bytes = unsafe { std::slice::from_raw_parts(first, len) };
+    let first = host.data()?.expose_provenance();
     py.detach(|| {
         let on = Chosen::of(given, part);
         let _turn = Turn::take([on.writes(part)])?;
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
-        if are_dense_alike(&part.layout, &packed) {
+        // SAFETY: as in `to_host`; the array is only read, before the device writes.
+        let bytes = unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(first), len) };
+        let is_shared = part.meets(&(first..first + len))?;
+        if are_dense_alike(&part.layout, &packed) && !is_shared {
             part.bytes_mut(&part.hold()?)?.copy_from_slice(&on.stream, bytes)?;
             return Ok(());
         }
         let device = part.block.device();
         let aside = Part::allocate(device, part.layout.shape(), part.layout.dtype(), order)?;
         aside.bytes_mut(&aside.hold()?)?.copy_from_slice(&on.stream, bytes)?;
-        on_device(&on.stream, part, &aside)
+        on_device(&on.stream, part, &aside)?;
+        // The caller may change the host array when this returns.
+        if is_shared { Ok(on.stream.synchronize()?) } else { Ok(()) }
     })
 }
 
@@ -192,7 +209,8 @@ pub(super) fn get_into(
             let works = [&part.block.work, &pinned.work];
             let on = Chosen::new(given, part.block.device(), &works);
             let _turn = Turn::take([on.reads(part), on.uses(&pinned.work)])?;
-            let source = packed(&on.stream, part, own_order(&pinned.layout)?)?;
+            let order = own_order(&pinned.layout)?;
+            let source = unshared(&on.stream, part, order, &pinned.addresses())?;
             Ok(pinned.copy_in(&on.stream, &source.bytes(&source.hold()?)?)?)
         });
     }
@@ -234,7 +252,7 @@ pub(super) fn set_from(
         return py.detach(|| {
             let on = Chosen::new(given, device, &[work, &pinned.work]);
             let _turn = Turn::take([on.writes(part), on.uses(&pinned.work)])?;
-            if are_dense_alike(&part.layout, &pinned.layout) {
+            if are_dense_alike(&part.layout, &pinned.layout) && !part.meets(&pinned.addresses())? {
                 return Ok(pinned.copy_out(&on.stream, &mut part.bytes_mut(&part.hold()?)?)?);
             }
             let order = own_order(&pinned.layout)?;

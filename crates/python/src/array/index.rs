@@ -159,7 +159,9 @@ pub(crate) fn indexed(
                 if range.slicelength > 0 {
                     first += range.start * stride;
                 }
-                made.push((range.slicelength, range.step.saturating_mul(stride)));
+                // The step to an element that does not exist has no meaning, and may be too large for other libraries.
+                let step = if range.slicelength > 1 { range.step } else { 1 };
+                made.push((range.slicelength, step.saturating_mul(stride)));
             } else {
                 let index = integer(&key)?;
                 let place = if index < 0 { index.saturating_add(signed) } else { index };

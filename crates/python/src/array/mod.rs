@@ -6,6 +6,7 @@ mod host;
 mod index;
 mod work;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -82,6 +83,18 @@ impl Part {
 
     pub(crate) fn first_byte(&self) -> usize {
         self.origin.wrapping_add_signed(self.layout.span_bytes().start)
+    }
+
+    /// Whether the memory has an address there: bytes of the elements among these addresses.
+    fn meets(&self, addresses: &Range<usize>) -> Result<bool> {
+        let held = self.hold()?;
+        let view = self.view(&held)?;
+        let (native, bytes) = (view.native(), view.byte_range());
+        Ok(native.is_some_and(|native| {
+            native.kind == NativeKind::Pointer
+                && native.raw + bytes.start < addresses.end
+                && addresses.start < native.raw + bytes.end
+        }))
     }
 
     fn span(&self) -> usize {

@@ -1,8 +1,11 @@
 //! The streams that work on a memory, and the order of the calls that use it.
 
+use std::cell::Cell;
 use std::mem;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
 
 use runtime::{Device, Error, ErrorKind, Event, Stream};
 
@@ -94,7 +97,7 @@ impl Part {
     /// `Conflict` if an exchange holds the elements alone.
     pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
         let (work, mut idle) = (&self.block.work, Vec::new());
-        let _turn = work.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let _turn = (Lock::take(work, false)?, Nested::new());
         self.check_free(false)?;
         let events: runtime::Result<_> =
             work.busy(&mut idle).iter().map(Stream::record_event).collect();
@@ -167,6 +170,7 @@ pub(crate) struct Use<'a> {
 pub(crate) struct Turn<'a> {
     uses: Vec<Use<'a>>,
     _locks: Vec<Lock<'a>>,
+    _nested: Nested,
     // Dropped after the locks.
     idle: Vec<Stream>,
 }
@@ -178,15 +182,69 @@ enum Lock<'a> {
     Alone(RwLockWriteGuard<'a, ()>),
 }
 
+impl<'a> Lock<'a> {
+    /// Waits for other threads. A thread that has a turn does not wait: it runs Python code within that turn, such as the
+    /// deleter of an adopted array, and could be waiting for itself.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` instead of such a wait.
+    fn take(work: &'a Work, alone: bool) -> Result<Self> {
+        let turn = &work.turn;
+        if TURNS.get() == 0 {
+            return Ok(match alone {
+                true => Self::Alone(turn.write().unwrap_or_else(PoisonError::into_inner)),
+                false => Self::Shared(turn.read().unwrap_or_else(PoisonError::into_inner)),
+            });
+        }
+        let taken = match alone {
+            true => unless_taken(turn.try_write()).map(Self::Alone),
+            false => unless_taken(turn.try_read()).map(Self::Shared),
+        };
+        taken.ok_or_else(|| {
+            let message = "an operation that uses the array has called this code, and is not over";
+            Error::new(ErrorKind::Conflict, "array", message).into()
+        })
+    }
+}
+
+fn unless_taken<T>(tried: TryLockResult<T>) -> Option<T> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+thread_local! {
+    /// The number of turns that this thread has.
+    static TURNS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a turn of this thread.
+struct Nested;
+
+impl Nested {
+    fn new() -> Self {
+        TURNS.set(TURNS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        TURNS.set(TURNS.get() - 1);
+    }
+}
+
 impl<'a> Turn<'a> {
     /// Orders an operation that uses these memories, and notes it. To enqueue work without a turn is to race.
     ///
     /// Blocks while another thread enqueues work that must be ordered, so the caller must let other Python threads run.
-    /// A thread that has a turn must not take another one.
     ///
     /// # Errors
     ///
-    /// `Conflict` if an exchange holds elements.
+    /// `Conflict` if an exchange holds elements, or if this thread has a turn and would have to wait for another one.
     pub(crate) fn take(uses: impl IntoIterator<Item = Use<'a>>) -> Result<Self> {
         Self::take_with(uses.into_iter().collect(), false)
     }
@@ -196,13 +254,10 @@ impl<'a> Turn<'a> {
         uses.sort_by_key(|used| ptr::from_ref(used.work).addr());
         let of_work = |one: &Use<'_>, other: &Use<'_>| ptr::eq(one.work, other.work);
         let locks = uses.chunk_by(of_work).map(|same| {
-            let turn = &same[0].work.turn;
-            match alone || same.iter().any(|used| used.on.is_ordered) {
-                true => Lock::Alone(turn.write().unwrap_or_else(PoisonError::into_inner)),
-                false => Lock::Shared(turn.read().unwrap_or_else(PoisonError::into_inner)),
-            }
+            Lock::take(same[0].work, alone || same.iter().any(|used| used.on.is_ordered))
         });
-        let (locks, mut idle) = (locks.collect(), Vec::new());
+        let (locks, mut idle) = (locks.collect::<Result<_>>()?, Vec::new());
+        let nested = Nested::new();
         for used in &uses {
             used.part.map_or(Ok(()), |part| part.check_free(used.writes))?;
         }
@@ -210,7 +265,7 @@ impl<'a> Turn<'a> {
             used.work.come_before(&used.on.stream, &mut idle)?;
         }
         // Noted before and after the work is enqueued: a check in between drops a stream that is idle.
-        let mut turn = Self { uses, _locks: locks, idle };
+        let mut turn = Self { uses, _locks: locks, _nested: nested, idle };
         turn.note();
         Ok(turn)
     }

@@ -14,6 +14,7 @@ use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
 use crate::array::{BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
+use crate::callback_mutex::CallbackMutex;
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
@@ -76,9 +77,12 @@ impl HaloExchange {
         let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
         py.detach(|| {
             let mut exchange = self.alone()?;
-            let works: Vec<&Work> = parts.iter().map(|part| &part.block.work).collect();
+            // The exchange refuses a field of another device, and names it.
+            let is_own = |part: &&Part| part.block.device().is_same(&self.device);
+            let own: Vec<Part> = parts.iter().filter(is_own).cloned().collect();
+            let works: Vec<&Work> = own.iter().map(|part| &part.block.work).collect();
             let on = Chosen::new(stream, &self.device, &works);
-            let _hold = Hold::new(&on, &parts, others_may_read)?;
+            let _hold = Hold::new(&on, &own, others_may_read)?;
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<BlockMemory<'_>>>>()?;
             let bound =
                 parts.iter().zip(&held).map(|(part, held)| Ok(Field::from(part.view_mut(held)?)));
@@ -235,7 +239,7 @@ impl HaloExchange {
 
 /// An exchange in flight, lent to the overlapping work.
 #[pyclass(frozen, module = "device_runtime.halo")]
-pub(crate) struct Progress(Mutex<Option<Loan>>);
+pub(crate) struct Progress(CallbackMutex<Option<Loan>>);
 
 struct Loan(NonNull<halo::Progress<'static, 'static>>);
 
@@ -244,12 +248,12 @@ unsafe impl Send for Loan {}
 
 impl Progress {
     fn lend(progress: &mut halo::Progress<'_, '_>) -> Self {
-        Self(Mutex::new(Some(Loan(NonNull::from(progress).cast()))))
+        Self(CallbackMutex::new(Some(Loan(NonNull::from(progress).cast()))))
     }
 
     /// Ends the loan.
     fn take_back(&self) {
-        crate::lock(&self.0).take();
+        self.0.wait().take();
     }
 }
 
@@ -257,7 +261,7 @@ impl Progress {
 impl Progress {
     /// Advances the exchange without waiting. Returns whether nothing is left to do.
     fn poll(&self, py: Python<'_>) -> Result<bool> {
-        py.detach(|| match crate::lock(&self.0).as_mut() {
+        py.detach(|| match self.0.lock("poll")?.as_mut() {
             // SAFETY: the loan is valid while it is stored here, and only one thread uses it at a time.
             Some(lent) => Ok(unsafe { lent.0.as_mut() }.poll()?),
             None => {

@@ -2,26 +2,29 @@
 //!
 //! As in `halo-mpi`, a receive is passed to MPI only when its message has arrived and has the right length. MPI
 //! libraries may write beyond a buffer that is too short before they report it.
-#![expect(unsafe_code, reason = "shows the bytes of buffers to Python as memoryviews")]
+//!
+//! A method of the communicator may be Python code, which may keep what it is given and call this package. Therefore no
+//! lock is held while it runs, except for that of the unmatched receives.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::c_int;
 use std::fmt;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMemoryView};
 use runtime::halo::communicator::{
-    Buffer, Collectives, Communicator, Direct, Envelope, Request, Way,
+    Buffer, Collectives, Communicator, Direct, Envelope, Request, Storage, Way,
 };
-use runtime::{Device, DeviceKind, Error, ErrorKind, Result};
+use runtime::{DType, Device, DeviceKind, Error, ErrorKind, Layout, Result};
 
-use crate::error::raise;
+use crate::callback_mutex::CallbackMutex;
+use crate::dtype;
+use crate::error::{is_exit, python_cause, raise};
 
 /// A rank of an mpi4py communicator.
 pub(super) struct MpiCommunicator {
@@ -37,35 +40,52 @@ struct Shared {
     size: usize,
     max_tag: u32,
     // Must be locked before attaching to the interpreter, never after.
-    open: Mutex<Open>,
+    lines: CallbackMutex<Lines>,
+    /// Messages that MPI still works on and no request waits for.
+    abandoned: Mutex<Vec<Message>>,
+    /// An exception that ends programs, which no call has reported yet.
+    exit: Mutex<Option<Error>>,
     /// The number of waits of this rank since a request was last complete.
     idle: AtomicU32,
 }
 
-/// Unfinished receives and messages.
-#[derive(Default)]
-struct Open {
-    /// Receives without a message yet, in order, by peer and tag.
-    lines: HashMap<(usize, u32), VecDeque<Arc<Mutex<Stage>>>>,
-    /// Messages that MPI still works on and no request waits for.
-    abandoned: Vec<Message>,
-}
+/// Receives without a message yet, in order, by peer and tag.
+type Lines = HashMap<(usize, u32), VecDeque<Arc<Mutex<Stage>>>>;
 
 /// The stage of a receive.
 enum Stage {
-    /// No message yet. Without a buffer, the request was dropped.
-    Waiting(Envelope, Option<Buffer>),
+    /// No message yet. Without a buffer, the message is being passed to MPI.
+    Waiting(Option<Buffer>),
     /// MPI receives a message of this length.
     Arriving(Message, usize),
+    /// The message was not passed to MPI.
+    Failed(Error),
+    /// No request waits for the message any more.
     Over,
 }
 
 /// A message that MPI still works on.
 struct Message {
     request: Py<PyAny>,
-    // The object that MPI uses; dropped before the memory that it exposes.
-    _view: Py<PyAny>,
-    buffer: Buffer,
+    view: Py<PyMemoryView>,
+    // MPI may still use the bytes of a message that is dropped. Those of a finished message are dropped: see `end`.
+    buffer: ManuallyDrop<Arc<Buffer>>,
+}
+
+/// The bytes of a message, which NumPy shows to Python code. They exist while a view of them exists.
+#[pyclass(frozen, module = "device_runtime.halo")]
+struct MessageBytes {
+    address: usize,
+    layout: Layout,
+    _buffer: Arc<Buffer>,
+}
+
+#[pymethods]
+impl MessageBytes {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dtype::array_interface(py, &self.layout, self.address, false)
+    }
 }
 
 impl MpiCommunicator {
@@ -84,7 +104,9 @@ impl MpiCommunicator {
             size: comm.call_method0("Get_size")?.extract()?,
             max_tag: largest.extract()?,
             mpi: mpi.unbind(),
-            open: Mutex::default(),
+            lines: CallbackMutex::default(),
+            abandoned: Mutex::default(),
+            exit: Mutex::default(),
             idle: AtomicU32::new(0),
         };
         Ok(Self { shared: Arc::new(shared), collectives: Collectives::default() })
@@ -92,8 +114,8 @@ impl MpiCommunicator {
 }
 
 /// Converts an exception of mpi4py.
-fn raised(operation: &'static str, error: &PyErr) -> Error {
-    Error::new(ErrorKind::Driver, operation, format!("mpi4py: {error}"))
+fn raised(operation: &'static str, error: PyErr) -> Error {
+    Error::new(ErrorKind::Driver, operation, "mpi4py raised an exception").with_source(error)
 }
 
 /// Whether MPI may be called: at any other time, a call ends the process.
@@ -108,36 +130,69 @@ fn not_running(operation: &'static str) -> Error {
     Error::new(ErrorKind::PeerLost, operation, "MPI is not running")
 }
 
-/// CPython's `PyBUF_WRITE`, which the bindings of its older stable interfaces do not contain.
-const WRITABLE: c_int = 0x200;
+/// Bytes for a message of a length that the transport says.
+fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| {
+        Error::new(ErrorKind::OutOfMemory, "receive", format!("a message of {len} bytes"))
+    })?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// A copy of a buffer that the host can address, in memory of the same kind.
+fn copy_of(buffer: &Buffer) -> Result<Buffer> {
+    let storage = match buffer.storage() {
+        Storage::Host(bytes) => Storage::Host(zeros(bytes.len())?),
+        Storage::Pinned(pinned) => Storage::Pinned(pinned.device().pinned_allocate(pinned.len())?),
+        Storage::Device(memory) => Storage::Device(memory.device().memory_allocate(memory.len())?),
+    };
+    let mut copy = Buffer::from(storage);
+    copy.copy_from_slice(buffer.as_slice()?.unwrap_or_default())?;
+    Ok(copy)
+}
 
 impl Message {
     /// Passes a buffer's bytes to `start`, which hands them to MPI.
     fn start(
         operation: &'static str,
         mut buffer: Buffer,
-        start: impl for<'py> FnOnce(Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+        start: impl for<'py> FnOnce(&Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyAny>>,
     ) -> Result<Self> {
         let storage = format!("{:?}", buffer.storage());
         let Some(bytes) = buffer.as_mut_slice()? else {
             let message = format!("{storage}, which mpi4py is not given");
             return Err(Error::new(ErrorKind::InvalidArgument, operation, message));
         };
-        let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len().cast_signed());
+        let (address, layout) =
+            (bytes.as_mut_ptr().expose_provenance(), Layout::row(DType::U8, bytes.len())?);
+        // Kept if `start` fails: Python code may fail after it has called MPI.
+        let buffer = ManuallyDrop::new(Arc::new(buffer));
         let started = Python::attach(|py| {
-            // SAFETY: bytes of the buffer, which is kept until MPI has finished with them, and longer than the view.
-            let view = unsafe { ffi::PyMemoryView_FromMemory(first, len, WRITABLE) };
-            // SAFETY: a new reference, or null with an exception.
-            let view = unsafe { Bound::from_owned_ptr_or_err(py, view) }?;
-            Ok((start(view.clone())?.unbind(), view.unbind()))
+            let bytes = MessageBytes { address, layout, _buffer: Arc::clone(&buffer) };
+            let array = dtype::numpy(py)?.call_method1(intern!(py, "asarray"), (bytes,))?;
+            let view = PyMemoryView::from(&array)?;
+            Ok((start(&view)?.unbind(), view.unbind()))
         });
-        let (request, view) = started.map_err(|error: PyErr| raised(operation, &error))?;
-        Ok(Self { request, _view: view, buffer })
+        let (request, view) = started.map_err(|error| raised(operation, error))?;
+        Ok(Self { request, view, buffer })
     }
 
-    /// Ends a message that MPI has finished with.
-    fn into_buffer(mut self) -> Buffer {
-        mem::take(&mut self.buffer)
+    /// Ends a message that MPI has finished with. The bytes have other owners if Python code has kept a view of them.
+    fn end(self) -> Arc<Buffer> {
+        let Self { request, view, buffer } = self;
+        Python::attach(|py| {
+            drop(request);
+            // Fails if Python code uses the view.
+            let _released = view.call_method0(py, intern!(py, "release"));
+            drop(view);
+        });
+        ManuallyDrop::into_inner(buffer)
+    }
+
+    /// Ends a message that MPI has finished with, and returns its buffer, or a copy if Python code uses the bytes.
+    fn into_buffer(self) -> Result<Buffer> {
+        Arc::try_unwrap(self.end()).or_else(|shared| copy_of(&shared))
     }
 
     /// Whether MPI has finished with the message.
@@ -145,63 +200,75 @@ impl Message {
         let done = Python::attach(|py| {
             self.request.bind(py).call_method0(intern!(py, "Test"))?.extract::<bool>()
         });
-        done.map_err(|error| raised(operation, &error))
-    }
-}
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        // MPI may still use the bytes. A finished message has none: see `into_buffer`.
-        mem::forget(mem::take(&mut self.buffer));
+        done.map_err(|error| raised(operation, error))
     }
 }
 
 impl Shared {
     /// Checks that MPI may be called.
     fn check_running(&self, operation: &'static str) -> Result<()> {
+        if let Some(exit) = crate::lock(&self.exit).take() {
+            return Err(exit);
+        }
         match Python::attach(|py| is_running(self.mpi.bind(py))) {
             Ok(true) => Ok(()),
             Ok(false) => Err(not_running(operation)),
-            Err(error) => Err(raised(operation, &error)),
+            Err(error) => Err(raised(operation, error)),
         }
     }
 
-    /// Matches messages that have arrived with the receives of a line.
-    fn meet(&self, open: &mut Open, (peer, tag): (usize, u32)) -> Result<()> {
-        const OPERATION: &str = "receive";
-        let Open { lines, abandoned } = open;
-        let Some(line) = lines.get_mut(&(peer, tag)) else { return Ok(()) };
-        while let Some(first) = line.front() {
-            let found = Python::attach(|py| {
-                let status = self.mpi.bind(py).call_method0(intern!(py, "Status"))?;
-                let probe = (peer, tag, &status);
-                let found = self.comm.bind(py).call_method1(intern!(py, "Improbe"), probe)?;
-                if found.is_none() {
-                    return Ok(None);
-                }
-                let len: usize = status.call_method0(intern!(py, "Get_count"))?.extract()?;
-                Ok(Some((found.unbind(), len)))
-            });
-            let found = found.map_err(|error: PyErr| raised(OPERATION, &error))?;
-            let Some((message, len)) = found else { break };
-            let mut stage = crate::lock(first);
-            let (envelope, buffer) = match mem::replace(&mut *stage, Stage::Over) {
-                Stage::Waiting(envelope, buffer) => (Some(envelope), buffer),
-                Stage::Arriving(..) | Stage::Over => (None, None),
-            };
-            let is_wanted = buffer.is_some() && envelope.is_some();
-            let fitting = buffer.filter(|buffer| buffer.len() == len);
-            let buffer = fitting.unwrap_or_else(|| Buffer::host(vec![0; len]));
-            let message = Message::start(OPERATION, buffer, |view| {
-                message.bind(view.py()).call_method1(intern!(view.py(), "Irecv"), (view.clone(),))
-            })?;
-            if is_wanted {
-                *stage = Stage::Arriving(message, len);
-            } else {
-                abandoned.push(message);
+    /// Ignores an error, but leaves an exception that ends programs to the next call.
+    fn ignore(&self, error: Error) {
+        let ends = |cause| Python::attach(|py| is_exit(py, cause));
+        if python_cause(&error).is_some_and(ends) {
+            *crate::lock(&self.exit) = Some(error);
+        }
+    }
+
+    /// The next message of a line that has arrived, and its length.
+    fn arrived(&self, peer: usize, tag: u32) -> Result<Option<(Py<PyAny>, usize)>> {
+        let found = Python::attach(|py| {
+            let status = self.mpi.bind(py).call_method0(intern!(py, "Status"))?;
+            let probe = (peer, tag, &status);
+            let found = self.comm.bind(py).call_method1(intern!(py, "Improbe"), probe)?;
+            if found.is_none() {
+                return Ok(None);
             }
-            drop(stage);
-            line.pop_front();
+            let len: usize = status.call_method0(intern!(py, "Get_count"))?.extract()?;
+            Ok(Some((found.unbind(), len)))
+        });
+        found.map_err(|error| raised("receive", error))
+    }
+
+    /// Matches messages that have arrived with the receives of a line.
+    fn meet(&self, lines: &mut Lines, (peer, tag): (usize, u32)) -> Result<()> {
+        let Some(line) = lines.get_mut(&(peer, tag)) else { return Ok(()) };
+        while !line.is_empty()
+            && let Some((message, len)) = self.arrived(peer, tag)?
+            && let Some(receive) = line.pop_front()
+        {
+            let given = match &mut *crate::lock(&receive) {
+                Stage::Waiting(buffer) => buffer.take(),
+                _ => None,
+            };
+            let fitting = given.filter(|buffer| buffer.len() == len);
+            let buffer = fitting.map_or_else(|| zeros(len).map(Buffer::host), Ok);
+            let started = buffer.and_then(|buffer| {
+                Message::start("receive", buffer, |view| {
+                    message.bind(view.py()).call_method1(intern!(view.py(), "Irecv"), (view,))
+                })
+            });
+            let mut stage = crate::lock(&receive);
+            match started {
+                Ok(message) if matches!(*stage, Stage::Over) => {
+                    crate::lock(&self.abandoned).push(message);
+                }
+                Ok(message) => *stage = Stage::Arriving(message, len),
+                Err(error) => {
+                    *stage = Stage::Failed(error.clone());
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -209,20 +276,21 @@ impl Shared {
     /// Receives messages that no request waits for, and ends those that MPI has finished.
     fn sweep(&self, operation: &'static str) -> Result<()> {
         self.check_running(operation)?;
-        let mut open = crate::lock(&self.open);
-        let nobody =
-            |stage: &Arc<Mutex<Stage>>| matches!(*crate::lock(stage), Stage::Waiting(_, None));
-        let unwanted = open.lines.iter().filter(|(_, line)| line.iter().any(nobody));
-        let lines: Vec<(usize, u32)> = unwanted.map(|(line, _)| *line).collect();
-        for line in lines {
-            self.meet(&mut open, line)?;
+        let mut lines = self.lines.lock(operation)?;
+        let is_over = |stage: &Arc<Mutex<Stage>>| matches!(*crate::lock(stage), Stage::Over);
+        let unwanted = lines.iter().filter(|(_, line)| line.iter().any(is_over));
+        let unwanted: Vec<(usize, u32)> = unwanted.map(|(line, _)| *line).collect();
+        for line in unwanted {
+            self.meet(&mut lines, line)?;
         }
-        for message in mem::take(&mut open.abandoned) {
+        drop(lines);
+        let abandoned = mem::take(&mut *crate::lock(&self.abandoned));
+        for message in abandoned {
             match message.test("wait") {
-                Ok(true) => drop(message.into_buffer()),
-                Ok(false) => open.abandoned.push(message),
+                Ok(true) => drop(message.end()),
+                Ok(false) => crate::lock(&self.abandoned).push(message),
                 // Nothing says that MPI has finished with the bytes, so they stay allocated.
-                Err(_) => drop(message),
+                Err(error) => self.ignore(error),
             }
         }
         Ok(())
@@ -263,7 +331,7 @@ impl Communicator for MpiCommunicator {
         self.shared.sweep("send")?;
         let message = Message::start("send", buffer, |view| {
             let comm = self.shared.comm.bind(view.py());
-            comm.call_method1(intern!(view.py(), "Isend"), (view.clone(), to, tag))
+            comm.call_method1(intern!(view.py(), "Isend"), (view, to, tag))
         })?;
         Ok(Box::new(MpiRequest {
             shared: Arc::clone(&self.shared),
@@ -275,9 +343,9 @@ impl Communicator for MpiCommunicator {
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         self.shared.sweep("receive")?;
-        let stage = Arc::new(Mutex::new(Stage::Waiting(envelope, Some(buffer))));
-        let mut open = crate::lock(&self.shared.open);
-        open.lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
+        let stage = Arc::new(Mutex::new(Stage::Waiting(Some(buffer))));
+        let mut lines = self.shared.lines.lock("receive")?;
+        lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(MpiRequest { shared, envelope, kind: Kind::Receive(stage) }))
     }
@@ -289,7 +357,9 @@ impl Communicator for MpiCommunicator {
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
         // A failure is reported by the requests.
-        let _swept = self.shared.sweep("wait");
+        if let Err(error) = self.shared.sweep("wait") {
+            self.shared.ignore(error);
+        }
         // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
         let left = deadline.saturating_duration_since(Instant::now());
         match self.shared.idle.fetch_add(1, Ordering::Relaxed) {
@@ -326,29 +396,39 @@ impl MpiRequest {
         match mem::replace(&mut self.kind, Kind::Over) {
             Kind::Over => Err(envelope.over()),
             Kind::Send(message) => match message.test("send")? {
-                true => Ok(Some(message.into_buffer())),
+                true => message.into_buffer().map(Some),
                 false => {
                     self.kind = Kind::Send(message);
                     Ok(None)
                 }
             },
             Kind::Receive(receive) => {
-                let mut open = crate::lock(&self.shared.open);
-                self.shared.meet(&mut open, (envelope.peer, envelope.tag))?;
+                // Also if this fails: the message must be received.
+                self.kind = Kind::Receive(Arc::clone(&receive));
+                let mut lines = self.shared.lines.lock("receive")?;
+                self.shared.meet(&mut lines, (envelope.peer, envelope.tag))?;
+                drop(lines);
                 let mut stage = crate::lock(&receive);
-                match mem::replace(&mut *stage, Stage::Over) {
-                    Stage::Over => return Err(envelope.over()),
-                    Stage::Arriving(message, len) if message.test("receive")? => {
-                        return match len == envelope.len {
-                            true => Ok(Some(message.into_buffer())),
-                            false => Err(envelope.wrong_length(len)),
-                        };
-                    }
-                    other => *stage = other,
+                if matches!(*stage, Stage::Waiting(_)) {
+                    return Ok(None);
                 }
+                let found = mem::replace(&mut *stage, Stage::Over);
                 drop(stage);
-                self.kind = Kind::Receive(receive);
-                Ok(None)
+                match found {
+                    Stage::Arriving(message, len) if !message.test("receive")? => {
+                        *crate::lock(&receive) = Stage::Arriving(message, len);
+                        Ok(None)
+                    }
+                    Stage::Arriving(message, len) if len == envelope.len => {
+                        message.into_buffer().map(Some)
+                    }
+                    Stage::Arriving(message, len) => {
+                        drop(message.end());
+                        Err(envelope.wrong_length(len))
+                    }
+                    Stage::Failed(error) => Err(error),
+                    Stage::Waiting(_) | Stage::Over => Err(envelope.over()),
+                }
             }
         }
     }
@@ -370,22 +450,15 @@ impl Request for MpiRequest {
 
 impl Drop for MpiRequest {
     fn drop(&mut self) {
-        let abandon = || {
-            let mut open = crate::lock(&self.shared.open);
-            match mem::replace(&mut self.kind, Kind::Over) {
-                Kind::Over => {}
-                Kind::Send(message) => open.abandoned.push(message),
-                Kind::Receive(receive) => {
-                    let mut stage = crate::lock(&receive);
-                    match mem::replace(&mut *stage, Stage::Over) {
-                        Stage::Over => {}
-                        Stage::Arriving(message, _) => open.abandoned.push(message),
-                        Stage::Waiting(envelope, _) => *stage = Stage::Waiting(envelope, None),
-                    }
-                }
+        let message = match mem::replace(&mut self.kind, Kind::Over) {
+            Kind::Over => return,
+            Kind::Send(message) => message,
+            Kind::Receive(receive) => {
+                let found = mem::replace(&mut *crate::lock(&receive), Stage::Over);
+                let Stage::Arriving(message, _) = found else { return };
+                message
             }
         };
-        // The thread that drops it may be attached to the interpreter, and the lock must be taken first.
-        crate::detached(abandon);
+        crate::lock(&self.shared.abandoned).push(message);
     }
 }
