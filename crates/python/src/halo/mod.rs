@@ -33,7 +33,8 @@ impl Communicator {
     }
 
     /// A rank of an mpi4py communicator, used through its Python methods. Its messages must not mix with others: pass
-    /// ``comm.Dup()`` if other code uses the communicator too.
+    /// ``comm.Dup()`` if other code uses the communicator too. An exception that a method raises is the cause of a
+    /// DriverError. KeyboardInterrupt and SystemExit are raised themselves.
     #[staticmethod]
     fn mpi(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self(Arc::new(mpi::MpiCommunicator::new(comm)?)))
