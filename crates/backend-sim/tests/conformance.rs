@@ -27,7 +27,7 @@ macro_rules! simulated {
                 },
                 kernels: conformance::kernels::host_functions(),
                 abilities: [
-                    Counters, Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters,
+                    Counters, Fault, HostFunctions, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters,
                     SecondDevice, $($ability),*
                 ],
             }

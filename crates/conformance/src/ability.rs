@@ -16,6 +16,8 @@ pub enum Ability {
     Fault,
     /// Graphs.
     Graphs,
+    /// Kernels that are Rust functions.
+    HostFunctions,
     /// Memory that the host can address: unified memory, or all memory.
     HostVisibleMemory,
     /// Streams, events and memory of other libraries.
@@ -37,12 +39,13 @@ pub enum Ability {
 }
 
 impl Ability {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Console,
         Self::CooperativeLaunch,
         Self::Counters,
         Self::Fault,
         Self::Graphs,
+        Self::HostFunctions,
         Self::HostVisibleMemory,
         Self::Interop,
         Self::MemoryAdoption,
@@ -68,6 +71,7 @@ impl fmt::Display for Ability {
             Self::Counters => "counters",
             Self::Fault => "a kernel that faults",
             Self::Graphs => "graphs",
+            Self::HostFunctions => "kernels that are Rust functions",
             Self::HostVisibleMemory => "memory that the host can address",
             Self::Interop => "objects of other libraries",
             Self::MemoryAdoption => "adoption of memory",

@@ -1,7 +1,6 @@
 //! The device, and the backend that opens it by selector.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
@@ -52,7 +51,6 @@ impl Backend for ForeignBackend {
 /// The device itself.
 pub struct ForeignDevice {
     info: DeviceInfo,
-    streams: AtomicUsize,
     progress: Arc<Progress>,
 }
 
@@ -63,7 +61,7 @@ impl ForeignDevice {
         let id = DeviceId::new("foreign", index);
         let info = DeviceInfo::new(id, DeviceKind::Simulated, "vector and threads", limits)
             .with_formats([ImageFormat::HostFunctions]);
-        Self { info, streams: AtomicUsize::new(1), progress: Arc::default() }
+        Self { info, progress: Arc::default() }
     }
 }
 
@@ -108,17 +106,20 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
-        let id = self.streams.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(Stream::new(id, &self.progress)))
+        Ok(Box::new(Stream::new(&self.progress)))
     }
 
     fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
         Ok(Box::new(Event::default()))
     }
 
-    unsafe fn release(&self, object: Released, _: &[&dyn DeviceStream]) {
-        // Whatever it is, enqueued work holds what it uses.
-        self.progress.release(object);
+    unsafe fn release(&self, object: Released, after: &[&dyn DeviceStream]) {
+        match object {
+            // What its functions own is the program's, and may wait for the streams.
+            Released::Module(module) => self.progress.retire(module, after),
+            // Enqueued work holds what it uses.
+            object => drop(object),
+        }
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -1,7 +1,9 @@
 //! Streams: threads that run closures in order. Events: marks that those closures set.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,9 +21,18 @@ use crate::memory::{Memory, Pinned, Storage};
 
 type Task = Box<dyn FnOnce() -> Result<()> + Send>;
 
+/// In the number of a thread that drops a retired object, which counts as a stream with one task.
+const RETIRED: usize = 1 << (usize::BITS - 1);
+
+thread_local! {
+    /// Whether this thread drops a retired object, which may wait for streams, but not for retired objects.
+    static RETIRES: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A device's streams: how far each has got, and what went wrong.
 #[derive(Default)]
 pub(crate) struct Progress {
+    ids: AtomicUsize,
     streams: Mutex<BTreeMap<usize, Tasks>>,
     changed: Condvar,
     failures: Mutex<Vec<(usize, Error)>>,
@@ -35,6 +46,10 @@ struct Tasks {
 }
 
 impl Progress {
+    fn new_id(&self) -> usize {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn given(&self, stream: usize) -> u64 {
         lock(&self.streams).get(&stream).map_or(0, |tasks| tasks.given)
     }
@@ -63,26 +78,46 @@ impl Progress {
 
     /// Waits for everything that a stream was given so far.
     fn wait(&self, stream: usize) {
-        let given = self.given(stream);
+        self.wait_for(stream, self.given(stream));
+    }
+
+    fn wait_for(&self, stream: usize, given: u64) {
         let busy = |streams: &mut BTreeMap<usize, Tasks>| {
             streams.get(&stream).is_some_and(|tasks| tasks.done < given)
         };
         drop(self.changed.wait_while(lock(&self.streams), busy));
     }
 
-    /// Waits for all streams, and gives the first failure of the device.
+    /// Waits for all streams and retired objects, and gives the first failure of the device.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let streams: Vec<usize> = lock(&self.streams).keys().copied().collect();
+        let end = if RETIRES.get() { RETIRED } else { usize::MAX };
+        let streams: Vec<usize> = lock(&self.streams).range(..end).map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.wait(stream));
         self.take_failure(|_| true)
     }
 
-    /// Drops an object of the user. A panic of its destructor is a failure of the device.
-    pub(crate) fn release<T>(&self, object: T) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(object))) {
-            std::mem::forget(payload);
-            lock(&self.failures).push((0, panicked()));
+    /// Drops an object that may wait for streams when it is dropped, once the streams have run what they were given so
+    /// far. No stream drops it.
+    pub(crate) fn retire<T: Send + 'static>(
+        self: &Arc<Self>,
+        object: T,
+        after: &[&dyn DeviceStream],
+    ) {
+        let streams = after.iter().filter_map(|stream| own::<Stream>(*stream, "release").ok());
+        let mut places: Vec<_> = streams.map(|stream| (stream.id, self.given(stream.id))).collect();
+        places.retain(|&(stream, given)| !self.is_done(stream, given));
+        if places.is_empty() {
+            return drop(object);
         }
+        let id = RETIRED | self.new_id();
+        self.add(id);
+        let progress = Arc::clone(self);
+        thread::spawn(move || {
+            RETIRES.set(true);
+            places.iter().for_each(|&(stream, given)| progress.wait_for(stream, given));
+            drop(object);
+            progress.end(id);
+        });
     }
 
     fn take_failure(&self, of: impl Fn(usize) -> bool) -> Result<()> {
@@ -99,7 +134,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(id: usize, progress: &Arc<Progress>) -> Self {
+    pub(crate) fn new(progress: &Arc<Progress>) -> Self {
+        let id = progress.new_id();
         let (queue, tasks) = channel::<Task>();
         let done = Arc::clone(progress);
         // The thread ends when the stream is dropped and its queue is empty.
@@ -217,7 +253,7 @@ impl Argument {
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::DeviceFault, "launch", "a kernel panicked, or what it owns")
+    Error::new(ErrorKind::DeviceFault, "launch", "a kernel panicked")
         .with_driver("FOREIGN_PANIC", 1)
 }
 

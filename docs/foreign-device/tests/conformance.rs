@@ -7,5 +7,5 @@ conformance::accelerator! {
     name: "foreign",
     open: |index| Device::new(ForeignDevice::new(index)),
     kernels: conformance::kernels::host_functions(),
-    abilities: [Fault, Parameters, SecondDevice],
+    abilities: [Fault, HostFunctions, Parameters, SecondDevice],
 }

@@ -34,7 +34,7 @@ fn a_panic_of_any_payload_ends_the_kernel_and_not_the_stream() -> Result<()> {
 }
 
 #[test]
-fn a_panic_of_what_a_kernel_owns_is_reported_by_the_device() -> Result<()> {
+fn a_panic_of_what_a_kernel_owns_is_no_failure_of_the_device() -> Result<()> {
     let device = Device::new(ForeignDevice::new(0))?;
     let bomb = Bomb;
     let owns = HostModule::new().with("owns", move |_: &Grid<'_>| {
@@ -43,6 +43,5 @@ fn a_panic_of_what_a_kernel_owns_is_reported_by_the_device() -> Result<()> {
     let module = device.module_load(&owns)?;
     drop(owns);
     drop(module);
-    assert_eq!(device.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
     device.synchronize()
 }

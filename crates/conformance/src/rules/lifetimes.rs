@@ -2,16 +2,20 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use runtime_core::{Grid, HostModule, ImageFormat, Slot};
+use runtime_core::{Grid, HostModule, ImageFormat, Launch, Slot, Stream};
 
-use crate::Fixture;
 use crate::data::elements;
-use crate::outcome::{Outcome, best_of_three, check, check_eq, same};
+use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, same};
+use crate::{Ability, Fixture, Stop};
 
 /// Long enough that all work of a rule is still in flight when the rule drops objects.
 const IN_FLIGHT: Duration = Duration::from_millis(40);
+
+/// Far more than a drop that waits for that work takes.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Memory dropped with work in flight is not reused before that work has finished.
 pub fn memory_dropped_in_flight_stays_until_the_work_is_done(fixture: &Fixture) -> Outcome {
@@ -115,6 +119,49 @@ pub fn modules_and_kernels_dropped_in_flight_run_to_the_end(fixture: &Fixture) -
     }
     busy.was_done(&setup.stream)?;
     same(&setup.download(&memory)?, &expected, "the values that a dropped kernel computed")
+}
+
+/// What a kernel owns may wait, in its drop, for the stream on which the kernel was launched and for the device.
+pub fn what_a_kernel_owns_may_wait_for_its_streams(fixture: &Fixture) -> Outcome {
+    struct Waits(Stream, Sender<runtime_core::Result<()>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            // The device outlives this object.
+            let waited = self.0.synchronize().and_then(|()| self.0.device().synchronize());
+            let _ = self.1.send(waited);
+        }
+    }
+    // A separate instance, because its streams may hang forever.
+    let setup = fixture.fresh()?;
+    let takes = setup.device.info().formats.contains(&ImageFormat::HostFunctions);
+    needed(takes.then_some(()), Ability::HostFunctions)?;
+    for in_flight in [true, false] {
+        let stream = setup.new_stream()?;
+        let (send, waited) = channel();
+        let owned = Waits(stream.clone(), send);
+        let functions = HostModule::new().with("nothing", move |_: &Grid<'_>| {
+            let _owned = &owned;
+        });
+        let module = setup.device.module_load(&functions)?;
+        let kernel = module.kernel("nothing")?;
+        let busy = in_flight.then(|| setup.spin(&stream, IN_FLIGHT)).transpose()?;
+        crate::setup::attempt(&kernel, &stream, &Launch::cover(1, 1), &[])?;
+        if !in_flight {
+            stream.synchronize()?;
+        }
+        drop((functions, module, kernel));
+        // This thread does not wait for the stream here; otherwise it could run the work, and with it the drop.
+        let Ok(waited) = waited.recv_timeout(LIMIT) else {
+            return Err(Stop::failed(format_args!(
+                "what a kernel owns is not dropped, or waits forever: not over after {LIMIT:?}"
+            )));
+        };
+        waited?;
+        if let Some(busy) = busy {
+            busy.must_be_over("what a kernel owns was dropped")?;
+        }
+    }
+    setup.is_usable()
 }
 
 /// Dropping a stream lets its work finish, and synchronizing the device waits for it.

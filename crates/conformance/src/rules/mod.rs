@@ -123,6 +123,7 @@ macro_rules! for_each_rule {
                 a_dropped_stream_finishes_its_work,
                 events_dropped_in_flight_keep_their_order,
                 plans_dropped_in_flight_run_to_the_end,
+                what_a_kernel_owns_may_wait_for_its_streams,
                 dropped_objects_are_released,
                 objects_outlive_the_device_handle,
                 everything_dropped_in_flight_is_sound,

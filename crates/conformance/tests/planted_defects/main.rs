@@ -104,6 +104,7 @@ bites! {
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;
     a_graph_launch_that_blocks: simulated GraphLaunchBlocks => graphs_dropped_in_flight_run_to_the_end;
     release_of_an_owner_at_once: simulated ReleasesAtOnce => an_owner_may_wait_for_its_streams;
+    release_of_a_kernel_at_once: simulated ReleasesAtOnce => what_a_kernel_owns_may_wait_for_its_streams;
     pinned_release: host PinnedMemoryIsLeaked => dropped_objects_are_released;
     module_release: simulated ModulesAreLeaked => dropped_objects_are_released;
     abilities_that_vanish: host AbilitiesVanish => capabilities_agree_with_the_accessors;
