@@ -27,6 +27,8 @@ pub(super) struct Flight {
     /// Messages that arrived and wait to be unpacked together with others.
     arrived: Vec<(usize, Storage)>,
     is_unpacked: bool,
+    /// An error that is returned when this rank has sent its messages.
+    failed: Option<Error>,
 }
 
 impl Flight {
@@ -55,6 +57,7 @@ impl Flight {
             sends: Vec::new(),
             receives: Vec::new(),
             arrived: Vec::new(),
+            failed: None,
         })
     }
 
@@ -77,6 +80,9 @@ impl Flight {
     }
 
     /// Advances as far as possible without waiting. Returns whether the exchange is complete.
+    ///
+    /// If it fails before this rank has sent its messages, it returns the error only after that. Otherwise the
+    /// neighbours would wait for these messages.
     pub(super) fn advance(
         &mut self,
         engine: &mut Engine,
@@ -86,6 +92,27 @@ impl Flight {
         if !self.outgoing.is_empty() && self.packed.is_done()? {
             self.send(engine, channel)?;
         }
+        let advanced = match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.receive_arrived(engine, channel, fields),
+        };
+        match advanced {
+            Err(error) if !self.outgoing.is_empty() => {
+                self.failed = Some(error);
+                Ok(false)
+            }
+            advanced => advanced,
+        }
+    }
+
+    /// Unpacks the messages that have arrived, and takes back the buffers of those that are sent. Returns whether the
+    /// exchange is complete.
+    fn receive_arrived(
+        &mut self,
+        engine: &mut Engine,
+        channel: &Channel,
+        fields: &mut [Field<'_>],
+    ) -> Result<bool> {
         for (index, place) in self.receives.iter_mut().enumerate() {
             let route = engine.routes(self.route);
             let peer = route.receives[index];
@@ -141,7 +168,8 @@ impl Flight {
     /// Blocks until more can be done.
     pub(super) fn wait(&self, channel: &Channel, seen: u64, deadline: Instant) -> Result<()> {
         if !self.outgoing.is_empty() {
-            return self.packed.wait_for(deadline.saturating_duration_since(Instant::now()));
+            let packed = self.packed.wait_for(deadline.saturating_duration_since(Instant::now()));
+            return packed.map_err(|error| self.failed.clone().unwrap_or(error));
         }
         channel.communicator.wait_beyond(seen, deadline);
         Ok(())
@@ -163,7 +191,7 @@ impl Flight {
             open(&self.receives, &route.receives),
             open(&self.sends, &route.sends)
         );
-        error_of(engine, ErrorKind::Timeout, &message)
+        self.failed.clone().unwrap_or_else(|| error_of(engine, ErrorKind::Timeout, &message))
     }
 }
 
