@@ -13,7 +13,7 @@ pub struct Signatures(HashMap<String, Vec<ParamInfo>>);
 impl Signatures {
     /// Reads the kernels' heads in a PTX text. Kernels whose heads cannot be read are left out.
     pub(crate) fn of(ptx: &str) -> Self {
-        let text = without_comments(ptx);
+        let text = code(ptx);
         let kernel = |head: &str| {
             let name =
                 head.split(|c: char| c.is_whitespace() || c == '(').find(|w| !w.is_empty())?;
@@ -59,7 +59,7 @@ fn parameter(text: &str) -> Option<ParamInfo> {
     let (kind, size) = words.iter().find_map(|word| element(word))?;
     if let Some((_, length)) = text.split_once('[') {
         // Structures are arrays of bytes.
-        let length: usize = length.split(']').next()?.trim().parse().ok()?;
+        let length: usize = integer(length.split(']').next()?.trim())?;
         let size = Some(size.checked_mul(length)?);
         return Some(ParamInfo::new(ParamKind::Value).with_size(size));
     }
@@ -85,19 +85,43 @@ fn element(word: &str) -> Option<(&str, usize)> {
     matches!(bits, 8 | 16 | 32 | 64).then_some((name, bits / 8))
 }
 
-fn without_comments(text: &str) -> String {
+/// A number of a PTX text: decimal, hexadecimal, octal or binary.
+fn integer(text: &str) -> Option<usize> {
+    let text = text.strip_suffix('U').unwrap_or(text);
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&text[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&text[2..], 2),
+        [b'0', _, ..] => (&text[1..], 8),
+        _ => (text, 10),
+    };
+    usize::from_str_radix(digits, radix).ok()
+}
+
+/// The text without comments and strings. A string ends with its line at the latest.
+fn code(text: &str) -> String {
     let mut left = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("/*") {
-        left.push_str(&rest[..at]);
+    while let Some(at) = rest.find(['/', '"']) {
+        let (before, from) = rest.split_at(at);
+        left.push_str(before);
         left.push(' ');
-        rest = rest[at + 2..].split_once("*/").map_or("", |(_, rest)| rest);
+        rest = if let Some(comment) = from.strip_prefix("/*") {
+            comment.split_once("*/").map_or("", |(_, rest)| rest)
+        } else if from.starts_with("//") {
+            from.find('\n').map_or("", |end| &from[end..])
+        } else if let Some(string) = from.strip_prefix('"') {
+            let mut escaped = false;
+            let end = string.find(|c| {
+                let ends = c == '\n' || c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            end.map_or("", |end| string[end..].strip_prefix('"').unwrap_or(&string[end..]))
+        } else {
+            &from[1..]
+        };
     }
-    left.push_str(rest);
-    left.lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\n")
+    left + rest
 }
 
 #[cfg(test)]
@@ -137,6 +161,41 @@ mod tests {
         assert_eq!(all.get("saxpy"), Some(&expected[..]));
         assert_eq!(all.get("nothing"), Some(&[][..]));
         assert_eq!(all.get("bare"), Some(&[][..]));
+    }
+
+    #[test]
+    fn strings_and_comments_are_no_code() {
+        let kernels = |ptx: &str| Signatures::of(ptx).instead_of("");
+        for text in [
+            r#".file 1 "/tmp/a/*b""#,
+            r#".file 2 "x/.entry k(.param .u32 a)""#,
+            r#".file 3 "a\"//.entry b" // "#,
+            r#".file 4 "no end"#,
+            r#"/* " */ "#,
+            r#"// " /* "#,
+        ] {
+            let ptx = format!("{text}\n.entry real() {{ ret; }}");
+            assert_eq!(kernels(&ptx), "it has real", "{text}");
+        }
+        assert_eq!(
+            kernels(".entry a/**/() { ret; } .entry b() { ret; } /* .entry c"),
+            "it has a, b"
+        );
+    }
+
+    #[test]
+    fn lengths_are_numbers_of_any_radix() {
+        let size = |length: &str| {
+            let ptx = format!(".entry k(.param .align 8 .b8 x[{length}]) {{ ret; }}");
+            Signatures::of(&ptx).get("k").and_then(|all| all[0].size)
+        };
+        for length in ["24", "24U", "0x18", "0X18U", "030", "0b11000"] {
+            assert_eq!(size(length), Some(24), "{length}");
+        }
+        assert_eq!(size("0"), Some(0));
+        for length in ["", "0x", "x", "24 5", "0x10000000000000000"] {
+            assert_eq!(size(length), None, "{length}");
+        }
     }
 
     #[test]
