@@ -10,6 +10,8 @@ use super::packet::Packets;
 
 /// The timeout for answers that do not run the processor.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The least time for such an answer during a call whose timeout is over.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The timeout for the first answer: a server that is busy with another debugger accepts a connection but does not
 /// answer.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
@@ -25,6 +27,8 @@ pub(crate) struct Client {
     packets: Packets,
     /// The bytes of memory that fit in one packet.
     memory_bytes: usize,
+    /// The end of the call that is being made.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// Whether the processor has stopped.
@@ -70,7 +74,8 @@ impl Client {
             match TcpStream::connect_timeout(&place, timeout) {
                 Ok(stream) => {
                     let packets = Packets::new(stream).map_err(unavailable)?;
-                    let mut client = Self { packets, memory_bytes: PACKET_BYTES / 2 };
+                    let mut client =
+                        Self { packets, memory_bytes: PACKET_BYTES / 2, deadline: None };
                     client.greet(address)?;
                     return Ok(client);
                 }
@@ -311,8 +316,10 @@ impl Client {
     }
 
     fn ask(&mut self, operation: &'static str, packet: &str) -> Result<Vec<u8>> {
-        self.ask_within(operation, packet, ANSWER_TIMEOUT)?.ok_or_else(|| {
-            let error = format!("no answer to {packet:.40} in {ANSWER_TIMEOUT:?}");
+        let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let timeout = left.unwrap_or(ANSWER_TIMEOUT).clamp(LEAST_TIMEOUT, ANSWER_TIMEOUT);
+        self.ask_within(operation, packet, timeout)?.ok_or_else(|| {
+            let error = format!("no answer to {packet:.40} in {timeout:.1?}");
             lost(operation, io::Error::other(error))
         })
     }
@@ -410,7 +417,7 @@ mod tests {
             let flood = thread::spawn(move || while server.write_all(packet.as_bytes()).is_ok() {});
             let drain = thread::spawn(move || io::copy(&mut answers, &mut io::sink()));
             let packets = Packets::new(stream).unwrap();
-            let mut client = Client { packets, memory_bytes: PACKET_BYTES };
+            let mut client = Client { packets, memory_bytes: PACKET_BYTES, deadline: None };
             let (began, mut printed) = (Instant::now(), 0);
             let timeout = Duration::from_millis(50);
             let run = client.wait("call", timeout, |text| printed += text.len()).unwrap();

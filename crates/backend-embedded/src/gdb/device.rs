@@ -56,6 +56,15 @@ struct Connection {
     busy: bool,
 }
 
+impl Connection {
+    /// Sets the time at which the exchanges of a call should be over.
+    fn limit(&mut self, deadline: Option<Instant>) {
+        if let Some(client) = &mut self.client {
+            client.deadline = deadline;
+        }
+    }
+}
+
 /// The routine that calls functions.
 #[derive(Debug)]
 struct Stub {
@@ -210,9 +219,14 @@ impl GdbDevice {
         )
     }
 
-    /// Waits until the processor stops. Returns `None` at the timeout, or if another thread resets the device.
-    fn until_stopped(&self, client: &mut Client, timeout: Duration) -> Result<Option<Stop>> {
-        let began = Instant::now();
+    /// Waits until the processor stops. Returns `None` at the timeout of a call that `began` then, or if another thread
+    /// resets the device.
+    fn until_stopped(
+        &self,
+        client: &mut Client,
+        began: Instant,
+        timeout: Duration,
+    ) -> Result<Option<Stop>> {
         loop {
             let left = timeout.saturating_sub(began.elapsed());
             if let Run::Stopped(stop) = client.wait("call", left.min(SLICE), self.print())? {
@@ -220,6 +234,66 @@ impl GdbDevice {
             }
             if left.is_zero() || self.resets.load(Ordering::Relaxed) > 0 {
                 return Ok(None);
+            }
+        }
+    }
+
+    /// Calls the function of a request, within `timeout`.
+    fn call_with(
+        &self,
+        connection: &mut Connection,
+        function: u64,
+        request: &[u8],
+        timeout: Duration,
+    ) -> Result<CallOutcome> {
+        const OPERATION: &str = "call";
+        let processor = self.board.processor;
+        let began = Instant::now();
+        let stopped = self.on(connection, OPERATION, |client| {
+            client.write(OPERATION, self.stub.mailbox, request)?;
+            self.go_to_stub(client)?;
+            client.resume(OPERATION)?;
+            self.until_stopped(client, began, timeout)
+        })?;
+        let Some(stop) = stopped else {
+            connection.busy = true;
+            let (kind, why) = if self.resets.load(Ordering::Relaxed) > 0 {
+                (ErrorKind::DeviceLost, "was ended by a reset".to_owned())
+            } else {
+                (ErrorKind::Timeout, format!("did not return within {timeout:?}"))
+            };
+            return Err(Error::new(
+                kind,
+                OPERATION,
+                format!("the function at {function:#x} {why}"),
+            ));
+        };
+        let elapsed = began.elapsed();
+        let mut bytes = [0; mailbox::ANSWER_BYTES];
+        self.on(connection, OPERATION, |client| {
+            client.read(OPERATION, self.stub.mailbox, &mut bytes)
+        })?;
+        let answer = mailbox::answer(&bytes);
+        if !matches!(answer, Some(Answer::Done { .. })) {
+            self.console.flush();
+        }
+        match answer {
+            Some(Answer::Done { integers, float, .. }) => {
+                let (value, float_bits) = processor.result(integers, float);
+                Ok(CallOutcome::new(value, elapsed).with_float_bits(float_bits))
+            }
+            Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
+            Some(Answer::Ready) | None => {
+                let pc = self.on(connection, OPERATION, |client| {
+                    client.read_register(OPERATION, self.pc_register())
+                })?;
+                let pc = pc.map_or("an unknown pc".to_owned(), |pc| format!("pc {pc:#x}"));
+                let message = format!(
+                    "the function at {function:#x} stopped at {pc} before it returned: {:.80}",
+                    stop.reported
+                );
+                Err(Error::new(ErrorKind::DeviceFault, OPERATION, message)
+                    .with_driver("STOPPED", stop.signal.into()))
             }
         }
     }
@@ -309,60 +383,15 @@ impl EmbeddedDevice for GdbDevice {
     }
 
     fn call(&self, function: u64, args: &[CallValue], timeout: Duration) -> Result<CallOutcome> {
-        const OPERATION: &str = "call";
         let processor = self.board.processor;
         let arguments = processor.arguments(args)?;
         let mut request = mailbox::call(processor.entry(function)?, self.board.stack, &arguments);
         mailbox::guard(&mut request, self.board.guard(), self.board.guards_null());
-        let mut connection = self.idle(OPERATION)?;
-        let began = Instant::now();
-        let stopped = self.on(&mut connection, OPERATION, |client| {
-            client.write(OPERATION, self.stub.mailbox, &request)?;
-            self.go_to_stub(client)?;
-            client.resume(OPERATION)?;
-            self.until_stopped(client, timeout)
-        })?;
-        let Some(stop) = stopped else {
-            connection.busy = true;
-            let (kind, why) = if self.resets.load(Ordering::Relaxed) > 0 {
-                (ErrorKind::DeviceLost, "was ended by a reset".to_owned())
-            } else {
-                (ErrorKind::Timeout, format!("did not return within {timeout:?}"))
-            };
-            return Err(Error::new(
-                kind,
-                OPERATION,
-                format!("the function at {function:#x} {why}"),
-            ));
-        };
-        let elapsed = began.elapsed();
-        let mut bytes = [0; mailbox::ANSWER_BYTES];
-        self.on(&mut connection, OPERATION, |client| {
-            client.read(OPERATION, self.stub.mailbox, &mut bytes)
-        })?;
-        let answer = mailbox::answer(&bytes);
-        if !matches!(answer, Some(Answer::Done { .. })) {
-            self.console.flush();
-        }
-        match answer {
-            Some(Answer::Done { integers, float, .. }) => {
-                let (value, float_bits) = processor.result(integers, float);
-                Ok(CallOutcome::new(value, elapsed).with_float_bits(float_bits))
-            }
-            Some(Answer::Fault { fault, .. }) => Err(processor.error(fault)),
-            Some(Answer::Ready) | None => {
-                let pc = self.on(&mut connection, OPERATION, |client| {
-                    client.read_register(OPERATION, self.pc_register())
-                })?;
-                let pc = pc.map_or("an unknown pc".to_owned(), |pc| format!("pc {pc:#x}"));
-                let message = format!(
-                    "the function at {function:#x} stopped at {pc} before it returned: {:.80}",
-                    stop.reported
-                );
-                Err(Error::new(ErrorKind::DeviceFault, OPERATION, message)
-                    .with_driver("STOPPED", stop.signal.into()))
-            }
-        }
+        let mut connection = self.idle("call")?;
+        connection.limit(Instant::now().checked_add(timeout));
+        let called = self.call_with(&mut connection, function, &request, timeout);
+        connection.limit(None);
+        called
     }
 
     fn console(&self) -> Result<Vec<String>> {

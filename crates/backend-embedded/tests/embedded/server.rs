@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use backend_embedded::{Board, GdbDevice};
 use runtime_core::contract::CallValue::I32;
@@ -233,6 +234,28 @@ fn output_through_the_debugger_is_printed() {
     assert_eq!(device.console().unwrap(), ["one", "two", "one", "two"]);
     drop(device);
     assert_eq!(given.try_iter().collect::<Vec<_>>(), ["F8", "F-1,58", "F8", "F-1,e"]);
+}
+
+#[test]
+fn a_server_that_is_silent_during_a_call_is_not_waited_for_much_longer_than_the_call() {
+    // Before the function runs, and after it.
+    for silent_from in ["M", "P", "m"] {
+        let silent = Arc::new(AtomicBool::new(false));
+        let is_silent = Arc::clone(&silent);
+        let (device, connections) = connect(move |packet, _| {
+            let silences = packet.starts_with(silent_from) && is_silent.load(Ordering::Relaxed);
+            silences.then(Vec::new)
+        });
+        silent.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        let error = device.call_at(RAM, &[I32(1)], Duration::from_millis(100)).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(5), "{silent_from}: {:?}", began.elapsed());
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        silent.store(false, Ordering::Relaxed);
+        device.reset().unwrap();
+        must_call(&device);
+        assert_eq!(connections.load(Ordering::Relaxed), 2, "{silent_from}");
+    }
 }
 
 #[test]
