@@ -9,8 +9,8 @@ use std::time::Instant;
 use crate::statistics::Statistics;
 use crate::turns::{Contestant, median, time};
 
-/// The most time that a call may take. The unit is a reference call, which locks a mutex, searches 16 numbers and clones
-/// an `Arc`.
+/// The most time that a call may take. The unit is a reference call, which locks a mutex, searches 16 numbers and
+/// clones an `Arc`.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// No limit.
@@ -119,8 +119,8 @@ impl Table {
 }
 
 /// What a small checked call does, with the standard library alone: it locks a mutex, searches a list, and counts a
-/// reference. On some machines atomic operations are fast and other instructions slow, and on others the reverse, so the
-/// call has both.
+/// reference. On some machines atomic operations are fast and other instructions slow, and on others the reverse, so
+/// the call has both.
 struct Reference(Arc<Mutex<Vec<u64>>>);
 
 impl Reference {

@@ -20,8 +20,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// # Errors
     ///
     /// `Poisoned`, which names the first element that was not written or only partly written. `InvalidArgument` if the
-    /// writer replaces its guard by one of another array or of other parts. Errors of the writer or the copies. The array is poisoned
-    /// after an error.
+    /// writer replaces its guard by one of another array or of other parts. Errors of the writer or the copies. The
+    /// array is poisoned after an error.
     #[track_caller]
     pub fn check_write(
         &mut self,

@@ -144,7 +144,8 @@ mod tests {
         }
     }
 
-    /// A second subscriber. With a single one, `tracing` disables events that a thread without a subscriber emits first.
+    /// A second subscriber. With a single one, `tracing` disables events that a thread without a subscriber emits
+    /// first.
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
     /// Runs `work` with a subscriber.

@@ -388,7 +388,8 @@ mod tests {
     fn the_documentation_lists_required_and_optional_functions() {
         let page = include_str!("../../../docs/hip.md");
         let (_, lists) = page.split_once("### Functions of the runtime").unwrap();
-        let (needed, others) = lists.split("\n## ").next().unwrap().split_once("without them").unwrap();
+        let (needed, others) =
+            lists.split("\n## ").next().unwrap().split_once("without them").unwrap();
         let tables = include_str!("library.rs").split_once("#[cfg(test)]").unwrap().0;
         for (index, table) in tables.split("function_table! {").skip(1).enumerate() {
             let table = table.split("\n}\n").next().unwrap();

@@ -170,8 +170,8 @@ impl Stream {
         &self.device
     }
 
-    /// Blocks until all work enqueued so far is done. There is no limit, because work may run for hours: work that never
-    /// ends blocks for ever. [`synchronize_for`](Self::synchronize_for) has a limit.
+    /// Blocks until all work enqueued so far is done. There is no limit, because work may run for hours: work that
+    /// never ends blocks for ever. [`synchronize_for`](Self::synchronize_for) has a limit.
     ///
     /// # Errors
     ///

@@ -130,8 +130,8 @@ fn section(name: StringId, kind: u32, at: u64, len: u64, align: u64) -> SectionH
 ///
 /// # Errors
 ///
-/// [`Code::NO_BINARY_FOR_GPU`] for code of another architecture, real machine code included, and [`Code::INVALID_IMAGE`] for
-/// anything else.
+/// [`Code::NO_BINARY_FOR_GPU`] for code of another architecture, real machine code included, and
+/// [`Code::INVALID_IMAGE`] for anything else.
 pub(crate) fn read(image: In<u8>) -> Result<String> {
     for bundle in BUNDLES {
         if starts_with(image, bundle)? {

@@ -59,7 +59,8 @@ pub(crate) enum Fate {
 /// | `lose` | calls of all these classes; the device is lost | 214 |
 ///
 /// The codes of failed work (214, 700, 702, 710, 714 to 719) appear when the work runs, and end the context. Captured
-/// work runs when its graph does. After `sync:n=600`, all waits and queries of the context answer 600: work is not ready.
+/// work runs when its graph does. After `sync:n=600`, all waits and queries of the context answer 600: work is not
+/// ready.
 #[derive(Debug, Default)]
 pub struct FaultPlan(Mutex<State>);
 

@@ -1,8 +1,8 @@
 //! Breaks the transition function of coherence in every way that compiles, and checks that its own tests notice. Each
 //! mutant swaps two neighbouring statements, or drops a statement that has an effect.
 //!
-//! The protocol uses only the standard library, so each mutant is one call of `rustc`. These mutants are not switched at
-//! run time as those of `instrument` are: a swap of `let` statements does not fit into an `if`, and a switch in each
+//! The protocol uses only the standard library, so each mutant is one call of `rustc`. These mutants are not switched
+//! at run time as those of `instrument` are: a swap of `let` statements does not fit into an `if`, and a switch in each
 //! statement would slow the enumeration of all states.
 
 use std::env;

@@ -1,5 +1,5 @@
-//! The check that every conformance rule detects something: for each rule there is a mutant of the checked types or of a
-//! device that fails it. `docs/mutants.md` has the table.
+//! The check that every conformance rule detects something: for each rule there is a mutant of the checked types or of
+//! a device that fails it. `docs/mutants.md` has the table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -197,8 +197,8 @@ impl Mutated {
     }
 }
 
-/// For each rule the row of a mutant that fails it: that of the table, if it still does, or else the first of those that
-/// the fewest other rules reach.
+/// For each rule the row of a mutant that fails it: that of the table, if it still does, or else the first of those
+/// that the fewest other rules reach.
 fn search(
     copy: &Mutated,
     rules: &[&String],

@@ -108,7 +108,8 @@ impl EmbeddedAccelerator {
     ///
     /// # Errors
     ///
-    /// `Conflict` while another accelerator of the same device, or one of its objects, lives. `InvalidArgument` if its architecture is neither known nor that of `config`, if it has no writable memory or the
+    /// `Conflict` while another accelerator of the same device, or one of its objects, lives. `InvalidArgument` if its
+    /// architecture is neither known nor that of `config`, if it has no writable memory or the
     /// largest area continues beyond the processor's last address, or if its calls take no argument, which a launch
     /// needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {

@@ -28,7 +28,8 @@ pub use fixture::EmbeddedFixture;
 /// `open` returns a new instance of the device, without a program. `program` is an ELF file with the functions of
 /// [this table](mod@crate::embedded). `free` is the address of 4096 bytes of memory that the program does not use, and
 /// that can hold code. `abilities`, `unsupported` and `expected_failures` are those of
-/// [`accelerator!`](crate::accelerator!). `lacks` is for a device that has no console. If `open` returns `Unavailable`, every rule skips and prints why.
+/// [`accelerator!`](crate::accelerator!). `lacks` is for a device that has no console. If `open` returns `Unavailable`,
+/// every rule skips and prints why.
 ///
 /// ```no_run
 /// # fn main() {}

@@ -55,9 +55,9 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 
 /// A group of ranks that send each other messages, as seen from one of the ranks.
 ///
-/// A message has a source, a tag, a [message ID](Buffer::with_message_id) and bytes. A receive always specifies source and tag.
-/// Among the messages with both, it gets the earliest that no earlier receive got. The length and the message ID of its
-/// buffer must be exactly those of the message.
+/// A message has a source, a tag, a [message ID](Buffer::with_message_id) and bytes. A receive always specifies source
+/// and tag. Among the messages with both, it gets the earliest that no earlier receive got. The length and the message
+/// ID of its buffer must be exactly those of the message.
 ///
 /// `send` and `receive` do not block, and own their buffer until the request is complete. A send may stay incomplete
 /// until its receive is posted. Requests make progress while this rank calls [`Request::test`] or

@@ -96,7 +96,8 @@ pub(crate) const fn mix(mut number: u64) -> u64 {
 pub struct PlanFingerprint(pub(crate) [u128; NUMBERS]);
 
 /// The numbers of a fingerprint: hashes of the topology and of the options, the number of fields, a hash of the fields,
-/// and two numbers that are 0, summed over all ranks, if both ends of each message agree: of halos and of shared points.
+/// and two numbers that are 0, summed over all ranks, if both ends of each message agree: of halos and of shared
+/// points.
 const NUMBERS: usize = 6;
 const COUNT: usize = 2;
 const BALANCE: usize = 4;

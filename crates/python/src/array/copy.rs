@@ -100,8 +100,8 @@ pub(crate) fn anew(given: Option<&stream::Stream>, part: &Part, order: Order) ->
     copied(&on.stream, part, order)
 }
 
-/// As `packed`, for a copy to these addresses of the host. If they are in the memory of the array, returns a copy, which
-/// is complete.
+/// As `packed`, for a copy to these addresses of the host. If they are in the memory of the array, returns a copy,
+/// which is complete.
 fn unshared(stream: &Stream, part: &Part, order: Order, host: &Range<usize>) -> Result<Part> {
     if !part.meets(host)? {
         return packed(stream, part, order);

@@ -183,8 +183,8 @@ enum Lock<'a> {
 }
 
 impl<'a> Lock<'a> {
-    /// Waits for other threads. A thread that has a turn does not wait: it runs Python code within that turn, such as the
-    /// deleter of an adopted array, and could be waiting for itself.
+    /// Waits for other threads. A thread that has a turn does not wait: it runs Python code within that turn, such as
+    /// the deleter of an adopted array, and could be waiting for itself.
     ///
     /// # Errors
     ///

@@ -95,7 +95,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_VALUE`] if the range is in no allocation, or the address is not a multiple of the pattern's size.
+    /// [`Code::INVALID_VALUE`] if the range is in no allocation, or the address is not a multiple of the pattern's
+    /// size.
     pub fn fill(
         &self,
         context: &Arc<Context>,

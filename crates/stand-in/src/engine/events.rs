@@ -97,8 +97,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Code::INVALID_HANDLE`] for events without timing or that were never recorded, [`Code::NOT_READY`] until the work
-    /// of both is finished.
+    /// [`Code::INVALID_HANDLE`] for events without timing or that were never recorded, [`Code::NOT_READY`] until the
+    /// work of both is finished.
     pub fn event_elapsed(&self, start: u64, end: u64) -> Result<f32> {
         let time = |handle| {
             let event = self.find(&self.events, handle)?;

@@ -5,10 +5,10 @@
 //! exchanges. Any other instruction is refused with its line, as are calls through pointers and `printf`. No
 //! instruction is skipped.
 //!
-//! [`run`] executes a launch. The threads of a block take turns. Each runs until it ends, waits, or has used up its turn.
-//! The blocks of a large grid are distributed over the cores. Results are those of a GPU to the last bit, with two
-//! exceptions: the approximate functions (`sin.approx` and the like), which are those of the standard library, and the
-//! payload of a NaN.
+//! [`run`] executes a launch. The threads of a block take turns. Each runs until it ends, waits, or has used up its
+//! turn. The blocks of a large grid are distributed over the cores. Results are those of a GPU to the last bit, with
+//! two exceptions: the approximate functions (`sin.approx` and the like), which are those of the standard library, and
+//! the payload of a NaN.
 //!
 //! | file | subject |
 //! |---|---|
