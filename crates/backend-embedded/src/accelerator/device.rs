@@ -109,9 +109,8 @@ impl EmbeddedAccelerator {
     /// # Errors
     ///
     /// `Conflict` while another accelerator of the same device, or one of its objects, lives. `InvalidArgument` if its
-    /// architecture is neither known nor that of `config`, if it has no writable memory or the
-    /// largest area continues beyond the processor's last address, or if its calls take no argument, which a launch
-    /// needs for its geometry.
+    /// architecture is neither known nor that of `config`, if it has no writable memory or the largest area continues
+    /// beyond the processor's last address, or if its calls take no argument, which a launch needs for its geometry.
     pub fn new(device: Embedded, config: &AcceleratorConfig) -> Result<Self> {
         let refused =
             |what: String| Error::new(ErrorKind::InvalidArgument, "open", what).on(device.id());

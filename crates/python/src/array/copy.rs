@@ -179,9 +179,13 @@ fn from_host(
         let on = Chosen::of(given, part);
         let _turn = Turn::take([on.writes(part)])?;
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
-        // SAFETY: as in `to_host`; the array is only read, before the device writes.
-        let bytes = unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(first), len) };
         let is_shared = part.meets(&(first..first + len))?;
+        if is_shared {
+            // Earlier work may still write these bytes.
+            on.stream.synchronize()?;
+        }
+        // SAFETY: as in `to_host`; the array is only read, and the device does not write it meanwhile.
+        let bytes = unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(first), len) };
         if are_dense_alike(&part.layout, &packed) && !is_shared {
             part.bytes_mut(&part.hold()?)?.copy_from_slice(&on.stream, bytes)?;
             return Ok(());
