@@ -502,8 +502,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         let stream = self.core.common_stream(readable);
         let by = stream.as_ref();
         let request = Request { set: readable, stream: by, access: "duplicate", call_site };
-        let at = self.core.read(&request)?;
-        let mut origins = Vec::new();
+        let (at, mut origins) = self.core.read_with_origins(&request)?;
         let (target, by) = match by {
             Some(stream) if at != HOST => {
                 // The host's replica, if no other device of the copy works in host memory.
@@ -523,13 +522,14 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                         target.copy_from(stream, &source.region(ranges)?)?;
                     }
                 }
-                origins = self.core.origins(readable, at);
                 (target, by)
             }
             _ => {
                 let set = Request { stream: None, ..request };
                 self.core.read(&set)?;
                 copy.core.storage.adopt_host(self.core.host_copy(readable)?);
+                // The host has waited for them.
+                origins.clear();
                 (HOST, None)
             }
         };

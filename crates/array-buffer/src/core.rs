@@ -70,6 +70,10 @@ impl TrackedStream {
         Self { stream: stream.clone(), failures: stream.failures() }
     }
 
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
+    }
+
     /// Whether a failure was reported, to any caller, that the array has not processed yet.
     fn has_failed(&self) -> bool {
         self.stream.failures() != self.failures
@@ -219,13 +223,27 @@ impl<T: Element, D> Core<T, D> {
         Ok(at)
     }
 
-    /// The streams whose failure would make the values of the parts at a replica doubtful.
-    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Vec<TrackedStream> {
+    /// The streams whose failure would make the values of the parts at a replica doubtful. `None` if these values are
+    /// no longer valid, because such a failure was reported.
+    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Option<Vec<TrackedStream>> {
         let state = self.lock();
-        let sources =
-            set.iter().map(|part| state.parts[usize::from(part)].bytes(at).sources().set());
-        let lanes = sources.fold(Set::EMPTY, Set::union);
-        lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone()).collect()
+        let parts = || set.iter().map(|part| &state.parts[usize::from(part)]);
+        let lanes = parts().map(|part| part.bytes(at).sources().set()).fold(Set::EMPTY, Set::union);
+        let origins = lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone());
+        parts().all(|part| part.valid.contains(at)).then(|| origins.collect())
+    }
+
+    /// As `read`, and returns the streams whose failure would make the values doubtful.
+    pub(crate) fn read_with_origins(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(ReplicaId, Vec<TrackedStream>)> {
+        loop {
+            let at = self.read(request)?;
+            if let Some(origins) = self.origins(request.set, at) {
+                return Ok((at, origins));
+            }
+        }
     }
 
     /// Makes the values already at a replica the array's values; for arrays under construction. `set` contains all

@@ -12,7 +12,7 @@ use runtime_core::{
 };
 
 use crate::coherence::{Access, ReplicaId};
-use crate::core::Request;
+use crate::core::{Request, TrackedStream};
 use crate::poison::{Poison, Verdict};
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
 
@@ -164,6 +164,28 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// The device on which the values are; `None` on the host.
     pub fn device(&self) -> Option<&Device> {
         self.stream.as_ref().map(Stream::device)
+    }
+
+    /// The streams, apart from the lease's own, through which the values came. The lease's stream comes after their
+    /// work, but only they report whether it has failed: the values are good once all of them have been synchronised
+    /// without an error. On the host, and for a lease to overwrite, there are none. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `Poisoned` if such a failure was reported since the lease was taken.
+    pub fn origins(&self) -> Result<Vec<Stream>> {
+        let Some(stream) = self.stream.as_ref().filter(|_| self.access != Some(Access::Write))
+        else {
+            return Ok(Vec::new());
+        };
+        let array = self.lock.array();
+        let Some(origins) = array.core.origins(array.all(), self.at) else {
+            let message = "work on the values has failed since the lease was taken";
+            let error = Error::new(ErrorKind::Poisoned, "origins", message);
+            return Err(error.on(stream.device().id()));
+        };
+        let others = origins.into_iter().map(TrackedStream::into_stream);
+        Ok(others.filter(|origin| origin != stream).collect())
     }
 
     /// The extents of the array.

@@ -20,13 +20,13 @@ use array_buffer::{
     ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, TransferBudget,
     here, offload,
 };
-use backend_sim::{Fault, Operation, SimHandle};
+use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
 use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{
-    Combine, DType, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot, Stream,
-    args,
+    Combine, DType, Device, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot,
+    Stream, StreamOptions, args,
 };
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
@@ -529,7 +529,7 @@ fn a_wait_that_a_kernel_is_refused_loses_no_values() {
 fn a_subscriber_that_panics_again_while_a_loan_ends() {
     let setup = Setup::apart();
     let s = &setup.s;
-    let mut lent = ndarray::Array1::<f64>::zeros(8);
+    let mut lent = Array1::<f64>::zeros(8);
     let ended = with_subscriber(Acts(|| panic!("a subscriber panics")), || {
         catch_unwind(AssertUnwindSafe(|| {
             array_buffer::lend(lent.view_mut(), |mut array| {
@@ -561,7 +561,7 @@ fn a_kernel_that_lends_to_its_own_stream_ends_the_process() {
     let (device, s) = (&setup.a, &setup.s);
     let stream = s.clone();
     let lends = move |_: &Grid<'_>| {
-        let mut lent = ndarray::Array1::<f64>::zeros(8);
+        let mut lent = Array1::<f64>::zeros(8);
         let _ = array_buffer::lend(lent.view_mut(), |mut array| {
             array.write(&stream)?.view_mut()?.fill(&stream, 7.0)
         });
@@ -571,4 +571,49 @@ fn a_kernel_that_lends_to_its_own_stream_ends_the_process() {
     // SAFETY: the kernel is safe Rust.
     unsafe { kernel.launch(s, &Launch::cover(1, 1), args![]) }.unwrap();
     let _ = s.synchronize();
+}
+
+/// While an array is duplicated, another thread receives the failure of its last writer.
+#[test]
+fn a_failure_that_is_reported_during_a_duplication_reaches_the_copy() {
+    const N: usize = 60;
+    fn set(_: &Grid<'_>, x: &mut [f64], value: f64) {
+        x[N + 1..N * (N - 1) - 1].fill(value);
+    }
+    // Region copies are emulated, so the copy takes a while.
+    let config = SimConfig::new().jitter(Duration::ZERO).region_copies(false);
+    let hang = Fault::hang(1, Duration::from_millis(30));
+    let config = config.fault(hang).fault(Fault::fail_late(Operation::Launch, 2));
+    let device = Device::new(SimDevice::new(0, config)).unwrap();
+    let (first, second) =
+        (device.default_stream(), device.stream_create(&StreamOptions::default()));
+    let second = second.unwrap();
+    let module = device.module_load(&HostModule::new().with("set", set)).unwrap();
+    let kernel = module.kernel("set").unwrap();
+    let partition = Partition::with_ghosts(&[N, N], &[(1, 1), (1, 1)]).unwrap();
+    let zeros = Array2::<f64>::zeros((N, N));
+    let mut array = ArrayBuffer::from_array_with(zeros, partition).unwrap();
+    let owned = array.partition().owned();
+    array.prefetch(&first).unwrap();
+    first.synchronize().unwrap();
+    let [mut part] = array.split([owned]).unwrap();
+    let mut guard = part.read_write(&second).unwrap();
+    for value in [1.0, 2.0] {
+        // SAFETY: the kernel writes only elements of the part that the guard holds.
+        let whole = unsafe { guard.whole_mut() }.unwrap();
+        let args = args![whole, value];
+        // SAFETY: as above.
+        unsafe { kernel.launch(&second, &Launch::cover(1, 1), args) }.unwrap();
+    }
+    guard.commit().unwrap();
+    let copy = thread::scope(|scope| {
+        let copy = scope.spawn(|| array.duplicate());
+        thread::sleep(Duration::from_millis(5));
+        second.synchronize().unwrap_err();
+        assert_eq!(array.status(0), PartStatus::Poisoned);
+        copy.join().unwrap()
+    });
+    if let Ok(copy) = copy {
+        copy.part(owned).unwrap().read_host().unwrap_err();
+    }
 }

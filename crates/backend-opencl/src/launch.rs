@@ -58,16 +58,21 @@ impl OpenClKernel {
         let shared = stream.shared();
         self.check(shared, launch)?;
         let mut stands: SmallVec<[Stand; 4]> = SmallVec::new();
+        let mut copied: SmallVec<[usize; 4]> = SmallVec::new();
         let kernel = self.lock();
         let raw = kernel.raw();
         let indices = (0..).filter(|index| Some(*index) != self.local);
         for (number, (index, arg)) in indices.zip(args).enumerate() {
-            let aligned = self.check_alignment(shared, number, arg);
+            let (aligned, known) = (self.check_alignment(shared, number, arg), stands.len());
             // SAFETY: the kernel is locked, and the caller guarantees the argument.
             let bound =
                 aligned.and_then(|()| unsafe { bind(stream, raw, index, arg, &mut stands) });
             bound.map_err(|error| self.named(error, &format!("argument {number}")))?;
+            if stands[known..].iter().any(|stand| stand.copied.is_some()) {
+                copied.push(number);
+            }
         }
+        check_copies(shared, args, &copied)?;
         if let Some(index) = self.local {
             // SAFETY: the kernel is locked; local memory has a size and no value.
             unsafe { set_kernel_arg(raw, index, launch.shared_bytes as usize, ptr::null()) }
@@ -222,6 +227,33 @@ unsafe fn bind(
             }
         }
     }
+}
+
+/// Refuses a copied argument that shares bytes with another one if either is written: the copy back would overwrite
+/// what the kernel writes to the other, or the kernel would read old bytes.
+fn check_copies(shared: &OpenDevice, args: &[RawArg<'_>], copied: &[usize]) -> Result<()> {
+    let place = |arg: &RawArg<'_>| match *arg {
+        RawArg::Memory { memory, start, bytes, writes, .. } => {
+            Some((ptr::from_ref(memory).addr(), start..start + bytes, writes))
+        }
+        RawArg::Empty { .. } | RawArg::Value { .. } => None,
+    };
+    for &one in copied {
+        for other in (0..args.len()).filter(|other| *other != one) {
+            let (Some(a), Some(b)) = (place(&args[one]), place(&args[other])) else { continue };
+            let overlap = a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end;
+            if overlap && (a.2 || b.2) {
+                let message = format!(
+                    "arguments {one} and {other} overlap, and argument {one} does not begin at a multiple of {} \
+                     bytes, so it is copied; memory=svm or memory=usm has no such limit",
+                    shared.alignment
+                );
+                let error = Error::new(ErrorKind::InvalidArgument, OPERATION, message);
+                return Err(error.on(&shared.id));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The bytes of an argument, and the position of the kernel's pointer in them.

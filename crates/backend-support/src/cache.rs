@@ -78,7 +78,8 @@ pub fn reads_files<'a>(source: &str, options: impl IntoIterator<Item = &'a str>)
         if continued && line.is_empty() {
             continue;
         }
-        let end = line.trim_end();
+        // C knows no other white space: a backslash before another character continues no line.
+        let end = line.trim_end_matches([' ', '\t', '\x0b', '\x0c']);
         let begun = end.strip_suffix('\\').or_else(|| end.strip_suffix("??/"));
         continued = begun.is_some();
         match begun {
@@ -278,6 +279,7 @@ mod tests {
             "__asm__(\".inc\" \"bin \\\"value\\\"\");",
             "as\\\nm volatile(TEXT);",
             "#define NOW __asm",
+            "// x\\\u{a0}\n__asm__(\"value\");",
         ] {
             assert!(reads_files(source, []), "{source}");
         }

@@ -75,6 +75,13 @@ impl Handle {
         // SAFETY: the attribute is a pointer to an int; MPI writes the pointer to `value`.
         let code = unsafe { ffi::MPI_Comm_get_attr(self.0, key, place, &mut found) };
         outcome(turn, OPERATION, code)?;
+        if found == 0 {
+            // Some libraries attach it only to the communicator of all processes.
+            // SAFETY: as above; MPI is initialised, so that communicator exists.
+            let code =
+                unsafe { ffi::MPI_Comm_get_attr(ffi::RSMPI_COMM_WORLD, key, place, &mut found) };
+            outcome(turn, OPERATION, code)?;
+        }
         if found == 0 || value.is_null() {
             return Err(Error::new(ErrorKind::Driver, OPERATION, "MPI reports no largest tag"));
         }

@@ -43,8 +43,10 @@ impl ArrayExchange<Pending> {
         access: Access,
         timeout: Duration,
     ) -> Result<Self> {
-        let (array, owner) = export_lease(lease(array, Some(stream), access, timeout)?, access)?;
-        Ok(Self { array: Box::new(array), state: Pending::on(stream), owner })
+        let lease = lease(array, Some(stream), access, timeout)?;
+        let state = Pending::on(stream).with_origins(lease.origins()?);
+        let (array, owner) = export_lease(lease, access)?;
+        Ok(Self { array: Box::new(array), state, owner })
     }
 }
 

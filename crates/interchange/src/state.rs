@@ -16,6 +16,9 @@ pub struct Ready;
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub(crate) after: SmallVec<[After; 1]>,
+    /// Streams through which the values came. The work in `after` comes after theirs, but only they report whether it
+    /// has failed.
+    origins: Vec<After>,
     /// The failure of a wait. Streams report a failure once.
     failed: Option<Error>,
 }
@@ -105,17 +108,27 @@ impl State for Ordered {
 impl Pending {
     /// Pending until all work already on `stream` has finished.
     pub fn on(stream: &Stream) -> Self {
-        Self { after: smallvec![After::Stream(stream.clone())], failed: None }
+        Self::after(smallvec![After::Stream(stream.clone())])
     }
 
     /// Pending until all of these events are complete.
     pub fn events(events: impl IntoIterator<Item = Event>) -> Self {
-        Self { after: events.into_iter().map(After::Event).collect(), failed: None }
+        Self::after(events.into_iter().map(After::Event).collect())
     }
 
     /// Pending until the work of another library's stream or event has finished.
     pub fn foreign(handle: NativeHandle) -> Self {
-        Self { after: smallvec![After::Foreign(handle)], failed: None }
+        Self::after(smallvec![After::Foreign(handle)])
+    }
+
+    fn after(after: SmallVec<[After; 1]>) -> Self {
+        Self { after, origins: Vec::new(), failed: None }
+    }
+
+    /// Pending also for the reports of streams through which the values came.
+    #[cfg(feature = "array-buffer")]
+    pub(crate) fn with_origins(self, origins: impl IntoIterator<Item = Stream>) -> Self {
+        Self { origins: origins.into_iter().map(After::Stream).collect(), ..self }
     }
 }
 
@@ -209,7 +222,7 @@ impl ArrayExchange<Pending> {
     ) -> Result<ArrayExchange, ConversionError<Self>> {
         let waited = match self.state.failed.take() {
             Some(error) => Err(Unready::Failed(error)),
-            None => wait(&self.state.after),
+            None => wait(&[&*self.state.origins, &self.state.after].concat()),
         };
         let error = match waited {
             Ok(()) => return self.with_state(Ok(Ready)),

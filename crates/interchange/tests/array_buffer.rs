@@ -12,7 +12,7 @@ use backend_sim::{SimConfig, SimDevice};
 use interchange::dlpack::DlpackOptions;
 use interchange::{Access, ArrayExchange, MemoryKind, Ordered, Ready};
 use ndarray::{Ix1, Ix2, array};
-use runtime_core::{DType, Device, ErrorKind, Grid, HostModule, Launch, args};
+use runtime_core::{DType, Device, ErrorKind, Grid, HostModule, Launch, StreamOptions, args};
 
 use common::{Count, Foreign, elements};
 
@@ -299,4 +299,33 @@ fn arrays_over_exported_arrays_are_released_without_recursion() {
     }
     let small = thread::Builder::new().stack_size(256 << 10);
     small.spawn(|| drop(array)).unwrap().join().unwrap();
+}
+
+/// The export waits for a stream that comes after the writer, but only the writer's stream reports the failure.
+#[test]
+fn a_failure_of_the_writer_reaches_those_who_wait_for_an_export() {
+    fn fail(_: &Grid<'_>, _: &mut [f64]) -> Result<(), String> {
+        thread::sleep(Duration::from_millis(20));
+        Err("no values".to_owned())
+    }
+    for device in [sim(), host()] {
+        for access in [Access::ReadOnly, Access::ReadWrite, Access::Copied] {
+            let stream = || device.stream_create(&StreamOptions::default()).unwrap();
+            let (writes, exports) = (stream(), stream());
+            let array = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap());
+            {
+                let mut writer = array.write(PATIENCE).unwrap();
+                let mut guard = writer.read_write(&writes).unwrap();
+                let module = device.module_load(&HostModule::new().with("fail", fail)).unwrap();
+                let kernel = module.kernel("fail").unwrap();
+                let args = args![guard.view_mut().unwrap()];
+                // SAFETY: the kernel accesses nothing.
+                unsafe { kernel.launch(&writes, &Launch::cover(1, 1), args) }.unwrap();
+                guard.commit().unwrap();
+            }
+            let exported = ArrayExchange::export(&array, &exports, access, PATIENCE);
+            let waited = exported.map(|capsule| capsule.host_wait().map(drop).is_err());
+            assert!(waited.unwrap_or(true), "{access:?} of {}", device.id());
+        }
+    }
 }

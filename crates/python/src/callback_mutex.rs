@@ -1,10 +1,14 @@
 //! A mutex that is held while Python code runs. That code may call back.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use runtime::{Error, ErrorKind, Result};
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A mutex that reports when a thread would wait for itself.
 #[derive(Default)]
@@ -25,18 +29,18 @@ impl<T> CallbackMutex<T> {
     /// `Conflict` if this thread has the lock.
     pub(crate) fn lock(&self, operation: &'static str) -> Result<CallbackGuard<'_, T>> {
         let this_thread = thread::current().id();
-        if *crate::lock(&self.holder) == Some(this_thread) {
+        if *lock(&self.holder) == Some(this_thread) {
             let message = "a call that is not over has called this code";
             return Err(Error::new(ErrorKind::Conflict, operation, message));
         }
-        let value = crate::lock(&self.value);
-        *crate::lock(&self.holder) = Some(this_thread);
+        let value = lock(&self.value);
+        *lock(&self.holder) = Some(this_thread);
         Ok(CallbackGuard { value, holder: &self.holder })
     }
 
     /// Locks for a time in which no Python code runs. Blocks until no thread has the lock.
     pub(crate) fn wait(&self) -> MutexGuard<'_, T> {
-        crate::lock(&self.value)
+        lock(&self.value)
     }
 }
 
@@ -63,6 +67,6 @@ impl<T> DerefMut for CallbackGuard<'_, T> {
 impl<T> Drop for CallbackGuard<'_, T> {
     fn drop(&mut self) {
         // Before the value is unlocked: the next holder enters itself.
-        *crate::lock(self.holder) = None;
+        *lock(self.holder) = None;
     }
 }

@@ -214,8 +214,9 @@ impl Value {
             DType::U16 => bytes(given.extract::<u16>()?),
             DType::U32 => bytes(given.extract::<u32>()?),
             DType::U64 => bytes(given.extract::<u64>()?),
-            DType::F16 => bytes(f16::from_f64(given.extract()?)),
-            DType::BF16 => bytes(bf16::from_f64(given.extract()?)),
+            // Not `from_f64`, which rounds twice on some processors.
+            DType::F16 => bytes(f16::from_f64_const(given.extract()?)),
+            DType::BF16 => bytes(bf16::from_f64_const(given.extract()?)),
             DType::F32 => bytes(given.extract::<f64>()? as f32),
             DType::F64 => bytes(given.extract::<f64>()?),
             DType::C64 => {

@@ -368,3 +368,23 @@ fn launches_on_rows_that_are_not_aligned_are_counted() {
         }
     }
 }
+
+#[test]
+fn an_argument_that_is_copied_and_overlaps_another_one_is_refused() {
+    let Some(device) = open_if_it_can("?memory=buffer") else { return };
+    let stream = device.default_stream();
+    let text = "kernel void k(global int *to, global const int *from) {
+        to[get_global_id(0)] = from[0];
+    }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let memory = device.memory_from_slice(&stream, &[7; 8]).unwrap();
+    // SAFETY: the views are used for one launch.
+    let shared = || unsafe { memory.view_mut_shared() };
+    let launch = Launch::new([1; 3], [8, 1, 1]);
+    let error = run(&kernel, &launch, args![shared(), memory.view().slice(1..5).unwrap()]);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("arguments 1 and 0 overlap"), "{error}");
+    run(&kernel, &launch, args![shared(), memory.view()]).unwrap();
+    assert_eq!(memory.to_vec(&stream).unwrap(), [7; 8]);
+}

@@ -97,7 +97,12 @@ impl MpiCommunicator {
         if !is_running(&mpi)? {
             return Err(raise(comm.py(), &not_running("communicator")));
         }
-        let largest = comm.call_method1("Get_attr", (mpi.getattr("TAG_UB")?,))?;
+        // Some libraries attach the largest tag only to the communicator of all processes.
+        let key = mpi.getattr("TAG_UB")?;
+        let mut largest = comm.call_method1("Get_attr", (&key,))?;
+        if largest.is_none() {
+            largest = mpi.getattr("COMM_WORLD")?.call_method1("Get_attr", (key,))?;
+        }
         let shared = Shared {
             comm: comm.clone().unbind(),
             rank: comm.call_method0("Get_rank")?.extract()?,
@@ -210,9 +215,16 @@ impl Shared {
         if let Some(exit) = crate::lock(&self.exit).take() {
             return Err(exit);
         }
-        match Python::attach(|py| is_running(self.mpi.bind(py))) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(not_running(operation)),
+        // A communicator that was freed is false.
+        let state = Python::attach(|py| {
+            Ok((is_running(self.mpi.bind(py))?, self.comm.bind(py).is_truthy()?))
+        });
+        match state {
+            Ok((true, true)) => Ok(()),
+            Ok((true, false)) => {
+                Err(Error::new(ErrorKind::PeerLost, operation, "the communicator was freed"))
+            }
+            Ok((false, _)) => Err(not_running(operation)),
             Err(error) => Err(raised(operation, error)),
         }
     }
