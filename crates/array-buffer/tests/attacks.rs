@@ -581,7 +581,7 @@ fn a_failure_that_is_reported_during_a_duplication_reaches_the_copy() {
         x[N + 1..N * (N - 1) - 1].fill(value);
     }
     // Region copies are emulated, so the copy takes a while.
-    let config = SimConfig::new().jitter(Duration::ZERO).region_copies(false);
+    let config = SimConfig::new().region_copies(false);
     let hang = Fault::hang(1, Duration::from_millis(30));
     let config = config.fault(hang).fault(Fault::fail_late(Operation::Launch, 2));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
