@@ -24,7 +24,8 @@ use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 /// with the kernel's name. Until then it skips the work enqueued behind the fault. A kernel cannot wait for the stream
 /// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel
 /// must not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies
-/// use the threads that the kernel occupies, so that such a wait may never end.
+/// use the threads that the kernel occupies, so that such a wait may never end. The same holds for a wait for another
+/// stream that waits for the kernel's stream by an event.
 ///
 /// A kernel runs in a thread of the device, or in a thread that waits for the stream, and on the stack of that thread.
 /// Thread-local values, such as the scopes and transfer budgets of arrays, are those of the thread that it happens to

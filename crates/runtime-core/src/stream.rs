@@ -187,7 +187,8 @@ impl Stream {
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
-    /// caller received the error. Never blocks.
+    /// caller received the error. The number grows a moment after the driver has handed the error to that caller. Never
+    /// blocks.
     pub fn failures(&self) -> u64 {
         self.core.reports.counted()
     }
