@@ -78,6 +78,10 @@ def main():
         # A rank that is its own neighbour copies, and sends no message.
         assert all(traffic["sent"][0] + traffic["copied"][0] >= 4 for traffic in statistics.values())
         exchange(ranks, device, (1, ranks.size), order=(1, 0))
+    # Any communicator will do.
+    part = Communicator.mpi(MPI.COMM_WORLD.Split(0, -ranks.rank))
+    assert part.rank == ranks.size - 1 - ranks.rank
+    part.barrier(30)
     print(f"rank {ranks.rank} of {ranks.size} is done")
 
 

@@ -268,6 +268,11 @@ def test_fill_value_on_device(device):
     assert np.array_equal(device.zeros((3, 3))[::2, ::2].get(), np.zeros((2, 2)))
 
 
+@pytest.mark.parametrize("value", [1 + 2**-11 + 2**-40, 65519.999999999, 2**-25 * (1 + 2**-50)])
+def test_half_precision_is_rounded_once(host, value):
+    assert host.full((), value, "float16").get() == np.float16(value)
+
+
 def test_bfloat16_is_there_without_ml_dtypes(device):
     array = device.full(4, 1.0, "bfloat16")
     assert array.nbytes == 8 and array.get().view("uint16").tolist() == [0x3F80] * 4

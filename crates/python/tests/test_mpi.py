@@ -26,7 +26,7 @@ class StandIn:
     """A rank of a stand-in for an mpi4py communicator. The ranks are threads. Each call runs `hooks[name]` once."""
 
     def __init__(self, rank, size, lines):
-        self.rank, self.size, self.lines, self.hooks = rank, size, lines, {}
+        self.rank, self.size, self.lines, self.hooks, self.freed = rank, size, lines, {}, False
 
     def called(self, name, *arguments):
         return self.hooks.pop(name, lambda *arguments: None)(*arguments)
@@ -38,7 +38,10 @@ class StandIn:
         return self.size
 
     def Get_attr(self, key):
-        return 2**31 - 1
+        return None
+
+    def __bool__(self):
+        return not self.freed
 
     def Isend(self, view, to, tag):
         self.lines[self.rank, to, tag].append(bytes(view))
@@ -77,7 +80,11 @@ class StandInMessage:
 @pytest.fixture
 def ranks(monkeypatch):
     """The stand-ins of two ranks, and their communicators."""
-    mpi = types.SimpleNamespace(Status=Status, TAG_UB=1, Is_initialized=lambda: True, Is_finalized=lambda: False)
+    # As in Open MPI, only the communicator of all processes has the largest tag.
+    world = types.SimpleNamespace(Get_attr=lambda key: 2**31 - 1)
+    mpi = types.SimpleNamespace(
+        Status=Status, TAG_UB=1, COMM_WORLD=world, Is_initialized=lambda: True, Is_finalized=lambda: False
+    )
     monkeypatch.setitem(sys.modules, "mpi4py", types.SimpleNamespace(MPI=mpi, __path__=[]))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
     lines = collections.defaultdict(collections.deque)
@@ -156,6 +163,14 @@ def test_bytes_that_a_communicator_keeps_are_not_used_again(ranks, host, kept_as
             assert bytes(bytes_kept) == expected
         except ValueError as error:
             assert "released" in str(error)
+
+
+def test_nothing_is_sent_on_a_freed_communicator(ranks):
+    comms, communicators = ranks
+    comms[0].freed = True
+    for call in (communicators[0].barrier, communicators[0].reset):
+        with pytest.raises(dr.PeerLostError, match="freed"):
+            call(1.0)
 
 
 def test_a_message_that_is_too_long_for_the_host_is_an_error(ranks):
