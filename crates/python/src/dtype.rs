@@ -177,6 +177,20 @@ pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     }
 }
 
+/// Rounds to the nearest `f32` whose last bit is set, unless the value is an `f32`. Rounding the result once more, to a
+/// shorter type, gives the same as rounding the value itself to that type. (S. Boldo and G. Melquiond, *Emulation of FMA
+/// and correctly rounded sums: proved algorithms using rounding to odd*, IEEE Transactions on Computers 57, 2008.)
+fn rounded_to_odd(value: f64) -> f32 {
+    #[expect(clippy::cast_possible_truncation, reason = "rounded below")]
+    let nearest = value as f32;
+    let (back, bits) = (f64::from(nearest), nearest.to_bits());
+    if value.is_nan() || back == value {
+        return nearest;
+    }
+    let toward_zero = if back.abs() > value.abs() { bits - 1 } else { bits };
+    f32::from_bits(toward_zero | 1)
+}
+
 /// One element as bytes; only the first [`DType::size`] bytes are used.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
@@ -214,9 +228,8 @@ impl Value {
             DType::U16 => bytes(given.extract::<u16>()?),
             DType::U32 => bytes(given.extract::<u32>()?),
             DType::U64 => bytes(given.extract::<u64>()?),
-            // Not `from_f64`, which rounds twice on some processors.
-            DType::F16 => bytes(f16::from_f64_const(given.extract()?)),
-            DType::BF16 => bytes(bf16::from_f64_const(given.extract()?)),
+            DType::F16 => bytes(f16::from_f32(rounded_to_odd(given.extract()?))),
+            DType::BF16 => bytes(bf16::from_f32(rounded_to_odd(given.extract()?))),
             DType::F32 => bytes(given.extract::<f64>()? as f32),
             DType::F64 => bytes(given.extract::<f64>()?),
             DType::C64 => {

@@ -73,9 +73,8 @@ fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
         DType::U16 => bytes(value as u16),
         DType::U32 => bytes(value as u32),
         DType::U64 => bytes(value as u64),
-        // Not `from_f64`, which rounds twice on some processors.
-        DType::F16 => bytes(f16::from_f64_const(value)),
-        DType::BF16 => bytes(bf16::from_f64_const(value)),
+        DType::F16 => bytes(f16::from_f64(value)),
+        DType::BF16 => bytes(bf16::from_f64(value)),
         DType::F32 => bytes(value as f32),
         DType::F64 => bytes(value),
         DType::C64 => bytes(Complex::new(value as f32, 0.0)),
