@@ -1,7 +1,8 @@
 //! Opening devices by selector.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use backend_support::lock;
 use runtime_core::{Backend, Device, DeviceInfo, Result, Selector};
 
 use crate::OpenClConfig;
@@ -41,7 +42,7 @@ impl OpenClBackend {
 
     /// The context of a platform's open devices, or a new one.
     fn context(&self, all: &[DeviceEntry], found: &DeviceEntry) -> Result<Arc<Context>> {
-        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = lock(&self.contexts);
         contexts.retain(|(_, context)| context.upgrade().is_some_and(|c| !c.is_broken()));
         let open = contexts.iter().find(|(platform, _)| *platform == found.platform);
         if let Some(context) = open.and_then(|(_, context)| context.upgrade()) {

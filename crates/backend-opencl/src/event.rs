@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe event trait")]
 
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backend_support::lock;
 use cl3::info_type::InfoType;
 use opencl3::command_queue::flush;
 use opencl3::event::{
@@ -78,14 +79,13 @@ impl OpenClEvent {
 
     /// The latest recorded command.
     pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.mark).clone()
     }
 
     /// Replaces the latest recorded command. `None` means that there was nothing to wait for.
     pub(crate) fn set(&self, mark: Option<Mark>) {
         let mark = mark.map(Arc::new);
-        let before =
-            std::mem::replace(&mut *self.mark.lock().unwrap_or_else(PoisonError::into_inner), mark);
+        let before = std::mem::replace(&mut *lock(&self.mark), mark);
         drop(before);
     }
 }

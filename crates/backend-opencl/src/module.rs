@@ -1,8 +1,9 @@
 //! Modules and kernels, as the traits of the runtime require them.
 #![expect(unsafe_code, reason = "creates kernels through the driver")]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use backend_support::lock;
 use opencl3::kernel::{
     CL_KERNEL_COMPILE_WORK_GROUP_SIZE, CL_KERNEL_LOCAL_MEM_SIZE,
     CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE, CL_KERNEL_WORK_GROUP_SIZE,
@@ -119,7 +120,7 @@ pub(crate) struct OpenClKernel {
 
 impl OpenClKernel {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Handle<Kernel>> {
-        self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kernel)
     }
 }
 

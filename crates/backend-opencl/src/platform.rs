@@ -2,8 +2,9 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use backend_support::lock;
 use cl3::info_type::InfoType;
 use opencl3::device::{
     CL_DEVICE_NAME, CL_DEVICE_PARENT_DEVICE, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ACCELERATOR,
@@ -75,7 +76,7 @@ impl DeviceEntry {
 pub(crate) fn discover() -> Result<Vec<DeviceEntry>> {
     // Some platforms initialize themselves at the first call. This is not safe if several threads call at once.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = lock(&ONE_AT_A_TIME);
     let mut left_out = Vec::new();
     let found = discover_alone(&mut left_out);
     drop(one);

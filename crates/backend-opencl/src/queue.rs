@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use backend_support::Failures;
+use backend_support::{Failures, lock};
 use cl3::info_type::InfoType;
 use opencl3::command_queue::{enqueue_marker_with_wait_list, finish, flush};
 use opencl3::event::{
@@ -269,7 +269,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 
     /// Removes the commands that are over, and returns the last of them. They are at the front, because the queue is in

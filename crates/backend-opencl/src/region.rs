@@ -10,9 +10,11 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use backend_support::{Binding, Dialect, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits};
+use backend_support::{
+    Binding, Dialect, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits, lock,
+};
 use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, create_buffer};
 use opencl3::types::{cl_int, cl_kernel, cl_uint};
@@ -105,7 +107,7 @@ impl Prepared {
     unsafe fn with_arguments(&self, stream: &OpenClStream, slots: &[RawSlot<'_>]) -> Result<()> {
         let shared = stream.shared();
         let failed = |code| shared.error(OPERATION, code, "a memory could not be made an argument");
-        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = lock(&self.bound);
         let raw = bound.kernel.raw();
         let most = self.lowered.launches().iter().map(|launch| launch.slots.len()).max();
         for launch in self.lowered.launches() {
@@ -141,7 +143,7 @@ impl Prepared {
     ///
     /// As [`RegionCopyAbility::execute`], and each memory [has an address](OpenClMemory::address).
     unsafe fn with_table(&self, stream: &OpenClStream, slots: &[RawSlot<'_>]) -> Result<()> {
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound = lock(&self.bound);
         let mut changed = bound.table.is_none();
         for (known, slot) in bound.places.iter_mut().zip(slots) {
             let place = match slot.memory {

@@ -7,39 +7,19 @@
 
 mod array;
 mod buffer;
-mod callback_mutex;
+mod detach;
 mod device;
 mod dtype;
 mod error;
 mod halo;
 mod module;
+mod mutex;
 mod pinned;
 mod protocol;
 mod stream;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex whose data is consistent even after a panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs work of a destructor that may block, and lets other Python threads run meanwhile. The destructor may or may not
-/// have been called from Python.
-#[expect(unsafe_code, reason = "checks whether the thread is known to Python")]
-fn detached(f: impl FnOnce() + Send) {
-    let mut work = Some(f);
-    // SAFETY: may be called on any thread at any time; it reads only the thread's own state.
-    let thread = unsafe { pyo3::ffi::PyGILState_GetThisThreadState() };
-    // A thread that Python does not know holds no interpreter lock, so it need not attach.
-    if !thread.is_null() {
-        pyo3::Python::try_attach(|py| work.take().map(|work| py.detach(work)));
-    }
-    // Also if there is no interpreter any more.
-    if let Some(work) = work {
-        work();
-    }
-}
+use self::detach::detached;
+use self::mutex::lock;
 
 /// The contents of the package `device_runtime`.
 #[pyo3::pymodule]

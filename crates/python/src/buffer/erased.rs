@@ -180,7 +180,7 @@ struct Access<T: Element> {
 
 impl<T: Element> Access<T> {
     fn lease(&self) -> Result<&Lease<T, IxDyn>> {
-        self.lease.as_ref().ok_or_else(super::over)
+        self.lease.as_ref().ok_or_else(over)
     }
 
     fn end(&mut self) -> Result<()> {
@@ -200,7 +200,7 @@ impl<T: Element> Loan for Access<T> {
     fn view(&self) -> Result<AnyView<'_>> {
         match self.lease()?.values()? {
             Leased::Device(view) => Ok(view.erase()),
-            Leased::Host(_) => Err(super::over()),
+            Leased::Host(_) => Err(over()),
         }
     }
 
@@ -218,7 +218,7 @@ impl<T: Element> Loan for Access<T> {
     fn host_address(&self) -> Result<usize> {
         match self.lease()?.values()? {
             Leased::Host(first) => Ok(first.as_ptr().expose_provenance()),
-            Leased::Device(_) => Err(super::over()),
+            Leased::Device(_) => Err(over()),
         }
     }
 
@@ -243,4 +243,10 @@ impl<T: Element> Drop for Access<T> {
         // Reading a lost array reports the loss.
         let _ended = self.end();
     }
+}
+
+/// The error for an access that has ended.
+#[cold]
+pub(super) fn over() -> Error {
+    Error::new(ErrorKind::Conflict, "access", "the access to the array buffer has ended")
 }

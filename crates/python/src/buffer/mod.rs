@@ -13,19 +13,13 @@ use runtime::array::ndarray::IxDyn;
 use runtime::array::{self as buffers, PartStatus};
 use runtime::{Error, ErrorKind, Layout};
 
-use self::erased::{Buffer, How};
+use self::erased::{Buffer, How, over};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
 use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::stream::{Stream, seconds};
-
-/// The error for an access that has ended.
-#[cold]
-fn over() -> Error {
-    Error::new(ErrorKind::Conflict, "access", "the access to the array buffer has ended")
-}
 
 /// The place of an access: a stream; a device, which means its current or default stream; or the host.
 enum Place {

@@ -14,9 +14,9 @@ use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
 use crate::array::{BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
-use crate::callback_mutex::CallbackMutex;
 use crate::device::Device;
 use crate::error::{Failure, Result};
+use crate::mutex::CallbackMutex;
 use crate::stream::{Stream, seconds};
 
 /// Fills the halos of a set of fields with the values that the neighbours own there. It can be used repeatedly.

@@ -22,9 +22,9 @@ use runtime::halo::communicator::{
 };
 use runtime::{DType, Device, DeviceKind, Error, ErrorKind, Layout, Result};
 
-use crate::callback_mutex::CallbackMutex;
 use crate::dtype;
 use crate::error::{is_exit, python_cause, raise};
+use crate::mutex::CallbackMutex;
 
 /// A rank of an mpi4py communicator.
 pub(super) struct MpiCommunicator {

@@ -1,4 +1,4 @@
-//! A mutex that is held while Python code runs. That code may call back.
+//! Mutexes: how they are locked, and one that is held while Python code runs, which may call back.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,8 @@ use std::thread::{self, ThreadId};
 
 use runtime::{Error, ErrorKind, Result};
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex whose data is consistent even after a panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
