@@ -20,7 +20,9 @@ use crate::{Access, ArrayExchange, ConversionError, MemoryKind};
 
 impl ArrayExchange<Pending> {
     /// Exports an array's values on the device of `stream`. Values that are out of date there are copied first. They
-    /// are ready when the work already enqueued on the stream has finished.
+    /// are ready when the work already enqueued on the stream has finished. [`host_wait`](ArrayExchange::host_wait) also
+    /// returns the failure of another stream through which the values came. A stream that is ordered after the export
+    /// does not learn of it.
     ///
     /// The capsule, and then its consumer, holds the array. While it is exported [`ReadOnly`](Access::ReadOnly), others
     /// can read it. While it is exported [`ReadWrite`](Access::ReadWrite), no other code can use it. When the consumer
