@@ -252,13 +252,13 @@ fn a_failure_that_is_reported_during_a_write_fails_its_commit() {
 fn a_guard_of_some_parts_is_no_complete_write() {
     let setup = Setup::peers();
     let array = || {
-        let partition = Partition::new(&[8], &[&[0..4], &[4..8]], &[]).unwrap();
-        ArrayBuffer::from_array_with(Array1::<f64>::zeros(8), partition).unwrap()
+        let rows = Partition::new(&[2, 4], &[&[0..1, 0..4], &[1..2, 0..4]], &[]).unwrap();
+        ArrayBuffer::from_array_with(Array2::<f64>::zeros((2, 4)), rows).unwrap()
     };
     let stream: &'static Stream = Box::leak(Box::new(setup.s.clone()));
     let mut checked = array();
     let outcome = checked.check_write(stream, |guard| {
-        let other: &'static mut ArrayBuffer<f64, Ix1> = Box::leak(Box::new(array()));
+        let other: &'static mut ArrayBuffer<f64, Ix2> = Box::leak(Box::new(array()));
         let (first, _second) =
             std::mem::replace(guard, other.write(stream)?).split_off(Parts::one(0));
         *guard = first;
