@@ -97,14 +97,17 @@ mod tests {
         }
     }
 
+    /// A chain of 100 000 owners, whose last one owns all others.
+    fn long_chain(log: &Arc<Mutex<Vec<usize>>>) -> Owner<Node> {
+        let node = |number, owned| Node { number, log: log.clone(), panics: false, _owned: owned };
+        let first = Owner::new(node(0, Vec::new()));
+        (1..100_000).fold(first, |last, number| Owner::new(node(number, vec![last])))
+    }
+
     #[test]
     fn a_long_chain_takes_little_stack() {
         let log = Arc::<Mutex<Vec<usize>>>::default();
-        let node = |number, owned| Node { number, log: log.clone(), panics: false, _owned: owned };
-        let mut last = Owner::new(node(0, Vec::new()));
-        for number in 1..100_000 {
-            last = Owner::new(node(number, vec![last]));
-        }
+        let last = long_chain(&log);
         let small = std::thread::Builder::new().stack_size(64 << 10);
         small.spawn(|| drop(last)).unwrap().join().unwrap();
         assert!(log.lock().unwrap().iter().rev().copied().eq(0..100_000));
@@ -117,11 +120,7 @@ mod tests {
     #[test]
     fn a_long_chain_that_ends_with_its_thread_takes_little_stack() {
         let log = Arc::<Mutex<Vec<usize>>>::default();
-        let node = |number, owned| Node { number, log: log.clone(), panics: false, _owned: owned };
-        let mut last = Owner::new(node(0, Vec::new()));
-        for number in 1..100_000 {
-            last = Owner::new(node(number, vec![last]));
-        }
+        let last = long_chain(&log);
         let small = std::thread::Builder::new().stack_size(64 << 10);
         let keep = move || {
             AT_THE_END.set(Some(last));
@@ -189,6 +188,8 @@ mod tests {
             Owner::new(Node { number, log: log.clone(), panics: true, _owned: owned })
         };
         let all = node(1, vec![node(2, vec![node(3, vec![])]), node(4, vec![])]);
+        // With a single subscriber, `tracing` disables events that a thread without a subscriber emits first.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         tracing::subscriber::with_default(Subscriber(events.clone()), || drop(all));
         assert_eq!(mem::take(&mut *log.lock().unwrap()), [1, 2, 4, 3]);
         let events = events.lock().unwrap();
