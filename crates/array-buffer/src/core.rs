@@ -366,8 +366,7 @@ impl<T: Element, D> Core<T, D> {
             return Ok(());
         }
         let mut left = set;
-        let is_current = || self.mirror.includes(reported_failures());
-        if quick && !matches!(end, Verdict::Abort(_)) && is_current() {
+        if quick && !matches!(end, Verdict::Abort(_)) && self.mirror.includes(reported_failures()) {
             for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
                 left.remove(part);
             }
@@ -465,7 +464,9 @@ impl<T: Element, D> Core<T, D> {
         if taken || !is_current {
             self.mirror.show(&mut state.parts);
         }
-        self.mirror.include(failures);
+        if !is_current {
+            self.mirror.include(failures);
+        }
         state
     }
 

@@ -78,6 +78,13 @@ impl Array {
         quick && self.mirror.release(part, false) || self.act(part, Action::Commit)
     }
 
+    /// Fills part 1, a ghost part.
+    fn fill_ghost(&self) {
+        let access = Access::Write;
+        assert!(self.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
+        assert!(self.act(1, Action::Commit), "the ghost was written");
+    }
+
     /// Gives the lane of an idle stream to another stream.
     fn replace_stream(&self, lane: Lane, stream: u64) {
         let mut parts = self.parts.lock().unwrap();
@@ -163,11 +170,7 @@ pub(super) fn a_ghost_is_filled_during_a_write() {
     let call_site = Location::caller();
     let array = Array::new([owned(None), stale_ghost()], call_site);
     let other = Arc::clone(&array);
-    let filler = thread::spawn(move || {
-        let access = Access::Write;
-        assert!(other.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
-        assert!(other.act(1, Action::Commit), "the ghost was written");
-    });
+    let filler = thread::spawn(move || other.fill_ghost());
     thread::yield_now();
     let wrote = array.write(0, None, call_site, || filler.join().unwrap());
     assert!(wrote, "a write that cannot be ended");
@@ -179,16 +182,11 @@ pub(super) fn a_ghost_is_filled_before_a_write() {
     let call_site = Location::caller();
     let array = Array::new([owned(None), stale_ghost()], call_site);
     let other = Arc::clone(&array);
-    let fill = || {
-        let access = Access::Write;
-        assert!(array.act(1, Action::Acquire { at: HOST, by: None, access }), "the ghost is free");
-        assert!(array.act(1, Action::Commit), "the ghost was written");
-    };
     // The ghost may be filled after the write.
     let is_after = Arc::new(AtomicBool::new(false));
     let filled = Arc::clone(&is_after);
     let fill = || {
-        fill();
+        array.fill_ghost();
         filled.store(true, Ordering::Relaxed);
     };
     let is_stale = beside(fill, move || {

@@ -295,7 +295,7 @@ enum Entered {
 }
 
 /// The values of an access on the host. It is the base of the access's NumPy array, so every view of that array keeps
-/// it. The access lasts until it is left, or until nobody can write the values any more because this is dropped.
+/// it. The access lasts until the program leaves it, or until this is dropped. Then no array can write the values.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct HostLoan {
     access: Mutex<Option<Arc<dyn Loan>>>,
