@@ -8,7 +8,7 @@ use runtime_core::{Device, ErrorKind, ModuleBundle, Result};
 use crate::ability::Ability;
 use crate::outcome::{Outcome, Stop};
 use crate::setup::{Setup, SpinRate};
-use crate::subject::{Expectations, Subject};
+use crate::subject::{Expectations, Subject, declarations};
 
 /// A device under test: its name, how to open it, its kernels, and the rules that it is known not to keep.
 ///
@@ -49,26 +49,7 @@ impl Fixture {
         }
     }
 
-    /// Declares what the device must have. A rule about one of these abilities fails if the device lacks it.
-    #[must_use]
-    pub fn abilities(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
-        self.expectations.abilities.extend(abilities);
-        self
-    }
-
-    /// Always skips a rule, because the device can never keep it.
-    #[must_use]
-    pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.expectations.unsupported.push((rule, reason));
-        self
-    }
-
-    /// Expects a rule to fail for now. The test fails when the rule passes.
-    #[must_use]
-    pub fn expected_failure(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.expectations.expected_failures.push((rule, reason));
-        self
-    }
+    declarations!();
 
     /// Declares that the device's driver may end the process when a program is stopped. If a rule about faults ends the
     /// process in this way, it passes, and its report says how the process ended. If the process ends before the fault,

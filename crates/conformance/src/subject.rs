@@ -49,3 +49,31 @@ impl Expectations {
 fn reason(list: &[(&'static str, &'static str)], rule: &str) -> Option<&'static str> {
     list.iter().find(|(name, _)| *name == rule).map(|(_, reason)| *reason)
 }
+
+/// The methods of a fixture that change its `expectations`.
+macro_rules! declarations {
+    () => {
+        /// Declares what the device must have. A rule about one of these abilities fails if the device lacks it.
+        #[must_use]
+        pub fn abilities(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
+            self.expectations.abilities.extend(abilities);
+            self
+        }
+
+        /// Always skips a rule, because the device can never keep it.
+        #[must_use]
+        pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
+            self.expectations.unsupported.push((rule, reason));
+            self
+        }
+
+        /// Expects a rule to fail for now. The test fails when the rule passes.
+        #[must_use]
+        pub fn expected_failure(mut self, rule: &'static str, reason: &'static str) -> Self {
+            self.expectations.expected_failures.push((rule, reason));
+            self
+        }
+    };
+}
+
+pub(crate) use declarations;

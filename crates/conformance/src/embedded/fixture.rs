@@ -4,7 +4,7 @@ use std::fmt;
 
 use runtime_core::{Embedded, ErrorKind, Result};
 
-use crate::subject::{Expectations, Subject};
+use crate::subject::{Expectations, Subject, declarations};
 use crate::{Ability, Outcome, Stop};
 
 /// An embedded device under test: its name, how to open it, and its program.
@@ -33,31 +33,12 @@ impl EmbeddedFixture {
         }
     }
 
-    /// Declares what the device must have. A rule about one of these abilities fails if the device lacks it.
-    #[must_use]
-    pub fn abilities(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
-        self.expectations.abilities.extend(abilities);
-        self
-    }
-
-    /// Always skips a rule, because the device can never keep it.
-    #[must_use]
-    pub fn unsupported(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.expectations.unsupported.push((rule, reason));
-        self
-    }
+    declarations!();
 
     /// Declares what the device lacks, where the device cannot report it. Rules about it do not apply.
     #[must_use]
     pub fn lacks(mut self, abilities: impl IntoIterator<Item = Ability>) -> Self {
         self.lacks.extend(abilities);
-        self
-    }
-
-    /// Expects a rule to fail for now. The test fails when the rule passes.
-    #[must_use]
-    pub fn expected_failure(mut self, rule: &'static str, reason: &'static str) -> Self {
-        self.expectations.expected_failures.push((rule, reason));
         self
     }
 
