@@ -115,8 +115,6 @@
 //! from them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It does not
 //! track values that your kernels derive from them in other arrays.
 //!
-//! In the moment in which another thread receives the report, an access may not know it yet.
-//!
 //! A failure that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a copy from a
 //! guard's view, on another stream may read what the failed work left. [`read_host`](ArrayBuffer::read_host) waits for
 //! all streams through which the values came, and so does not.

@@ -271,4 +271,8 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.shared.failures.take()
+    }
 }

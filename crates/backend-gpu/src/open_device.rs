@@ -170,11 +170,10 @@ impl<V: Vendor> OpenDevice<V> {
         first
     }
 
-    /// Blocks until everything on every stream is done. Returns the first failure that was not reported before.
+    /// Blocks until everything on every stream is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let drained = self.drain();
-        self.waited("synchronize", drained)?;
-        self.failures.report()
+        self.waited("synchronize", drained)
     }
 
     /// Makes an allocation. If memory is short, drains the device and tries once more.

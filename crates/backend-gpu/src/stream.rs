@@ -12,7 +12,7 @@ use backend_support::Fill;
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
-use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, Launch, NativeHandle, NativeKind, Result};
 
 use crate::api::Api;
 use crate::event::Event;
@@ -269,6 +269,11 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
 
     fn synchronize(&self) -> Result<()> {
         self.shared.waited("synchronize", self.raw.synchronize())
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        // A fault breaks the context: every later wait meets it.
+        None
     }
 
     fn native(&self) -> NativeHandle {

@@ -194,6 +194,10 @@ unsafe impl AcceleratorDevice for HostDevice {
     fn synchronize(&self) -> Result<()> {
         self.queues.synchronize()
     }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queues.take_failure()
+    }
 }
 
 impl UnifiedMemory for HostDevice {

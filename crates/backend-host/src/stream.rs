@@ -7,7 +7,7 @@ use backend_support::{Cores, Function, HostLaunch, Queue, Work, lock};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
-use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, Launch, NativeHandle, NativeKind, Result};
 
 use crate::cores::CorePool;
 use crate::event::HostEvent;
@@ -91,7 +91,6 @@ unsafe impl DeviceStream for HostStream {
     unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         let src = span(src, dst.len())?;
         let _turn = self.queue.turn()?;
-        self.queue.report()?;
         self.cores.with(|cores| src.copy_out(dst, cores))
     }
 
@@ -143,6 +142,10 @@ unsafe impl DeviceStream for HostStream {
 
     fn synchronize(&self) -> Result<()> {
         self.queue.synchronize()
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queue.take_failure()
     }
 
     fn native(&self) -> NativeHandle {

@@ -308,6 +308,10 @@ unsafe impl AcceleratorDevice for OpenClDevice {
     fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.shared.take_failure()
+    }
 }
 
 // SAFETY: the devices of a context share its memory objects, and a stream's commands may use any of them.

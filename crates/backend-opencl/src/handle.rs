@@ -111,7 +111,7 @@ mod tests {
         let failures = Arc::<Failures>::default();
         // SAFETY: no driver accepts a null handle: it reports that there is no such object.
         drop(unsafe { Handle::<Mem>::own(std::ptr::null_mut(), &failures) });
-        let error = failures.report().unwrap_err();
+        let error = failures.take().unwrap();
         assert_eq!(error.operation(), "clReleaseMemObject");
         assert!(error.driver().is_some_and(|driver| driver.code < 0), "{error}");
     }

@@ -258,28 +258,29 @@ impl OpenDevice {
         };
         let forgotten: Vec<_> = lock(&self.queues).extract_if(.., is_over).collect();
         for queue in forgotten {
-            if let Err(error) = queue.report() {
+            if let Some(error) = queue.take_failure() {
                 self.failures.keep(self.note(error));
             }
             queue.emit();
         }
     }
 
-    /// Blocks until every command in every queue is over. Returns the first failure that was not reported before.
+    /// Takes the first failure that was not taken before, of a queue or of a release.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        let queues = lock(&self.queues).clone();
+        let failure = queues.iter().find_map(|queue| queue.take_failure());
+        failure.map(|error| self.note(error)).or_else(|| self.failures.take())
+    }
+
+    /// Blocks until every command in every queue is over.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let queues = lock(&self.queues).clone();
-        let mut first = Ok(());
-        for queue in &queues {
-            queue.finish("synchronize");
-            first = first.and(queue.report().map_err(|error| self.note(error)));
-            queue.emit();
-        }
+        queues.iter().for_each(|queue| queue.finish("synchronize"));
         drop(queues);
         self.forget_idle();
         self.reap();
         self.owners.drain();
-        self.check("synchronize")?;
-        first.and_then(|()| self.failures.report())
+        self.check("synchronize")
     }
 
     /// Releases an object once all commands in `retired.after` are over.

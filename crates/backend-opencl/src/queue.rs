@@ -226,13 +226,14 @@ impl Queue {
         Ok(false)
     }
 
-    /// Blocks until every command enqueued so far is over. [`report`](Self::report) returns how they ended.
+    /// Blocks until every command enqueued so far is over. Emits their trace events.
     pub(crate) fn finish(&self, operation: &'static str) {
         // Reset before the wait, because another thread may enqueue commands that this wait does not cover.
         self.lock().unflushed = false;
         if let Err(code) = finish(self.raw()) {
             self.failures.keep(codes::fault(operation, code, "the work of the stream"));
         }
+        self.emit();
     }
 
     /// Blocks until the command is over, whether it succeeded or failed.
@@ -242,10 +243,10 @@ impl Queue {
         wait_until_over(event)
     }
 
-    /// Returns the first failure of a command that was not reported before.
-    pub(crate) fn report(&self) -> Result<()> {
+    /// Takes the first failure of a command that was not taken before.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
         self.sweep(&mut self.lock());
-        self.failures.report()
+        self.failures.take()
     }
 
     /// Emits the trace events of the commands that are known to be over. Call it without any lock, because a subscriber
@@ -254,7 +255,10 @@ impl Queue {
         if !is_traced() {
             return;
         }
-        let untold = mem::take(&mut self.lock().untold);
+        let mut pending = self.lock();
+        self.sweep(&mut pending);
+        let untold = mem::take(&mut pending.untold);
+        drop(pending);
         for Times { label, waited_ns, ran_ns } in untold {
             tracing::trace!(
                 target: "backend_opencl::profile",

@@ -15,7 +15,7 @@ use opencl3::types::{cl_command_queue, cl_event, cl_int};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
-use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, Launch, NativeHandle, NativeKind, Result};
 
 use crate::end::End;
 use crate::event::{Mark, OpenClEvent};
@@ -141,10 +141,8 @@ unsafe impl DeviceStream for OpenClStream {
         let host = End::Host(dst.as_mut_ptr().cast());
         // SAFETY: the caller guarantees the range; the slice lives until the copy is over.
         let copied = unsafe { self.copy_and_wait(OPERATION, src, host, dst.len()) };
-        let done =
-            copied.and_then(|()| self.queue.report().map_err(|error| self.shared.note(error)));
         self.queue.emit();
-        done
+        copied
     }
 
     unsafe fn pinned_copy_to(
@@ -235,9 +233,11 @@ unsafe impl DeviceStream for OpenClStream {
     fn synchronize(&self) -> Result<()> {
         self.queue.finish("synchronize");
         self.shared.reap();
-        let done = self.queue.report().map_err(|error| self.shared.note(error));
-        self.queue.emit();
-        done.and_then(|()| self.shared.check("synchronize"))
+        self.shared.check("synchronize")
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queue.take_failure().map(|error| self.shared.note(error))
     }
 
     fn native(&self) -> NativeHandle {

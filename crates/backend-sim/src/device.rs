@@ -11,8 +11,8 @@ use runtime_core::contract::{
     PinnedOptions, Released, StreamOptions,
 };
 use runtime_core::{
-    Device, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Limits, ModuleImage, NativeHandle,
-    NativeKind, Result,
+    Device, DeviceId, DeviceInfo, DeviceKind, Error, ImageFormat, Limits, ModuleImage,
+    NativeHandle, NativeKind, Result,
 };
 
 use crate::codes;
@@ -190,8 +190,12 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn synchronize(&self) -> Result<()> {
         self.shared.tally.add(|counts| counts.synchronizations += 1);
-        let done = self.queues.synchronize();
-        self.shared.check("synchronize").and(done)
+        self.queues.synchronize()?;
+        self.shared.check("synchronize")
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queues.take_failure()
     }
 }
 

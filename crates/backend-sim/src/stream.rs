@@ -8,7 +8,7 @@ use backend_support::{Cores, Function, HostLaunch, Queue, Span, Work, lock};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
-use runtime_core::{Launch, NativeHandle, NativeKind, Result};
+use runtime_core::{Error, Launch, NativeHandle, NativeKind, Result};
 
 use crate::counts::{SimCounts, add_traffic};
 use crate::event::SimEvent;
@@ -114,15 +114,12 @@ impl SimStream {
         self.enqueue(Operation::Copy, Work::Copy { src, dst }, count)
     }
 
-    /// Copies in this thread when its turn comes. With `report`, first returns failures of earlier work.
-    fn copy_now(&self, report: bool, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Copies in this thread when its turn comes.
+    fn copy_now(&self, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
         let pause = self.lane.timing.draw();
         let _turn = self.lane.queue.turn()?;
         pause.take();
-        if report {
-            self.lane.queue.report()?;
-        }
         self.device.carry_out(fate, copy)?;
         self.device.check("copy")
     }
@@ -144,14 +141,14 @@ unsafe impl DeviceStream for SimStream {
 
     unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
         let dst = span(dst, src.len())?;
-        self.copy_now(false, || dst.copy_in(src, Cores::SERIAL))?;
+        self.copy_now(|| dst.copy_in(src, Cores::SERIAL))?;
         self.device.tally.add(|counts| add_traffic(&mut counts.to_device, src.len()));
         Ok(())
     }
 
     unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         let src = span(src, dst.len())?;
-        self.copy_now(true, || src.copy_out(dst, Cores::SERIAL))?;
+        self.copy_now(|| src.copy_out(dst, Cores::SERIAL))?;
         self.device.tally.add(|counts| add_traffic(&mut counts.from_device, src.len()));
         Ok(())
     }
@@ -213,8 +210,12 @@ unsafe impl DeviceStream for SimStream {
 
     fn synchronize(&self) -> Result<()> {
         self.device.tally.add(|counts| counts.synchronizations += 1);
-        let done = self.lane.queue.synchronize();
-        self.device.check("synchronize").and(done)
+        self.lane.queue.synchronize()?;
+        self.device.check("synchronize")
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.lane.queue.take_failure()
     }
 
     fn native(&self) -> NativeHandle {

@@ -1,4 +1,4 @@
-//! Failures of asynchronous work, kept until they can be reported.
+//! Failures of asynchronous work, kept until they are taken.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ impl Identity {
     }
 }
 
-/// The first failure that was not reported yet.
+/// The first failure that was not taken yet.
 #[derive(Debug, Default)]
 pub struct Failures {
     // Avoids taking the lock while there is no failure.
@@ -37,30 +37,26 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Keeps a failure, unless an earlier one is still unreported.
+    /// Keeps a failure, unless an earlier one was not taken yet.
     pub fn keep(&self, error: Error) {
         let mut first = lock(&self.first);
         first.get_or_insert(error);
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether there is an unreported failure.
+    /// Whether there is a failure to take.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Reports the kept failure, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// The failure, once, as one of [earlier work](Error::of_earlier_work).
-    pub fn report(&self) -> Result<()> {
+    /// Takes the kept failure, if there is one.
+    pub fn take(&self) -> Option<Error> {
         if !self.any() {
-            return Ok(());
+            return None;
         }
         let mut first = lock(&self.first);
         self.any.store(false, Ordering::Release);
-        first.take().map_or(Ok(()), |error| Err(error.of_earlier_work()))
+        first.take()
     }
 }
 
@@ -95,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_is_reported_once() {
+    fn the_first_failure_is_taken_once() {
         let failures = Failures::default();
         for message in ["first", "second"] {
             failures.keep(Error::new(ErrorKind::Driver, "test", message));
         }
-        assert_eq!(failures.report().unwrap_err().message(), "first");
-        assert!(failures.report().is_ok());
+        assert_eq!(failures.take().unwrap().message(), "first");
+        assert!(failures.take().is_none());
     }
 
     #[test]

@@ -146,7 +146,12 @@
 //!     /// What `AcceleratorDevice::synchronize` does after it has waited for every stream.
 //!     fn synchronize(&self) -> Result<()> {
 //!         self.reaper.drain();
-//!         self.failures.report()
+//!         Ok(())
+//!     }
+//!
+//!     /// What `AcceleratorDevice::take_failure` returns, beside failures of streams.
+//!     fn take_failure(&self) -> Option<Error> {
+//!         self.failures.take()
 //!     }
 //! }
 //!

@@ -43,9 +43,7 @@ pub(crate) struct Shared {
     turns: Condvar,
     /// Threads wait here for tasks and turns of other threads to end.
     ends: Condvar,
-    failures: Failures,
-    /// Receives a failure that was not reported when the queue was dropped.
-    device_failures: Arc<Failures>,
+    failures: Arc<Failures>,
 }
 
 struct State {
@@ -150,19 +148,14 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The first failure that was not reported yet. `InvalidArgument` in a task of this queue, because the task would
-    /// wait for itself.
+    /// `InvalidArgument` in a task of this queue, because the task would wait for itself.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.synchronize()
     }
 
-    /// Reports a failure without waiting.
-    ///
-    /// # Errors
-    ///
-    /// The first failure that was not reported yet.
-    pub fn report(&self) -> Result<()> {
-        self.shared.failures.report()
+    /// Takes the first failure that was not taken yet, without waiting.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.shared.failures.take()
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Shared> {
@@ -387,7 +380,7 @@ impl Shared {
     fn synchronize(&self) -> Result<()> {
         self.check_wait()?;
         self.wait();
-        self.failures.report()
+        Ok(())
     }
 
     /// Blocks until everything submitted so far is done. Unlike a turn, other threads do not wait for this wait.
@@ -405,19 +398,12 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Err(error) = self.failures.report() {
-            self.device_failures.keep(error);
-        }
-    }
-}
-
 /// The queues of one device.
 #[derive(Debug)]
 pub struct Queues {
     identity: Identity,
-    queues: Mutex<Vec<Weak<Shared>>>,
+    /// Each queue, and its failures, which may outlive it.
+    queues: Mutex<Vec<(Weak<Shared>, Arc<Failures>)>>,
     failures: Arc<Failures>,
     reaper: Reaper<NoDriver>,
 }
@@ -490,12 +476,11 @@ impl Queues {
             tasks: Condvar::new(),
             turns: Condvar::new(),
             ends: Condvar::new(),
-            failures: Failures::default(),
-            device_failures: Arc::clone(&self.failures),
+            failures: Arc::default(),
         });
         let mut queues = lock(&self.queues);
-        queues.retain(|queue| queue.strong_count() > 0);
-        queues.push(Arc::downgrade(&shared));
+        queues.retain(|(queue, failures)| queue.strong_count() > 0 || failures.any());
+        queues.push((Arc::downgrade(&shared), Arc::clone(&shared.failures)));
         Queue { shared }
     }
 
@@ -504,18 +489,25 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// The first failure that was not reported yet, of a queue or [kept](Self::failures) for the device. If several
-    /// queues failed, the other failures are kept for the next call. `InvalidArgument` in a task of one of the queues.
+    /// `InvalidArgument` in a task of one of the queues.
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
-            lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+            lock(&self.queues).iter().filter_map(|(queue, _)| queue.upgrade()).collect();
         queues.iter().try_for_each(|queue| queue.check_wait())?;
         for queue in &queues {
             queue.wait();
         }
         self.reaper.drain();
-        self.failures.report().map_err(|error| self.identity.complete(error))?;
-        queues.iter().try_for_each(|queue| queue.failures.report())
+        Ok(())
+    }
+
+    /// Takes the first failure that was not taken yet, of a queue or [kept](Self::failures) for the device. If several
+    /// queues failed, the other failures are kept for the next call.
+    pub fn take_failure(&self) -> Option<Error> {
+        if let Some(error) = self.failures.take() {
+            return Some(self.identity.complete(error));
+        }
+        lock(&self.queues).iter().find_map(|(_, failures)| failures.take())
     }
 
     /// Failures that no queue reports, for instance of destructors.
@@ -654,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_runs_after_a_failure_until_it_is_reported_once() {
+    fn nothing_runs_after_a_failure_until_it_is_taken() {
         let queue = queues().create();
         let ran = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -673,7 +665,8 @@ mod tests {
         drop(open);
         drop(queue.turn().unwrap());
         queue.try_turn().unwrap().run(count());
-        let error = queue.synchronize().unwrap_err();
+        queue.synchronize().unwrap();
+        let error = queue.take_failure().unwrap();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
         assert!(
             error.to_string().contains("test:0") && error.message().contains("bad cell 7"),
@@ -681,7 +674,7 @@ mod tests {
         );
         assert_eq!(error.driver().unwrap().to_string(), "TEST_FAULT (1)");
         assert_eq!(ran.load(Ordering::Relaxed), 1);
-        queue.synchronize().unwrap();
+        assert!(queue.take_failure().is_none());
         queue.submit(count()).unwrap();
         queue.synchronize().unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), 2);
@@ -705,16 +698,11 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(1));
         assert!(result.try_recv().is_err());
         drop(open);
-        // Whether the queue is still there or already gone, its failure reaches the device.
-        let error = loop {
-            match queues.synchronize() {
-                Ok(()) => thread::yield_now(),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(error.message(), "after the drop");
-        result.recv().unwrap();
+        // Whether the queue is still there or already gone, the device has its failure.
         queues.synchronize().unwrap();
+        assert_eq!(queues.take_failure().unwrap().message(), "after the drop");
+        result.recv().unwrap();
+        assert!(queues.take_failure().is_none());
     }
 
     #[test]

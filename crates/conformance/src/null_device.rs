@@ -12,7 +12,7 @@ use runtime_core::contract::{
     RegionCopyAbility, Released, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
-    DType, DeviceId, DeviceInfo, DeviceKind, ImageFormat, Launch, Limits, ModuleImage,
+    DType, DeviceId, DeviceInfo, DeviceKind, Error, ImageFormat, Launch, Limits, ModuleImage,
     NativeHandle, NativeKind, RegionProgram, Result,
 };
 
@@ -77,6 +77,10 @@ unsafe impl AcceleratorDevice for NullDevice {
 
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        None
     }
 }
 
@@ -250,6 +254,10 @@ unsafe impl DeviceStream for NullObject {
 
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        None
     }
 
     fn native(&self) -> NativeHandle {

@@ -189,6 +189,10 @@ unsafe impl DeviceStream for CaptureStream {
         Err(self.0.refuse("synchronize"))
     }
 
+    fn take_failure(&self) -> Option<Error> {
+        None
+    }
+
     fn native(&self) -> NativeHandle {
         self.0.native
     }

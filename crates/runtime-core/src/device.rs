@@ -362,12 +362,9 @@ impl Device {
     ///
     /// The first failure that was not reported before: of asynchronous work, or of the release of a dropped object.
     pub fn synchronize(&self) -> Result<()> {
-        self.0.raw.synchronize().map_err(|e| {
-            if !e.is_refused_wait() {
-                self.0.reports.count();
-            }
-            self.place(e)
-        })
+        let waited = self.0.raw.synchronize();
+        let take = || self.0.raw.take_failure();
+        self.0.reports.settle(waited, take, DeviceReports::count).map_err(|e| self.place(e))
     }
 
     /// The counter of reported failures.

@@ -204,10 +204,9 @@ impl Error {
         self
     }
 
-    /// Says that it is a failure of work enqueued before the operation that reports it. For implementors of devices:
-    /// see [`DeviceStream::memory_copy_from`](crate::contract::DeviceStream::memory_copy_from).
+    /// Says that it is a failure of work enqueued before the operation that reports it.
     #[must_use]
-    pub fn of_earlier_work(mut self) -> Self {
+    pub(crate) fn of_earlier_work(mut self) -> Self {
         self.0.earlier = true;
         self
     }

@@ -1,14 +1,15 @@
 //! Streams and events, as programs use them.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::capture::{Capture, CaptureStream};
 use crate::contract::{DeviceEvent, DeviceStream};
 use crate::device::same_device;
 use crate::statistics::Counts;
+use crate::sync::lock;
 use crate::{Device, Error, ErrorKind, NativeHandle, Result};
 
 /// An in-order queue of work on a device.
@@ -39,6 +40,8 @@ pub(crate) struct StreamCore {
 /// How often failures of asynchronous work were reported to the users of a device.
 #[derive(Default)]
 pub(crate) struct DeviceReports {
+    /// Held while a failure is taken from the device and counted. Whoever then finds no failure also finds the count.
+    taking: Mutex<()>,
     /// The failures that may be of any stream.
     count: AtomicU64,
     /// Whether streams of other owners were adopted. Such a stream may be one that the device already has. Then a
@@ -66,6 +69,26 @@ fn count_in(count: &AtomicU64) {
 impl DeviceReports {
     pub(crate) fn count(&self) {
         count_in(&self.count);
+    }
+
+    /// Takes the failure of earlier work after a wait, and counts what is reported. A refused wait takes and counts
+    /// nothing.
+    pub(crate) fn settle(
+        &self,
+        waited: Result<()>,
+        take: impl FnOnce() -> Option<Error>,
+        count: impl FnOnce(&Self),
+    ) -> Result<()> {
+        if waited.as_ref().is_err_and(Error::is_refused_wait) {
+            return waited;
+        }
+        let taking = lock(&self.taking);
+        let outcome = take().map_or(waited, |failure| Err(failure.of_earlier_work()));
+        if outcome.is_err() {
+            count(self);
+        }
+        drop(taking);
+        outcome
     }
 }
 
@@ -133,15 +156,22 @@ impl StreamCore {
 
     /// Blocks until all work enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let done = self.raw.synchronize();
-        if done.as_ref().is_err_and(|error| !error.is_refused_wait()) {
-            self.reports.count();
-        }
-        done
+        self.settle(self.raw.synchronize())
     }
 
-    /// Counts the failure of a blocking copy if earlier work caused it. A failure of the copy itself does not count.
-    pub(crate) fn count_failure(&self, copied: Result<()>) -> Result<()> {
+    fn settle(&self, waited: Result<()>) -> Result<()> {
+        let take = || self.raw.take_failure();
+        self.reports.device.settle(waited, take, |_| self.reports.count())
+    }
+
+    /// The outcome of a blocking copy to the host: a failure of earlier work, which is taken and counted, or that of
+    /// the copy itself, which does not count.
+    pub(crate) fn copied_from(&self, copied: Result<()>) -> Result<()> {
+        self.settle(Ok(())).and_then(|()| self.copied_to(copied))
+    }
+
+    /// The outcome of a blocking copy to the device. It is counted if earlier work broke the device.
+    pub(crate) fn copied_to(&self, copied: Result<()>) -> Result<()> {
         if copied.as_ref().is_err_and(Error::is_of_earlier_work) {
             self.reports.count();
         }
@@ -187,8 +217,8 @@ impl Stream {
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
-    /// caller received the error. The number grows a moment after the driver has handed the error to that caller. Never
-    /// blocks.
+    /// caller received the error. Whoever finds no failure left also finds the number
+    /// grown. Never blocks.
     pub fn failures(&self) -> u64 {
         self.core.reports.counted()
     }

@@ -123,7 +123,12 @@ unsafe impl AcceleratorDevice for ForeignDevice {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.progress.synchronize()
+        self.progress.synchronize();
+        Ok(())
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.progress.take_failure(|_| true)
     }
 }
 

@@ -88,12 +88,11 @@ impl Progress {
         drop(self.changed.wait_while(lock(&self.streams), busy));
     }
 
-    /// Waits for all streams and retired objects, and gives the first failure of the device.
-    pub(crate) fn synchronize(&self) -> Result<()> {
+    /// Waits for all streams and retired objects.
+    pub(crate) fn synchronize(&self) {
         let end = if RETIRES.get() { RETIRED } else { usize::MAX };
         let streams: Vec<usize> = lock(&self.streams).range(..end).map(|(id, _)| *id).collect();
         streams.into_iter().for_each(|stream| self.wait(stream));
-        self.take_failure(|_| true)
     }
 
     /// Drops an object that may wait for streams when it is dropped, once the streams have run what they were given so
@@ -120,10 +119,11 @@ impl Progress {
         });
     }
 
-    fn take_failure(&self, of: impl Fn(usize) -> bool) -> Result<()> {
+    /// Takes the first failure of the streams that `of` selects.
+    pub(crate) fn take_failure(&self, of: impl Fn(usize) -> bool) -> Option<Error> {
         let mut failures = lock(&self.failures);
-        let first = failures.iter().position(|(stream, _)| of(*stream));
-        first.map_or(Ok(()), |index| Err(failures.remove(index).1))
+        let first = failures.iter().position(|(stream, _)| of(*stream))?;
+        Some(failures.remove(first).1)
     }
 }
 
@@ -288,7 +288,7 @@ unsafe impl DeviceStream for Stream {
     }
 
     unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
-        self.synchronize().map_err(Error::of_earlier_work)?;
+        self.progress.wait(self.id);
         let from = src.offset;
         storage(src.object)?.with(|src| dst.copy_from_slice(&src[from..][..dst.len()]));
         Ok(())
@@ -393,6 +393,10 @@ unsafe impl DeviceStream for Stream {
 
     fn synchronize(&self) -> Result<()> {
         self.progress.wait(self.id);
+        Ok(())
+    }
+
+    fn take_failure(&self) -> Option<Error> {
         self.progress.take_failure(|stream| stream == self.id)
     }
 

@@ -212,9 +212,12 @@ unsafe impl AcceleratorDevice for EmbeddedAccelerator {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let done = self.queues.synchronize();
-        // The failure that says how the device was lost comes first.
-        done.and_then(|()| self.shared.check("synchronize"))
+        self.queues.synchronize()?;
+        self.shared.check("synchronize")
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queues.take_failure()
     }
 }
 

@@ -163,7 +163,6 @@ unsafe impl DeviceStream for EmbeddedStream {
     unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         let src = part(src, dst.len())?;
         let _turn = self.queue.turn()?;
-        self.queue.report()?;
         self.shared.access(|device| device.memory_read(src.address, dst))
     }
 
@@ -225,8 +224,12 @@ unsafe impl DeviceStream for EmbeddedStream {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let done = self.queue.synchronize();
-        done.and_then(|()| self.shared.check("synchronize"))
+        self.queue.synchronize()?;
+        self.shared.check("synchronize")
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.queue.take_failure()
     }
 
     fn native(&self) -> NativeHandle {

@@ -1,6 +1,7 @@
 //! Programs that the device stops. Each rule runs in its own process, because some drivers recover only in a new
 //! process, and others end the process.
 
+use std::thread;
 use std::time::Duration;
 
 use runtime_core::{Device, ErrorKind, Memory, Result};
@@ -83,6 +84,29 @@ pub fn a_fault_of_a_dropped_stream_is_reported_by_the_device(fixture: &Fixture) 
     let memory = needed(provoke(&setup)?, Ability::Fault)?;
     drop((setup, memory));
     must_be_a_fault(device.synchronize(), &device, "synchronising the device")?;
+    Ok(())
+}
+
+/// Of several threads that wait for a stream, one receives the fault. Another thread that then receives none finds that
+/// [`Stream::failures`](runtime_core::Stream::failures) has grown.
+pub fn a_fault_that_one_thread_receives_is_known_to_the_others(fixture: &Fixture) -> Outcome {
+    const THREADS: usize = 3;
+    let setup = fixture.fresh()?;
+    let before = setup.stream.failures();
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
+    let wait = || {
+        let waited = setup.stream.synchronize();
+        (waited, setup.stream.failures())
+    };
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let waits: Vec<_> = (0..THREADS).map(|_| scope.spawn(wait)).collect();
+        waits.into_iter().map(|wait| wait.join().expect("the wait panics")).collect()
+    });
+    check!(outcomes.iter().any(|(waited, _)| waited.is_err()), "no thread received the fault");
+    for (waited, failures) in outcomes {
+        check!(failures > before, "a thread received {waited:?} and counts {failures} failures");
+    }
+    drop(memory);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use runtime_core::contract::{
@@ -17,9 +18,12 @@ use runtime_core::contract::{
     Released, UnifiedMemory, own, own_box,
 };
 use runtime_core::{
-    DeviceInfo, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
+    DeviceInfo, Error, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
     RegionProgram, Result, StreamOptions,
 };
+
+/// Longer than a thread that waits for the same stream needs to return.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// The defect of a faulty device. Unless stated otherwise, the method does nothing and reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,10 @@ pub(crate) enum Broken {
     QueryIsTrue,
     QueryIsFalse,
     Synchronize,
+    /// Takes the failure itself, and returns it a moment later.
+    SynchronizeTakesFailures,
+    /// No defect: takes a failure, and returns it a moment later.
+    FailuresAreTakenSlowly,
     FillIsTooLong,
     CopyIsShifted,
     // Events.
@@ -266,6 +274,10 @@ unsafe impl AcceleratorDevice for FaultyDevice {
 
     fn synchronize(&self) -> Result<()> {
         if self.is(Broken::DeviceSynchronize) { Ok(()) } else { self.inner.synchronize() }
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        self.inner.take_failure()
     }
 }
 
@@ -631,7 +643,22 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.unless(Broken::Synchronize, || self.inner.synchronize())
+        self.unless(Broken::Synchronize, || self.inner.synchronize())?;
+        if self.broken != Broken::SynchronizeTakesFailures {
+            return Ok(());
+        }
+        self.inner.take_failure().map_or(Ok(()), |failure| {
+            thread::sleep(MOMENT);
+            Err(failure)
+        })
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        let failure = self.inner.take_failure();
+        if failure.is_some() && self.broken == Broken::FailuresAreTakenSlowly {
+            thread::sleep(MOMENT);
+        }
+        failure
     }
 
     fn native(&self) -> NativeHandle {

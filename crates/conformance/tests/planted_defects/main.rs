@@ -70,6 +70,7 @@ bites! {
     wait_the_other_way: simulated Wait => an_event_holds_the_next_producer_back;
     query_is_true: simulated QueryIsTrue => is_done_is_reported_correctly;
     query_is_false: simulated QueryIsFalse => is_done_is_reported_correctly;
+    synchronize_that_takes_failures: simulated SynchronizeTakesFailures => a_fault_that_one_thread_receives_is_known_to_the_others;
     synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
     event_wait_on_the_host: host EventWait => host_visible_memory_is_lent_to_the_host;
     event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;
@@ -122,6 +123,13 @@ bites! {
     counters_of_their_own_reads: simulated CountersCountReads => counters_count;
     counters_names: simulated CountersHaveNoNames => counters_count;
     unified_memory_allocate: host UnifiedMemoryIsHidden => unified_memory_is_shared_with_the_host;
+}
+
+/// However long a device needs to hand a failure over, no thread misses it.
+#[test]
+fn failures_that_are_taken_slowly_are_no_defect() {
+    let rule = rules::a_fault_that_one_thread_receives_is_known_to_the_others;
+    assert_eq!(rule(&simulated(Broken::FailuresAreTakenSlowly)), Ok(()));
 }
 
 /// A device without the ability, for which the rule does not apply, claims it.

@@ -6,7 +6,7 @@ use std::fmt;
 use super::{
     Abilities, CommonRuntime, DeviceEvent, DeviceGraph, DeviceModule, DeviceRegions, DeviceStream,
 };
-use crate::{ModuleImage, NativeHandle, Result};
+use crate::{Error, ModuleImage, NativeHandle, Result};
 
 /// A device with its own memory, streams, events and kernels.
 ///
@@ -75,7 +75,7 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>>;
 
     /// Releases an object once all work enqueued on the streams in `after` is done. *Must not* block the host where the
-    /// driver can avoid it, and *must not* panic. A failure is kept for the next [`synchronize`](Self::synchronize).
+    /// driver can avoid it, and *must not* panic. A failure is kept for [`take_failure`](Self::take_failure).
     ///
     /// # Safety
     ///
@@ -91,8 +91,12 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     ///
     /// # Errors
     ///
-    /// The first failure of asynchronous work, or of a release in a destructor, that was not reported before.
+    /// As [`DeviceStream::synchronize`].
     fn synchronize(&self) -> Result<()>;
+
+    /// Takes the first failure of asynchronous work on any stream, or of a release, that was not taken before. The front
+    /// calls it after [`synchronize`](Self::synchronize), as it calls [`DeviceStream::take_failure`].
+    fn take_failure(&self) -> Option<Error>;
 }
 
 /// An object that a device made and gets back: see [`AcceleratorDevice::release`].

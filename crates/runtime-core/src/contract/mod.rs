@@ -42,7 +42,8 @@
 //! - *an enqueue* (of [`DeviceStream`], [`RegionCopyAbility::execute`], [`PeerAccess::memory_copy`],
 //!   [`GraphCapture::launch`]) has begun: what the work uses is freed only after its stream is done, and the host sees
 //!   such memory only when the stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
-//! - *[`record`](DeviceStream::record), [`wait`](DeviceStream::wait), `synchronize` and `query`* have done nothing;
+//! - *[`record`](DeviceStream::record), [`wait`](DeviceStream::wait), `synchronize`, `take_failure` and `query`* have
+//!   done nothing;
 //! - *a method that creates an object* has created none;
 //! - *a method that only returns information* has changed nothing.
 //!

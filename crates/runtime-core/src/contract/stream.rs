@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{DeviceKernel, DeviceMemory, DevicePinned, RawArg};
-use crate::{Launch, NativeHandle, Result};
+use crate::{Error, Launch, NativeHandle, Result};
 
 /// Where a copy or fill starts in an object of the device.
 pub struct At<'a, T: ?Sized> {
@@ -50,8 +50,9 @@ impl<T: ?Sized> fmt::Debug for At<'_, T> {
 /// After unordered operations of two streams on the same bytes, the bytes are unspecified. That *must not* be undefined
 /// behaviour: a device whose memory is host memory locks each allocation while it works on it.
 ///
-/// A failure that occurs while enqueued work runs is kept and reported by `synchronize`. Work enqueued behind it still
-/// ends: it runs or, until the failure is reported, is skipped. Recorded points are reached in either case.
+/// A failure that occurs while enqueued work runs is kept until [`take_failure`](Self::take_failure) returns it. Work
+/// enqueued behind it still ends: it runs or, until the failure is taken, is skipped. Recorded points are reached in
+/// either case.
 ///
 /// # Safety
 ///
@@ -83,14 +84,13 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// The range lies inside a memory of this device.
     unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()>;
 
-    /// Copies device bytes to the host in stream order. `dst` is filled on return.
+    /// Copies device bytes to the host in stream order. `dst` is filled on return. If earlier work on this stream
+    /// failed, the bytes may be wrong: the front then [takes the failure](Self::take_failure).
     ///
     /// # Errors
     ///
-    /// Errors of the driver. *Must* report a failure of earlier work on this stream, as
-    /// [`synchronize`](Self::synchronize) would, because the bytes may then be wrong. The failure is reported once, by
-    /// one of the two methods. Unless it is a `DeviceFault` or `DeviceLost`, it *must* be flagged by
-    /// [`Error::of_earlier_work`](crate::Error::of_earlier_work), to distinguish it from a failure of the copy itself.
+    /// Errors of the driver. As for [`synchronize`](Self::synchronize), an error that this method returns does not
+    /// take the place of a failure of earlier work.
     ///
     /// # Safety
     ///
@@ -187,15 +187,24 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     /// # Errors
     ///
     /// `DeviceLost` or another error of the driver; the state of the work is then unknown. Failures of the work itself
-    /// are reported by [`synchronize`](Self::synchronize).
+    /// are returned by [`take_failure`](Self::take_failure).
     fn query(&self) -> Result<bool>;
 
-    /// Blocks until all work enqueued so far is done.
+    /// Blocks until all work enqueued so far is done, or has failed and no longer runs.
     ///
     /// # Errors
     ///
-    /// The first failure of work on this stream that was not reported before, including `DeviceFault` and `DeviceLost`.
+    /// `DeviceFault`, `DeviceLost` or another error of the driver. *Must not* return a failure of work that a later call
+    /// would not meet again: such a failure is kept for [`take_failure`](Self::take_failure).
     fn synchronize(&self) -> Result<()>;
+
+    /// Takes the first failure of work on this stream that was not taken before. The front calls it after
+    /// [`synchronize`](Self::synchronize) and [`memory_copy_from`](Self::memory_copy_from), and counts the failure before
+    /// another thread can find that none is left. It holds a lock meanwhile: the method *must not* block, and *must not*
+    /// run code of the program.
+    ///
+    /// `None` if the driver reports each failure to every later call of this stream.
+    fn take_failure(&self) -> Option<Error>;
 
     /// The vendor's handle.
     fn native(&self) -> NativeHandle;

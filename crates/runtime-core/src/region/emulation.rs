@@ -133,7 +133,7 @@ impl Through<'_> {
                     // SAFETY: the slot is at least as long as the program uses.
                     unsafe { stream.core.raw.memory_copy_from(memory, to) }
                 });
-                stream.core.count_failure(copied)?;
+                stream.core.copied_from(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 pinned.block().enqueue(stream, true, |raw| {
@@ -173,7 +173,7 @@ impl Through<'_> {
                     // SAFETY: the slot is at least as long as the program uses.
                     unsafe { stream.core.raw.memory_copy_to(memory, of(run)) }
                 });
-                stream.core.count_failure(copied)?;
+                stream.core.copied_to(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 let mut packed = pinned.as_mut_slice()?;

@@ -240,7 +240,7 @@ impl<'a> Untyped<'a> {
         // SAFETY: the memory belongs to the stream's device and the view lies inside it.
         let copied =
             unsafe { stream.core.raw.memory_copy_from(MemoryAt::new(raw, range.start), out) };
-        stream.core.count_failure(copied).map_err(|e| self.device().place(e))?;
+        stream.core.copied_from(copied).map_err(|e| self.device().place(e))?;
         stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
         Ok(())
@@ -425,7 +425,7 @@ impl<'a> UntypedMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
             // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-            stream.core.count_failure(unsafe {
+            stream.core.copied_to(unsafe {
                 stream.core.raw.memory_copy_to(MemoryAt::new(raw, range.start), source)
             })
         })?;
