@@ -369,6 +369,39 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
+    /// Keeps the host's values in memory that is page-locked for `device`, from now on. Copies between that memory and
+    /// the device are then enqueued, and the host does not wait for them: [`prefetch`](Self::prefetch) and
+    /// [`prefetch_host`](Self::prefetch_host) return at once, and an access of the host waits for the copies of the
+    /// accessed parts alone. A part with gaps that has more than 64 rows is copied as before: see
+    /// [blocking](crate#blocking).
+    ///
+    /// Call it before the host's values are made, for instance on an array from [`uninit`](Self::uninit): otherwise the
+    /// call copies them. [`into_inner`](Self::into_inner) copies the values out of page-locked memory. Does nothing for
+    /// a device that works in host memory.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> array_buffer::Result<()> {
+    /// use array_buffer::ArrayBuffer;
+    ///
+    /// let stream = device.default_stream();
+    /// let mut field = ArrayBuffer::<f64, _>::uninit([1024, 1024])?;
+    /// field.page_lock(device)?;
+    /// field.write_host()?.fill(1.0);
+    /// // Returns at once, also while the stream is busy.
+    /// field.prefetch(&stream)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the device cannot lock as much. `Conflict` if the host's values are lent or belong to another
+    /// owner, if another device works in them, or if they are page-locked for another device. `LimitExceeded` for a
+    /// device too many. The array is then as before.
+    pub fn page_lock(&mut self, device: &Device) -> Result<()> {
+        self.core.page_lock(device)
+    }
+
     /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
     /// blocks.
     ///
@@ -480,6 +513,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
         self.core.act(&request, |at, by| Action::Prefetch { at, by })?;
+        if self.core.is_page_locked() {
+            return Ok(());
+        }
         // A device that works in host memory may still be writing the values there.
         self.core.read(&request).map(drop)
     }

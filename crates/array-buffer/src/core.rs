@@ -23,6 +23,10 @@ use crate::status::PartStatus;
 use crate::storage::Storage;
 use crate::transfer::{End, Piece, Transfers};
 
+/// The greatest number of rows of a part that are copied one by one from and to page-locked memory. A part with more
+/// rows goes through a contiguous copy.
+const DIRECT_RUNS: usize = 64;
+
 /// The data that an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
     pub(crate) shape: D,
@@ -113,6 +117,8 @@ impl<T: Element, D> Core<T, D> {
             host: Set::one(HOST),
             peers: [SmallSet::EMPTY; REPLICAS],
             lanes: [0; REPLICAS],
+            locked: None,
+            direct: Set::EMPTY,
         };
         Ok(Self {
             storage: Storage::new(partition.shape())?,
@@ -439,6 +445,42 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
+    /// Keeps the host's replica in memory that is page-locked for `device` from now on.
+    pub(crate) fn page_lock(&mut self, device: &Device) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(known) = state.paths.locked {
+            if state.replica(device) == Some(known) {
+                return Ok(());
+            }
+            let message = format!("page-locked for {} already", place(&state.devices, known));
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
+        }
+        let at = match state.replica(device) {
+            Some(at) => at,
+            None => state.add_device(device, &self.mirror)?,
+        };
+        // A device that works in host memory needs no copies.
+        if at == HOST {
+            return Ok(());
+        }
+        if let Some(shares) = &state.devices[usize::from(HOST)] {
+            let message = format!("{} works in the host's memory", shares.id());
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
+        }
+        drop(state);
+        self.storage.page_lock(device)?;
+        let is_direct = |part: &PartId| self.partition.runs(*part).nth(DIRECT_RUNS).is_none();
+        let direct = self.partition.all().0.iter().filter(is_direct).collect();
+        let paths = &mut self.state.get_mut().paths;
+        (paths.locked, paths.direct) = (Some(at), direct);
+        Ok(())
+    }
+
+    /// Whether copies to the host are enqueued, and the host waits only when it reads.
+    pub(crate) fn is_page_locked(&self) -> bool {
+        self.lock().paths.locked.is_some()
+    }
+
     /// Stops tracking idle streams if there is no room for more. Needs exclusive access, because guards on these
     /// streams must not be alive.
     ///
@@ -550,10 +592,11 @@ impl<T: Element, D> Core<T, D> {
                 continue;
             }
             state.parts = plan.interrupted(&state.parts, index);
-            if let Step::Wait { who: None, on } = *step
+            if let Step::Wait { who: None, on } | Step::See { on, .. } = *step
                 && !matches!(&done, Ok(Err(error)) if error.is_refused_wait())
             {
                 state.lose(on);
+                state.process_failures();
             }
             return done.unwrap_or_else(|panic| {
                 self.mirror.show(&mut state.parts);
@@ -575,6 +618,15 @@ impl<T: Element, D> Core<T, D> {
                 let event = lanes[usize::from(on)].stream.record_event()?;
                 lanes[usize::from(who)].stream.wait(&event)
             }
+            Step::See { part, on, origins } => {
+                transfers.see(part, (on, &lanes[usize::from(on)].stream))?;
+                // The work that the copies wait for is done as well.
+                origins.set().union(Set::one(on)).iter().try_for_each(|lane| {
+                    let known = &lanes[usize::from(lane)];
+                    known.stream.check()?;
+                    known.check()
+                })
+            }
             Step::Fill { part, at, by, op } => match end(at, by) {
                 None => Transfers::fill_host(&piece(part), op),
                 Some(to) => transfers.fill(&piece(part), &to, op),
@@ -582,7 +634,11 @@ impl<T: Element, D> Core<T, D> {
             Step::Copy { part, from, to, reads, writes } => {
                 let piece = piece(part);
                 match (end(from, reads), end(to, writes)) {
-                    (Some(source), Some(target)) if !paths.staged(from, to) => {
+                    (Some(End { stream, .. }), _) if paths.is_direct(part, from, to) => {
+                        let lane = reads.unwrap_or_default();
+                        transfers.direct(&piece, (from, to), (lane, stream))?;
+                    }
+                    (Some(source), Some(target)) if !paths.staged(part, from, to) => {
                         transfers.between_peers(&piece, &source, &target)?;
                     }
                     (Some(source), Some(target)) => {
@@ -594,7 +650,7 @@ impl<T: Element, D> Core<T, D> {
                     (None, None) => {}
                 }
                 // Another caller may have received the failure of a copy through the host.
-                if let (true, Some(lane)) = (paths.staged(from, to), reads) {
+                if let (true, Some(lane)) = (paths.staged(part, from, to), reads) {
                     lanes[usize::from(lane)].check()?;
                 }
                 let bytes = piece.len() * size_of::<T>();
@@ -701,6 +757,7 @@ impl<T: Element> State<T> {
         let shares = device.info().kind == DeviceKind::Host
             && device.unified_memory().is_some()
             && device.capabilities().memory_adoption == Support::Native
+            && self.paths.locked.is_none()
             && self.devices[usize::from(HOST)].is_none();
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {

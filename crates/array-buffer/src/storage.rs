@@ -8,44 +8,58 @@ use std::sync::{Arc, OnceLock};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
-    NativeKind, Owner, Result, bytemuck,
+    NativeKind, Owner, Pinned, Result, bytemuck,
 };
 
 use crate::coherence::{HOST, REPLICAS, ReplicaId};
 
 /// Elements in host memory, at a fixed address.
-struct HostBytes<T> {
+struct HostBytes<T: Element> {
     first: NonNull<T>,
     len: usize,
-    /// `None` for memory that this array does not own.
-    capacity: Option<usize>,
-    /// Keeps foreign memory alive, unless the memory is lent for longer than this value lives.
-    _owner: Option<Owner<Box<dyn Any + Send + Sync>>>,
+    holder: Holder<T>,
+}
+
+/// What keeps elements in host memory alive.
+enum Holder<T: Element> {
+    /// This array, as a vector of this capacity.
+    Vector(usize),
+    /// This array, as memory that is page-locked for a device.
+    PageLocked(Pinned<T>),
+    /// The lender, for longer than this value lives.
+    Lender,
+    Foreign(#[expect(dead_code, reason = "is only dropped")] Owner<Box<dyn Any + Send + Sync>>),
+    /// Nothing; the elements were moved out.
+    Gone,
 }
 
 // SAFETY: the elements are owned, or lent exclusively for longer than this value lives; they are `Send` themselves.
-unsafe impl<T: Send> Send for HostBytes<T> {}
+unsafe impl<T: Element> Send for HostBytes<T> {}
 // SAFETY: shared access is to disjoint elements or read-only; the coherence state ensures this.
-unsafe impl<T: Sync> Sync for HostBytes<T> {}
+unsafe impl<T: Element> Sync for HostBytes<T> {}
 
-impl<T> HostBytes<T> {
+impl<T: Element> HostBytes<T> {
     fn owned(elements: Vec<T>) -> Self {
         let mut elements = std::mem::ManuallyDrop::new(elements);
         let first = NonNull::new(elements.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { first, len: elements.len(), capacity: Some(elements.capacity()), _owner: None }
+        Self { first, len: elements.len(), holder: Holder::Vector(elements.capacity()) }
     }
-}
 
-impl<T> HostBytes<T> {
-    /// Returns the elements, if they are owned.
+    fn page_locked(elements: Pinned<T>) -> Self {
+        let (first, len) = (elements.host_ptr(), elements.len());
+        Self { first, len, holder: Holder::PageLocked(elements) }
+    }
+
+    /// Returns the elements, if they are an owned vector.
     fn take(&mut self) -> Option<Vec<T>> {
-        let capacity = self.capacity.take()?;
+        let Holder::Vector(capacity) = self.holder else { return None };
+        self.holder = Holder::Gone;
         // SAFETY: these are the parts of a vector that was taken apart, and no other code uses them from now on.
         Some(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) })
     }
 }
 
-impl<T> Drop for HostBytes<T> {
+impl<T: Element> Drop for HostBytes<T> {
     fn drop(&mut self) {
         drop(self.take());
     }
@@ -55,6 +69,8 @@ impl<T> Drop for HostBytes<T> {
 pub(crate) struct Storage<T: Element> {
     len: usize,
     host: OnceLock<Arc<HostBytes<T>>>,
+    /// The device for which the host's replica is page-locked.
+    lock: Option<Device>,
     /// Memory on devices; the first entry is for a device that works in host memory.
     memories: [OnceLock<Box<Memory<T>>>; REPLICAS],
 }
@@ -68,7 +84,7 @@ impl<T: Element> Storage<T> {
     pub(crate) fn new(shape: &[usize]) -> Result<Self> {
         // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
         let len = Layout::contiguous(T::DTYPE, shape)?.len();
-        Ok(Self { len, host: OnceLock::new(), memories: Default::default() })
+        Ok(Self { len, host: OnceLock::new(), lock: None, memories: Default::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -88,7 +104,7 @@ impl<T: Element> Storage<T> {
     /// The elements are `len` in number and in row-major order. No other code uses them before this storage is gone.
     /// After that, nothing that was made from this storage uses them.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
-        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: None };
+        let bytes = HostBytes { first, len: self.len(), holder: Holder::Lender };
         let kept = self.host.set(Arc::new(bytes));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }
@@ -104,8 +120,8 @@ impl<T: Element> Storage<T> {
         first: NonNull<T>,
         owner: Box<dyn Any + Send + Sync>,
     ) {
-        let owner = Some(Owner::new(owner));
-        let bytes = HostBytes { first, len: self.len(), capacity: None, _owner: owner };
+        let holder = Holder::Foreign(Owner::new(owner));
+        let bytes = HostBytes { first, len: self.len(), holder };
         let kept = self.host.set(Arc::new(bytes));
         debug_assert!(kept.is_ok(), "a new buffer has no host replica");
     }
@@ -113,6 +129,35 @@ impl<T: Element> Storage<T> {
     pub(crate) fn adopt_memory(&self, at: ReplicaId, memory: Memory<T>) {
         let kept = self.memories[usize::from(at)].set(Box::new(memory));
         debug_assert!(kept.is_ok(), "a new replica has no memory");
+    }
+
+    /// Keeps the host's replica in page-locked memory of `device` from now on. If there is a host replica, its elements
+    /// move; no other code uses them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`. `Conflict` if another owner holds the host's elements.
+    pub(crate) fn page_lock(&mut self, device: &Device) -> Result<()> {
+        if let Some(bytes) = self.host.get() {
+            if !matches!(bytes.holder, Holder::Vector(_)) {
+                let message = "the host's elements belong to another owner";
+                return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
+            }
+            let mut elements = device.pinned_allocate::<T>(self.len)?;
+            // SAFETY: the caller says that no other code uses the elements.
+            unsafe { self.read_host(0, elements.as_mut_slice()?) }?;
+            self.host = OnceLock::from(Arc::new(HostBytes::page_locked(elements)));
+        }
+        self.lock = Some(device.clone());
+        Ok(())
+    }
+
+    /// The host's replica, if it is page-locked.
+    pub(crate) fn page_locked(&self) -> Result<&Pinned<T>> {
+        match self.host.get().map(|bytes| &bytes.holder) {
+            Some(Holder::PageLocked(elements)) => Ok(elements),
+            _ => Err(lost(HOST)),
+        }
     }
 
     /// Makes the replica if it does not exist. `device` is the replica's device. The host's replica has one if a device
@@ -127,7 +172,13 @@ impl<T: Element> Storage<T> {
             return Ok(());
         }
         match device {
-            None => self.adopt_host(zeroed(self.len())?),
+            None => {
+                let bytes = match &self.lock {
+                    Some(device) => HostBytes::page_locked(device.pinned_allocate(self.len)?),
+                    None => HostBytes::owned(zeroed(self.len)?),
+                };
+                self.host.get_or_init(|| Arc::new(bytes));
+            }
             Some(device) if at == HOST => match self.host.get() {
                 Some(bytes) => self.adopt_memory(at, share(bytes, device)?),
                 None => {

@@ -4,11 +4,11 @@
 use std::ops::Range;
 
 use runtime_core::{
-    Combine, DType, Element, MemoryView, MemoryViewMut, Pinned, RegionCopy, RegionPlan, RegionSide,
-    Result, Slot, Stream, Support,
+    Combine, DType, Element, Event, MemoryView, MemoryViewMut, Pinned, RegionCopy, RegionPlan,
+    RegionSide, Result, Slot, Stream, Support,
 };
 
-use crate::coherence::{PartId, Reduce, ReplicaId};
+use crate::coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
 use crate::partition::Partition;
 use crate::storage::{Storage, zeroed};
 
@@ -19,6 +19,8 @@ const PIECE_BYTES: usize = 2 << 20;
 pub(crate) struct Transfers<T: Element> {
     pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
     plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
+    /// The end of the latest direct copies of a part on a lane; `None` while they are enqueued, or if that failed.
+    ends: Vec<((PartId, Lane), Option<Event>)>,
 }
 
 /// The task of a region plan for a part. Slot 0 is the array, slot 1 the other side.
@@ -101,13 +103,56 @@ impl<T: Element> Piece<'_, T> {
 
 impl<T: Element> Transfers<T> {
     pub(crate) fn new() -> Self {
-        Self { pinned: Vec::new(), plans: Vec::new() }
+        Self { pinned: Vec::new(), plans: Vec::new(), ends: Vec::new() }
     }
 
     /// Drops the pinned memory and plans of a replica's device.
     pub(crate) fn evict(&mut self, at: ReplicaId) {
         self.pinned.retain(|(of, _)| *of != at);
         self.plans.retain(|((of, _, _), _)| *of != at);
+    }
+
+    /// Copies between a device and the host's replica, which is page-locked for the device, on the device's stream.
+    /// Does not block.
+    pub(crate) fn direct(
+        &mut self,
+        piece: &Piece<'_, T>,
+        (from, to): (ReplicaId, ReplicaId),
+        (lane, stream): (Lane, &Stream),
+    ) -> Result<()> {
+        let key = (piece.part, lane);
+        let index = self.ends.iter().position(|(of, _)| *of == key).unwrap_or_else(|| {
+            self.ends.push((key, None));
+            self.ends.len() - 1
+        });
+        let end =
+            match self.ends[index].1.take().filter(|end| end.device().is_same(stream.device())) {
+                Some(end) => end,
+                None => stream.device().event_create(false)?,
+            };
+        let host = piece.storage.page_locked()?;
+        for run in piece.partition.runs(piece.part) {
+            if to == HOST {
+                // SAFETY: the state orders the copies of a part with each other and with the host.
+                let target = unsafe { host.slice_mut_unordered(run.clone()) }?;
+                piece.view(from, run)?.copy_to_pinned(stream, target)?;
+            } else {
+                // SAFETY: as above.
+                let source = unsafe { host.slice_unordered(run.clone()) }?;
+                piece.view_mut(to, run)?.copy_from_pinned(stream, source)?;
+            }
+        }
+        stream.record(&end)?;
+        self.ends[index].1 = Some(end);
+        Ok(())
+    }
+
+    /// Waits for the direct copies of a part that were enqueued on a lane, and for no later work.
+    pub(crate) fn see(&self, part: PartId, (lane, stream): (Lane, &Stream)) -> Result<()> {
+        match self.ends.iter().find(|(of, _)| *of == (part, lane)) {
+            Some((_, Some(end))) => end.wait(),
+            _ => stream.synchronize(),
+        }
     }
 
     /// Copies between devices that reach each other. Does not block.

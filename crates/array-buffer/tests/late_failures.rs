@@ -59,12 +59,16 @@ struct Program {
 }
 
 impl Program {
-    fn new(config: SimConfig) -> Self {
+    /// An array; with `locks`, its host memory is page-locked for the first device.
+    fn new(config: SimConfig, locks: bool) -> Self {
         let setup = Setup::sim(config);
         let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let partition = Partition::with_ghosts(&[6], &[(1, 0)]).unwrap();
         let forest = StarForest::new([(vec![0..1], vec![1..2])]);
-        let array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
+        let mut array = ArrayBuffer::from_array_with(Array1::zeros(6), partition).unwrap();
+        if locks {
+            array.page_lock(&setup.a).unwrap();
+        }
         Self { setup, streams, array, forest, expected: [Some(0.0); 2] }
     }
 
@@ -159,8 +163,8 @@ impl Program {
     }
 }
 
-fn run(config: SimConfig, ops: Vec<Op>) {
-    let mut program = Program::new(config);
+fn run(config: SimConfig, locks: bool, ops: Vec<Op>) {
+    let mut program = Program::new(config, locks);
     for op in ops {
         program.run(op);
     }
@@ -172,11 +176,16 @@ proptest! {
 
     #[test]
     fn programs_on_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
-        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)), ops);
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)), false, ops);
     }
 
     #[test]
     fn programs_on_devices_that_are_no_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..20)) {
-        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), ops);
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), false, ops);
+    }
+
+    #[test]
+    fn programs_with_page_locked_host_memory(seed in any::<u64>(), peers in any::<bool>(), ops in prop::collection::vec(op(), 1..20)) {
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(peers), true, ops);
     }
 }

@@ -90,7 +90,8 @@ struct Program {
 }
 
 impl Program {
-    fn new(config: SimConfig) -> Self {
+    /// An array; with `locks`, its host memory is page-locked for the first device.
+    fn new(config: SimConfig, locks: bool) -> Self {
         let setup = Setup::sim(config);
         let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let owned: [&[_]; 2] = [&[0..4, 0..3], &[0..4, 3..6]];
@@ -102,7 +103,10 @@ impl Program {
             let (rows, columns) = (ranges[0].clone(), ranges[1].clone());
             TrackedStream::Values(start.slice(ndarray::s![rows, columns]).iter().copied().collect())
         });
-        let array = ArrayBuffer::from_array_with(start, partition).unwrap();
+        let mut array = ArrayBuffer::from_array_with(start, partition).unwrap();
+        if locks {
+            array.page_lock(&setup.a).unwrap();
+        }
         Self { setup, streams, failed: [0; 2], array, forest, oracle, version: 0 }
     }
 
@@ -461,8 +465,8 @@ fn gather(view: &runtime_core::MemoryView<'_, f64>, stream: &Stream) -> Result<V
     row.to_vec(stream)
 }
 
-fn run(config: SimConfig, ops: Vec<Op>) {
-    let mut program = Program::new(config);
+fn run(config: SimConfig, locks: bool, ops: Vec<Op>) {
+    let mut program = Program::new(config, locks);
     for op in ops {
         program.run(op);
     }
@@ -478,11 +482,16 @@ proptest! {
 
     #[test]
     fn programs_on_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..30)) {
-        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)), ops);
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)), false, ops);
     }
 
     #[test]
     fn programs_on_devices_that_are_no_peers(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..30)) {
-        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), ops);
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(false), false, ops);
+    }
+
+    #[test]
+    fn programs_with_page_locked_host_memory(seed in any::<u64>(), peers in any::<bool>(), ops in prop::collection::vec(op(), 1..30)) {
+        run(SimConfig::new().seed(seed).jitter(Duration::from_micros(50)).peers(peers), true, ops);
     }
 }

@@ -155,6 +155,12 @@ impl<V: Vendor> OpenDevice<V> {
         self.context.fault().is_some() && !self.reported.load(Ordering::Acquire)
     }
 
+    /// Takes a fault that is known and not yet reported. Later waits report that the device is lost.
+    pub(crate) fn take_fault(&self) -> Option<Error> {
+        let fault = self.has_unreported_fault().then(|| self.fault("check", Ok(())));
+        fault.and_then(Result::err)
+    }
+
     /// Keeps a stream until its work is done, which may be after the stream was dropped.
     pub(crate) fn add_stream(&self, stream: &Arc<RawStream<V>>) {
         let mut streams = lock(&self.streams);

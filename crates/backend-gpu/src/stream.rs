@@ -272,8 +272,7 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        // A fault breaks the context: every later wait meets it.
-        None
+        self.shared.take_fault()
     }
 
     fn native(&self) -> NativeHandle {

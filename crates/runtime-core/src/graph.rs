@@ -154,7 +154,8 @@ impl Graph {
         let shown = self.kept.used.values().filter_map(|used| used.marks());
         let in_use: InUses<'_> = shown.filter_map(|marks| marks.begin(stream)).collect();
         // In the order of addresses, so that two launches cannot deadlock on their locks.
-        let pinned = self.kept.pinned.values().map(|(block, writes)| block.begin(stream, *writes));
+        let pinned =
+            self.kept.pinned.values().map(|(block, writes)| block.begin(stream, *writes, true));
         let pinned_in_use = pinned.collect::<Result<SmallVec<[_; 4]>>>()?;
         // SAFETY: graph and stream are of this device. The objects that the work uses are kept, and their use on the
         // stream is registered. The caller guarantees the rest.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{DevicePinned, DeviceStream, Released};
@@ -100,6 +101,42 @@ impl<T: Element> Pinned<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.len) })
     }
 
+    /// The address of the first element, for code that shares out the elements itself. Reading or writing there is
+    /// unsafe: such code waits for the copies that use the elements.
+    pub fn host_ptr(&self) -> NonNull<T> {
+        NonNull::new(self.pointer()).unwrap_or(NonNull::dangling())
+    }
+
+    /// As [`slice`](Self::slice), but a copy from the elements is not ordered with other copies from and to the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`slice`](Self::slice).
+    ///
+    /// # Safety
+    ///
+    /// Until the host has waited by [`as_mut_slice`](Self::as_mut_slice), the caller orders every copy from or to this
+    /// memory: with each conflicting copy, and with accesses of the host, also those by
+    /// [`as_slice`](Self::as_slice). Dropping the memory needs no order.
+    pub unsafe fn slice_unordered(&self, range: Range<usize>) -> Result<PinnedView<'_, T>> {
+        Ok(PinnedView { is_ordered: false, ..self.slice(range)? })
+    }
+
+    /// As [`slice_mut`](Self::slice_mut), but a copy to the elements is not ordered with other copies from and to the
+    /// memory, and the memory is not borrowed exclusively.
+    ///
+    /// # Errors
+    ///
+    /// As [`slice`](Self::slice).
+    ///
+    /// # Safety
+    ///
+    /// As [`slice_unordered`](Self::slice_unordered).
+    pub unsafe fn slice_mut_unordered(&self, range: Range<usize>) -> Result<PinnedViewMut<'_, T>> {
+        let part = PinnedView { is_ordered: false, ..self.slice(range)? };
+        Ok(PinnedViewMut { part, exclusive: PhantomData })
+    }
+
     fn pointer(&self) -> *mut T {
         self.block.raw.as_ref().map_or(std::ptr::dangling_mut(), |raw| raw.ptr().cast())
     }
@@ -127,7 +164,7 @@ impl<T: Element> Pinned<T> {
             return Err(Error::new(ErrorKind::OutOfBounds, "slice", message).on(self.device().id()));
         }
         let (first, len) = (range.start, range.len());
-        Ok(PinnedView { block: &self.block, first, len, element: PhantomData })
+        Ok(PinnedView { block: &self.block, first, len, is_ordered: true, element: PhantomData })
     }
 
     /// The elements with indices `range`, to copy to. Copies are ordered as for [`slice`](Self::slice).
@@ -149,7 +186,19 @@ pub struct PinnedView<'a, T: Element> {
     block: &'a Arc<PinnedBlock>,
     first: usize,
     len: usize,
+    is_ordered: bool,
     element: PhantomData<&'a [T]>,
+}
+
+/// A part of pinned memory, of elements of any type.
+pub(crate) struct PinnedPart<'a> {
+    pub(crate) block: &'a Arc<PinnedBlock>,
+    /// In bytes.
+    pub(crate) offset: usize,
+    /// The number of elements.
+    pub(crate) len: usize,
+    /// Whether a copy is ordered with other copies of the memory.
+    pub(crate) is_ordered: bool,
 }
 
 impl<'a, T: Element> PinnedView<'a, T> {
@@ -163,17 +212,23 @@ impl<'a, T: Element> PinnedView<'a, T> {
         self.len == 0
     }
 
-    /// The memory, the offset in bytes, and the number of elements.
     #[inline]
-    pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
-        (self.block, self.first * size_of::<T>(), self.len)
+    pub(crate) fn untyped(self) -> PinnedPart<'a> {
+        let Self { block, first, len, is_ordered, .. } = self;
+        PinnedPart { block, offset: first * size_of::<T>(), len, is_ordered }
     }
 }
 
 impl<'a, T: Element> From<&'a Pinned<T>> for PinnedView<'a, T> {
     #[inline]
     fn from(pinned: &'a Pinned<T>) -> Self {
-        Self { block: &pinned.block, first: 0, len: pinned.len, element: PhantomData }
+        Self {
+            block: &pinned.block,
+            first: 0,
+            len: pinned.len,
+            is_ordered: true,
+            element: PhantomData,
+        }
     }
 }
 
@@ -202,8 +257,8 @@ impl<'a, T: Element> PinnedViewMut<'a, T> {
     }
 
     #[inline]
-    pub(crate) fn into_parts(self) -> (&'a Arc<PinnedBlock>, usize, usize) {
-        self.part.into_parts()
+    pub(crate) fn untyped(self) -> PinnedPart<'a> {
+        self.part.untyped()
     }
 }
 
@@ -220,6 +275,18 @@ impl<T: Element> fmt::Debug for PinnedViewMut<'_, T> {
     }
 }
 
+impl PinnedPart<'_> {
+    /// Enqueues a copy from or to the part.
+    pub(crate) fn enqueue(
+        &self,
+        stream: &Stream,
+        writes: bool,
+        enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
+    ) -> Result<()> {
+        self.block.enqueue(stream, writes, self.is_ordered, enqueue)
+    }
+}
+
 impl PinnedBlock {
     pub(crate) fn device(&self) -> &Device {
         &self.device
@@ -233,11 +300,12 @@ impl PinnedBlock {
         marks.iter().try_for_each(Mark::wait)
     }
 
-    /// Enqueues a copy from or to the memory. Whoever writes has borrowed the memory exclusively.
+    /// Enqueues a copy from or to the memory. Whoever writes has borrowed the memory exclusively, or orders the copy.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         stream: &Stream,
         writes: bool,
+        is_ordered: bool,
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
         let Some(raw) = self.raw.as_deref() else { return Ok(()) };
@@ -246,15 +314,20 @@ impl PinnedBlock {
                 capture.keep_pinned(self, writes);
                 None
             }
-            None => Some(self.begin(stream, writes)?),
+            None => Some(self.begin(stream, writes, is_ordered)?),
         };
         enqueue(raw).map_err(|e| self.device.place(e))
     }
 
-    /// Registers a use by the next enqueue on `stream`, ordered after every conflicting use on another stream. The end
-    /// of the use is recorded when the result is dropped. The result holds the lock until then, so uses are registered
-    /// in the order in which they are enqueued.
-    pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<PinnedInUse<'_>> {
+    /// Registers a use by the next enqueue on `stream`. If the use is to be ordered, it comes after every conflicting use
+    /// on another stream. The end of the use is recorded when the result is dropped. The result holds the lock until
+    /// then, so uses are registered in the order in which they are enqueued.
+    pub(crate) fn begin(
+        &self,
+        stream: &Stream,
+        writes: bool,
+        is_ordered: bool,
+    ) -> Result<PinnedInUse<'_>> {
         let mut uses = self.lock();
         if uses.len() >= PRUNE_AT {
             uses.retain(|used| !used.passed && !used.mark.is_over());
@@ -262,12 +335,12 @@ impl PinnedBlock {
         let here = |used: &Use| used.mark.stream().id == stream.core.id;
         // Every use that is not passed is the latest write or comes after it. The uses of this stream are ordered after
         // it.
-        let is_ordered = !writes && uses.iter().any(|used| here(used) && !used.passed);
+        let follows = !writes && uses.iter().any(|used| here(used) && !used.passed);
         let conflicts = |used: &&Use| !used.passed && !here(used) && (writes || used.writes);
-        if !is_ordered {
+        if is_ordered && !follows {
             uses.iter().filter(conflicts).try_for_each(|used| used.mark.hold_up(stream))?;
         }
-        if writes {
+        if is_ordered && writes {
             uses.iter_mut().for_each(|used| used.passed = true);
         }
         let known = uses.iter().position(|used| here(used) && used.writes == writes);

@@ -223,6 +223,16 @@ impl Stream {
         self.core.reports.counted()
     }
 
+    /// Reports the first failure that was not reported before, as [`synchronize`](Self::synchronize) does, but of
+    /// finished work only: of the work before an event that is reached, for instance. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// That failure.
+    pub fn check(&self) -> Result<()> {
+        self.core.settle(Ok(())).map_err(|e| self.device.place(e))
+    }
+
     /// As [`synchronize`](Self::synchronize), but waits for at most `timeout`. The work continues after a timeout.
     ///
     /// If another thread enqueues work just as the earlier work is done, the call may wait for the new work too, and

@@ -50,6 +50,9 @@ pub enum Exchange {
 pub(crate) enum Step {
     /// `who` waits for everything enqueued on `on` so far.
     Wait { who: Who, on: Lane },
+    /// The host waits for the copies of a part from and to its replica that were enqueued on `on` so far. It then also
+    /// knows whether work on `origins` has failed that the copied values came through.
+    See { part: PartId, on: Lane, origins: SmallSet },
     /// A part's bytes are copied. `reads` is the user that reads them, `writes` the user that writes them.
     Copy { part: PartId, from: ReplicaId, to: ReplicaId, reads: Who, writes: Who },
     /// A part is filled with the neutral value of `op`.
@@ -107,7 +110,7 @@ impl Plan {
         let mut parts = before.to_vec();
         for step in &self.steps[..=failed] {
             match *step {
-                Step::Wait { .. } => {}
+                Step::Wait { .. } | Step::See { .. } => {}
                 Step::Copy { part, from, to, reads, writes } => {
                     let state = &mut parts[usize::from(part)];
                     mark_read(state.bytes_mut(from), reads);
@@ -340,23 +343,29 @@ impl Draft<'_> {
 
     /// Makes `at` valid by copying the parts that are not valid there.
     fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
-        let source = |part: PartId| self.source(self.parts[usize::from(part)].valid, at);
+        let source = |part: PartId| self.source(part, at);
         let copies: Vec<(PartId, ReplicaId)> =
             set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
         // The host learns whether writers have failed before it copies their values on.
-        for &(part, from) in copies.iter().filter(|(_, from)| self.paths.staged(*from, at)) {
+        for &(part, from) in
+            copies.iter().filter(|(part, from)| self.paths.staged(*part, *from, at))
+        {
             self.wait_to_read(part, from, None);
         }
         for (part, from) in copies {
             let source = *self.bytes(part, from);
-            // The source is read on its writer's lane, or after the host has seen the writer finish.
-            let (reads, writes) = self.paths.copiers(from, at, source.writer, by);
+            // The source is read on its writer's lane, or after the host has seen the writer finish; or directly from
+            // the host's replica, on the lane that needs it.
+            let (reads, writes) = self.paths.copiers(part, (from, at), source.writer, by);
+            if reads.is_some() {
+                self.wait_to_read(part, from, reads);
+            }
             self.wait_to_write(part, at, writes);
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
             mark_read(self.bytes(part, from), reads);
             // If bytes go through the host, the host has seen the work that produced them finish.
             let mut origins = SmallSet::EMPTY;
-            if !self.paths.staged(from, at) {
+            if !self.paths.staged(part, from, at) {
                 origins = source.sources();
                 origins.extend(reads);
             }
@@ -402,19 +411,30 @@ impl Draft<'_> {
         }
     }
 
-    /// The best valid replica to copy from, if `at` needs a copy: a peer, else the host's, else any.
-    fn source(&self, valid: Set, at: ReplicaId) -> Option<ReplicaId> {
+    /// The best valid replica to copy from, if `at` needs a copy: a peer, else one that is copied directly, else the
+    /// host's, else any.
+    fn source(&self, part: PartId, at: ReplicaId) -> Option<ReplicaId> {
+        let valid = self.parts[usize::from(part)].valid;
         if valid.contains(at) {
             return None;
         }
         let peers = valid.and(self.paths.peers[usize::from(at)].set());
+        let direct = valid.iter().find(|from| self.paths.is_direct(part, *from, at));
         let host = valid.and(self.paths.host);
-        peers.first().or(host.first()).or(valid.first())
+        peers.first().or(direct).or(host.first()).or(valid.first())
     }
 
     /// Makes `who` wait for the writer of a replica's bytes. The host also waits for earlier writers, to learn whether
     /// they have failed.
     fn wait_to_read(&mut self, part: PartId, at: ReplicaId, who: Who) {
+        if who.is_none() && self.paths.is_copied_alone(part, at) {
+            let Bytes { writer, readers, origins } = *self.bytes(part, at);
+            if let Some(on) = writer {
+                self.steps.push(Step::See { part, on, origins });
+                *self.bytes(part, at) = Bytes { readers, ..Bytes::default() };
+                return;
+            }
+        }
         if who.is_none() {
             let origins = self.bytes(part, at).origins;
             origins.set().iter().for_each(|origin| self.wait(None, origin));
@@ -435,8 +455,12 @@ impl Draft<'_> {
     fn wait_to_write(&mut self, part: PartId, at: ReplicaId, who: Who) {
         let bytes = *self.bytes(part, at);
         let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
-        for user in users.iter().filter(|user| who != Some(*user)) {
-            self.wait(who, user);
+        for on in users.iter().filter(|user| who != Some(*user)) {
+            if who.is_none() && self.paths.is_copied_alone(part, at) {
+                self.steps.push(Step::See { part, on, origins: SmallSet::EMPTY });
+            } else {
+                self.wait(who, on);
+            }
         }
     }
 
@@ -444,10 +468,10 @@ impl Draft<'_> {
     fn wait(&mut self, who: Who, on: Lane) {
         let wait = Step::Wait { who, on };
         let uses = |step: &Step| match *step {
-            Step::Wait { .. } => false,
-            Step::Copy { from, to, reads, writes, .. } => {
+            Step::Wait { .. } | Step::See { .. } => false,
+            Step::Copy { part, from, to, reads, writes } => {
                 // The host has seen that the source of a copy through it was read.
-                let seen = who.is_none() && self.paths.staged(from, to);
+                let seen = who.is_none() && self.paths.staged(part, from, to);
                 reads == Some(on) && !seen || writes == Some(on)
             }
             Step::Fill { by, .. } => by == Some(on),

@@ -153,29 +153,51 @@ pub(crate) struct Paths {
     pub(crate) peers: [SmallSet; REPLICAS],
     /// For each replica on a device, the lane of that device's default stream.
     pub(crate) lanes: [Lane; REPLICAS],
+    /// The device for which the host's replica is page-locked. No device works in the host's memory then.
+    pub(crate) locked: Option<ReplicaId>,
+    /// The parts that streams of that device copy from and to the host's replica without the host.
+    pub(crate) direct: Set,
 }
 
 impl Paths {
     /// The users that read `from` and write `to` in a copy for `by`, which uses `to`.
     pub(crate) fn copiers(
         &self,
-        from: ReplicaId,
-        to: ReplicaId,
+        part: PartId,
+        (from, to): (ReplicaId, ReplicaId),
         writer: Option<Lane>,
         by: Who,
     ) -> (Who, Who) {
         let peer = self.peers[usize::from(to)].contains(from);
         // On the writer's own lane no wait is needed.
         let source = writer.unwrap_or(self.lanes[usize::from(from)]);
-        let reads = if self.host.contains(from) && !peer { None } else { Some(source) };
         let target = by.unwrap_or(self.lanes[usize::from(to)]);
+        if self.is_direct(part, from, to) {
+            let lane = if from == HOST { target } else { source };
+            return (Some(lane), Some(lane));
+        }
+        let reads = if self.host.contains(from) && !peer { None } else { Some(source) };
         let writes = if self.host.contains(to) && !peer { None } else { Some(target) };
         (reads, writes)
     }
 
+    /// Whether a device's stream copies between the device and the host's replica.
+    pub(crate) fn is_direct(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
+        let device = match (from, to) {
+            (HOST, device) | (device, HOST) => device,
+            _ => return false,
+        };
+        self.locked == Some(device) && self.direct.contains(part)
+    }
+
+    /// Whether only direct copies use the part's bytes in a replica, beside the host.
+    pub(crate) fn is_copied_alone(&self, part: PartId, at: ReplicaId) -> bool {
+        at == HOST && self.locked.is_some() && self.direct.contains(part)
+    }
+
     /// Whether a copy goes through the host.
-    pub(crate) fn staged(&self, from: ReplicaId, to: ReplicaId) -> bool {
-        !self.peers[usize::from(to)].contains(from)
+    pub(crate) fn staged(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
+        !self.peers[usize::from(to)].contains(from) && !self.is_direct(part, from, to)
     }
 }
 

@@ -103,7 +103,13 @@ impl Array {
 }
 
 fn paths() -> Paths {
-    Paths { host: Set::one(HOST), peers: Default::default(), lanes: Default::default() }
+    Paths {
+        host: Set::one(HOST),
+        peers: Default::default(),
+        lanes: Default::default(),
+        locked: None,
+        direct: Set::EMPTY,
+    }
 }
 
 /// Runs `later` in another thread, beside `first` or after it, but without being ordered after it. Returns the result.

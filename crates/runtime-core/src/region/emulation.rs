@@ -136,7 +136,7 @@ impl Through<'_> {
                 stream.core.copied_from(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
-                pinned.block().enqueue(stream, true, |raw| {
+                pinned.block().enqueue(stream, true, true, |raw| {
                     each(batch, slots, |memory, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {
@@ -181,7 +181,7 @@ impl Through<'_> {
                     let now = packed.split_off_mut(..run.bytes.len()).unwrap_or_default();
                     now.copy_from_slice(of(run));
                 }
-                pinned.block().enqueue(stream, false, |raw| {
+                pinned.block().enqueue(stream, false, true, |raw| {
                     each(batch, slots, |memory, at| {
                         // SAFETY: as above; the batch fits, and `Pinned` waits for its uses.
                         unsafe {

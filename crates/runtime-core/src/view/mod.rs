@@ -312,8 +312,8 @@ impl<'a, T: Element> MemoryView<'a, T> {
         stream: &Stream,
         out: impl Into<PinnedViewMut<'p, T>>,
     ) -> Result<()> {
-        let (block, offset, len) = out.into().into_parts();
-        self.untyped.copy_to_pinned(stream, block, offset, len)
+        let pinned = out.into().untyped();
+        self.untyped.copy_to_pinned(stream, &pinned)
     }
 
     /// Copies the elements to a new vector. Blocks until the copy is done.
@@ -649,8 +649,8 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
         stream: &Stream,
         source: impl Into<PinnedView<'p, T>>,
     ) -> Result<()> {
-        let (block, offset, len) = source.into().into_parts();
-        self.untyped.copy_from_pinned(stream, block, offset, len)
+        let pinned = source.into().untyped();
+        self.untyped.copy_from_pinned(stream, &pinned)
     }
 
     /// Enqueues a fill of every element with `value`. If the view is not contiguous, it uses a region copy, which

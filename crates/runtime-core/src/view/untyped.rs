@@ -1,13 +1,12 @@
 //! The work of views. It depends on the element type only at run time, so it is compiled once for all types.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::report::{WriteReport, reported};
 use crate::contract::{DeviceMemory, MemoryAt, PinnedAt};
 use crate::mark::InUse;
 use crate::memory::Allocation;
-use crate::pinned::PinnedBlock;
+use crate::pinned::PinnedPart;
 use crate::region::are_apart;
 use crate::{DType, Device, Error, ErrorKind, Layout, RegionSide, Result, Stream};
 
@@ -247,25 +246,19 @@ impl<'a> Untyped<'a> {
     }
 
     /// Enqueues a copy to pinned memory, from its byte `offset` on, where it has room for `room` elements.
-    pub(super) fn copy_to_pinned(
-        &self,
-        stream: &Stream,
-        pinned: &Arc<PinnedBlock>,
-        offset: usize,
-        room: usize,
-    ) -> Result<()> {
+    pub(super) fn copy_to_pinned(&self, stream: &Stream, pinned: &PinnedPart<'_>) -> Result<()> {
         const OPERATION: &str = "copy_to_pinned";
-        stream.device().check_same(OPERATION, pinned.device())?;
-        self.check_copy(OPERATION, stream, self.len().min(room))?;
+        stream.device().check_same(OPERATION, pinned.block.device())?;
+        self.check_copy(OPERATION, stream, self.len().min(pinned.len))?;
         let range = self.contiguous_range(OPERATION)?;
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
-        pinned.enqueue(stream, true, |pinned| {
+        pinned.enqueue(stream, true, |raw_pinned| {
             // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can access it or
             // it is freed.
             unsafe {
                 stream.core.raw.pinned_copy_from(
                     MemoryAt::new(raw, range.start),
-                    PinnedAt::new(pinned, offset),
+                    PinnedAt::new(raw_pinned, pinned.offset),
                     range.len(),
                 )
             }
@@ -438,22 +431,20 @@ impl<'a> UntypedMut<'a> {
     pub(super) fn copy_from_pinned(
         &mut self,
         stream: &Stream,
-        pinned: &Arc<PinnedBlock>,
-        offset: usize,
-        given: usize,
+        pinned: &PinnedPart<'_>,
     ) -> Result<()> {
         const OPERATION: &str = "copy_from_pinned";
-        stream.device().check_same(OPERATION, pinned.device())?;
-        self.view.check_copy(OPERATION, stream, self.view.len().min(given))?;
+        stream.device().check_same(OPERATION, pinned.block.device())?;
+        self.view.check_copy(OPERATION, stream, self.view.len().min(pinned.len))?;
         let range = self.view.contiguous_range(OPERATION)?;
         let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
-            pinned.enqueue(stream, false, |pinned| {
+            pinned.enqueue(stream, false, |raw_pinned| {
                 // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can write to
                 // it or it is freed.
                 unsafe {
                     stream.core.raw.pinned_copy_to(
-                        PinnedAt::new(pinned, offset),
+                        PinnedAt::new(raw_pinned, pinned.offset),
                         MemoryAt::new(raw, range.start),
                         range.len(),
                     )

@@ -207,9 +207,13 @@ impl SourceSets {
                 self.0.iter_mut().flatten().for_each(|sources| sources.remove(on));
             }
             Step::Wait { .. } => {}
+            Step::See { part, on, origins } => {
+                let sources = self.at(part, HOST);
+                *sources = sources.without(origins.set()).without(Set::one(on));
+            }
             Step::Copy { part, from, to, reads, writes } => {
                 let through = self.at(part, from).union(reads.map_or(Set::EMPTY, Set::one));
-                let through = if paths.staged(from, to) { Set::EMPTY } else { through };
+                let through = if paths.staged(part, from, to) { Set::EMPTY } else { through };
                 *self.at(part, to) = through.union(writes.map_or(Set::EMPTY, Set::one));
             }
             Step::Fill { part, at, by, .. } => {
@@ -279,6 +283,11 @@ fn check(
         {
             return Err(format!("{step:?} is for nothing"));
         }
+        if let Step::Wait { who: Some(who), on } = *step
+            && !world.waits(who, on)
+        {
+            return Err(format!("{step:?} is between devices that do not reach each other"));
+        }
         machine.step(*step, &world.paths)?;
         sources.step(*step, &world.paths);
         match *step {
@@ -295,7 +304,7 @@ fn check(
                 }
             }
             Step::Fill { part, .. } => current[usize::from(part)] = Set::EMPTY,
-            Step::Wait { .. } => {}
+            Step::Wait { .. } | Step::See { .. } => {}
         }
         // A failure here leaves access records for the enqueued work, and the values where they were.
         let kept = plan.interrupted(parts, index);
@@ -659,6 +668,21 @@ fn two_owned_parts_with_a_device_in_host_memory() {
 }
 
 #[test]
+fn two_owned_parts_of_page_locked_host_memory() {
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Owned], 271_366);
+}
+
+#[test]
+fn a_part_that_is_copied_directly_beside_one_that_is_not() {
+    closure(locked(ONE, Set::one(0)), &[Role::Owned, Role::Owned], 143_672);
+}
+
+#[test]
+fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 700_910);
+}
+
+#[test]
 fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
     closure(apart(ONE), &[Role::Owned, Role::Ghost], 211_541);
 }
@@ -678,4 +702,5 @@ fn one_part_used_by_several_streams_of_each_device() {
     closure(apart(MANY), &[Role::Owned], 926);
     closure(peers(MANY), &[Role::Owned], 2143);
     closure(shared(MANY), &[Role::Owned], 619);
+    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4449);
 }

@@ -1,6 +1,6 @@
 //! The effects of steps: which operation is ordered after which other, and which bytes are current.
 
-use super::super::{PartId, ReplicaId, Step, Who};
+use super::super::{HOST, PartId, ReplicaId, Step, Who};
 use super::*;
 
 /// Streams and the host, by number.
@@ -26,6 +26,8 @@ pub(super) struct Machine {
     pub(super) ops: Vec<Op>,
     /// For each actor, the operations that its next operation comes after, as bits.
     after: [u128; ACTORS],
+    /// For each operation, itself and the operations that it comes after, as bits.
+    until: Vec<u128>,
 }
 
 impl Machine {
@@ -42,6 +44,7 @@ impl Machine {
         let bit = 1 << self.ops.len();
         self.ops.push(op);
         self.after[usize::from(op.lane)] |= bit;
+        self.until.push(self.after[usize::from(op.lane)]);
         bit
     }
 
@@ -67,6 +70,7 @@ impl Machine {
             kept.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
         };
         self.after = self.after.map(pack);
+        self.until = kept.iter().map(|op| pack(self.until[*op])).collect();
         self.ops = kept.iter().map(|op| self.ops[*op]).collect();
     }
 
@@ -97,9 +101,14 @@ impl Machine {
     pub(super) fn step(&mut self, step: Step, paths: &Paths) -> Result<(), String> {
         match step {
             Step::Wait { who, on } => self.join(actor(who), usize::from(on)),
+            Step::See { part, on, .. } => {
+                let copies = |op: &&Op| (op.part, op.at, op.lane) == (part, HOST, on);
+                let seen = self.ops.iter().zip(&self.until).filter(|(op, _)| copies(op));
+                self.after[HOST_ACTOR] |= seen.fold(0, |all, (_, until)| all | until);
+            }
             Step::Fill { part, at, by, .. } => self.touch(by, part, at, true)?,
             Step::Copy { part, from, to, reads, writes } => {
-                let staged = paths.staged(from, to);
+                let staged = paths.staged(part, from, to);
                 assert!(!staged || reads.is_none() || !paths.host.contains(from));
                 if !staged {
                     self.join(actor(writes), actor(reads));

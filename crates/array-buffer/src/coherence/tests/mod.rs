@@ -20,6 +20,15 @@ struct World {
     lanes: [&'static [Lane]; PLACES as usize],
 }
 
+impl World {
+    /// Whether a lane can wait for another lane without the host.
+    fn waits(&self, who: Lane, on: Lane) -> bool {
+        let at = |lane| self.lanes.iter().position(|lanes| lanes.contains(&lane));
+        let (Some(who), Some(on)) = (at(who), at(on)) else { return false };
+        who == on || self.paths.peers[who].set().iter().any(|peer| usize::from(peer) == on)
+    }
+}
+
 /// The lanes of each replica; the first is the lane of the device's default stream.
 type Lanes = [&'static [Lane]; PLACES as usize];
 /// One stream on each device.
@@ -37,7 +46,8 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (lane, of) in default.iter_mut().zip(lanes) {
         *lane = of[0];
     }
-    World { name, paths: Paths { host: Set::one(0), peers: reach, lanes: default }, lanes }
+    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
+    World { name, paths: Paths { host, peers: reach, lanes: default, locked, direct }, lanes }
 }
 
 /// Devices that do not reach each other.
@@ -56,6 +66,14 @@ fn peers(lanes: Lanes) -> World {
 fn shared(lanes: Lanes) -> World {
     let [host, _, b] = lanes;
     World { lanes: [host, &[], b], ..world("shared", lanes, &[(0, 2)]) }
+}
+
+/// A device for which the host's replica is page-locked, and a device that does not reach it. The parts in `direct` are
+/// copied directly.
+fn locked(lanes: Lanes, direct: Set) -> World {
+    let mut world = World { name: "locked", ..apart(lanes) };
+    (world.paths.locked, world.paths.direct) = (Some(1), direct);
+    world
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {

@@ -86,7 +86,7 @@ impl Program {
 
     fn copy(&mut self, step: Step) {
         match step {
-            Step::Wait { .. } => {}
+            Step::Wait { .. } | Step::See { .. } => {}
             Step::Copy { part, from, to, .. } => {
                 let held = &mut self.held[usize::from(part)];
                 held[usize::from(to)] = held[usize::from(from)];
@@ -257,4 +257,10 @@ fn programs_on_peers() {
 #[test]
 fn programs_with_a_device_in_host_memory() {
     run(shared(MANY), &[Role::Owned, Role::Ghost], 60_000);
+}
+
+#[test]
+fn programs_with_page_locked_host_memory() {
+    let direct = [0, 2].into_iter().collect();
+    run(locked(MANY, direct), &[Role::Owned, Role::Owned, Role::Ghost], 60_000);
 }

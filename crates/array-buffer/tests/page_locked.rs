@@ -1,0 +1,267 @@
+//! Arrays whose host memory is page-locked: the host waits for no copy that it does not need.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
+
+mod common;
+#[path = "../../interchange/tests/common/gate.rs"]
+mod gate;
+
+use std::time::{Duration, Instant};
+
+use array_buffer::{ArrayBuffer, Partition, Parts};
+use backend_sim::{Fault, Operation, SimConfig, SimHandle};
+use common::{Setup, add, counting, set, values, values_on};
+use gate::{Gate, start};
+use ndarray::{Array2, Ix1};
+use runtime_core::{ErrorKind, Stream};
+
+/// Longer than the two pinned buffers of one device, which hold 4 MiB.
+const LARGE: u32 = 3 << 19;
+/// Longer than any call that does not wait.
+const LONG: Duration = Duration::from_secs(20);
+
+/// `[0, 1, 2, …]`, page-locked for the setup's first device.
+fn locked(setup: &Setup, len: u32) -> ArrayBuffer<f64, Ix1> {
+    let mut array = counting(len);
+    array.page_lock(&setup.a).unwrap();
+    array
+}
+
+/// Keeps the stream busy until the gate opens, which it does after a long time.
+fn hold(stream: &Stream) -> Gate {
+    let gate = start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream);
+    gate.open_after(LONG);
+    gate
+}
+
+/// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
+fn fail_late(setup: &Setup, number: u64) {
+    let sim = SimHandle::of(&setup.a).unwrap();
+    let counts = sim.counts();
+    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
+    sim.inject(Fault::fail_late(Operation::Copy, past + number));
+}
+
+/// Makes a call behind work on the stream, which must not wait for that work.
+#[track_caller]
+fn does_not_wait<R>(stream: &Stream, call: impl FnOnce() -> R) -> R {
+    let gate = hold(stream);
+    let result = call();
+    assert!(!gate.is_open(), "the call waited");
+    gate.open();
+    result
+}
+
+fn values_arrive_on_both_sides(setup: &Setup) {
+    for len in [1, 100, LARGE] {
+        let mut array = locked(setup, len);
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        let other = setup.stream();
+        add(&mut array.read_write(&other).unwrap(), &other, 1.0).unwrap();
+        array.prefetch_host().unwrap();
+        let mut last = f64::from(len - 1) + 2.0;
+        assert_eq!(values(&array).last(), Some(&last));
+        array.read_write_host().unwrap().mapv_inplace(|value| value + 1.0);
+        last += 1.0;
+        // The second device's copies go through the host.
+        assert_eq!(values_on(&array, &setup.t).last(), Some(&last));
+        assert_eq!(values_on(&array, &setup.s).last(), Some(&last));
+        add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
+        array.evict(&setup.b).unwrap();
+        assert_eq!(values_on(&array, &setup.s).last(), Some(&(last + 1.0)));
+        assert_eq!(array.into_inner().unwrap().last(), Some(&(last + 1.0)));
+    }
+}
+
+/// Parts with few rows are copied row by row; parts with many rows go through a contiguous copy.
+fn parts_with_gaps_arrive(setup: &Setup) {
+    let halves: [&[_]; 2] = [&[0..100, 0..2], &[0..100, 2..5]];
+    let quarters: [&[_]; 3] = [&[0..30, 0..2], &[0..30, 2..5], &[30..100, 0..5]];
+    for parts in [&halves[..], &quarters[..]] {
+        let partition = Partition::new(&[100, 5], parts, &[]).unwrap();
+        let start = Array2::from_shape_fn((100, 5), |(i, j)| (5 * i + j) as f64);
+        let mut array = ArrayBuffer::from_array_with(start.clone(), partition).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        for part in 0..parts.len() {
+            let [mut part] = array.split([Parts::one(part)]).unwrap();
+            add(&mut part.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        }
+        array.prefetch_host().unwrap();
+        assert_eq!(array.read_host().unwrap().to_owned(), start + 1.0);
+    }
+}
+
+/// The host's memory moves once, and keeps its values.
+fn existing_values_are_kept(setup: &Setup) {
+    let mut array = counting(10);
+    assert_eq!(values_on(&array, &setup.s)[9], 9.0);
+    set(&mut array.write(&setup.t).unwrap(), &setup.t, 3.0).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    assert_eq!(values(&array), [3.0; 10]);
+    array.evict(&setup.b).unwrap();
+    assert_eq!(values_on(&array, &setup.s), [3.0; 10]);
+    if !setup.shares() {
+        array.evict_host().unwrap();
+        assert_eq!(values(&array), [3.0; 10]);
+    }
+}
+
+fn one_device_locks_the_memory(setup: &Setup) {
+    if setup.shares() {
+        return;
+    }
+    let mut array = locked(setup, 4);
+    if !setup.a.is_same(&setup.b) {
+        let error = array.page_lock(&setup.b).unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Conflict, "page_lock"));
+        assert!(error.message().contains(&setup.a.id().to_string()), "{error}");
+    }
+    assert_eq!(values_on(&array, &setup.s), [0.0, 1.0, 2.0, 3.0]);
+}
+
+/// An array may be dropped while copies from and to its host memory wait to run.
+fn arrays_are_dropped_in_flight(setup: &Setup) {
+    for _ in 0..20 {
+        let mut array = locked(setup, LARGE);
+        array.prefetch(&setup.s).unwrap();
+        drop(array);
+        array = locked(setup, LARGE);
+        set(&mut array.write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
+        array.prefetch_host().unwrap();
+    }
+    setup.a.synchronize().unwrap();
+}
+
+on_all_devices! {
+    values_arrive_on_both_sides,
+    parts_with_gaps_arrive,
+    existing_values_are_kept,
+    one_device_locks_the_memory,
+    arrays_are_dropped_in_flight,
+}
+
+#[test]
+fn prefetches_do_not_wait_whatever_their_length() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    for len in [100, LARGE] {
+        let array = locked(&setup, len);
+        does_not_wait(s, || array.prefetch(s).unwrap());
+        let mut array = locked(&setup, len);
+        does_not_wait(s, || {
+            let mut guard = array.write(s).unwrap();
+            guard.view_mut().unwrap().fill(s, 3.0).unwrap();
+            guard.commit().unwrap();
+            array.prefetch_host().unwrap();
+            array.prefetch_host().unwrap();
+        });
+        assert_eq!(values(&array).last(), Some(&3.0));
+        assert_eq!(array.transfers().total().bytes, 8 * u64::from(len));
+    }
+}
+
+/// The host waits for the copies of its own part, and neither for those of other parts nor for later work.
+#[test]
+fn an_access_waits_for_its_own_part_alone() {
+    let setup = Setup::peers();
+    let partition = Partition::new(&[10], &[&[0..5], &[5..10]], &[]).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    let (s, other) = (&setup.s, setup.stream());
+    for (part, stream) in [s, &other].into_iter().enumerate() {
+        let [mut part] = array.split([Parts::one(part)]).unwrap();
+        set(&mut part.write(stream).unwrap(), stream, 4.0).unwrap();
+    }
+    s.synchronize().unwrap();
+    let parts = |part| array.part(Parts::one(part)).unwrap();
+    let gate = hold(&other);
+    array.prefetch_host().unwrap();
+    does_not_wait(s, || assert_eq!(parts(0).read_host().unwrap()[0], 4.0));
+    assert!(!gate.is_open());
+    gate.open();
+    assert_eq!(parts(1).read_host().unwrap()[0], 4.0);
+}
+
+/// The host can write values again as soon as they are copied, while kernels still use the copy.
+#[test]
+fn a_write_waits_for_the_copy_and_not_for_the_kernels_behind_it() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = locked(&setup, 100);
+    let mut copy = setup.a.memory_allocate::<f64>(100).unwrap();
+    array.prefetch(s).unwrap();
+    let gate = hold(s);
+    let read = array.read(s).unwrap();
+    copy.view_mut().copy_from_device(s, &read.view().unwrap(), s).unwrap();
+    drop(read);
+    array.write_host().unwrap().fill(5.0);
+    assert!(!gate.is_open(), "the write waited");
+    gate.open();
+    assert_eq!(copy.to_vec(s).unwrap()[99], 99.0);
+    assert_eq!(values_on(&array, s), [5.0; 100]);
+}
+
+/// A copy that fails after it was enqueued is an error of the next access. As with every failure on a stream, the values
+/// that the stream wrote are lost, and others are not.
+#[test]
+fn failures_of_copies_are_errors_of_the_next_access() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = locked(&setup, 100);
+    fail_late(&setup, 1);
+    array.prefetch(s).unwrap();
+    s.synchronize().unwrap_err();
+    assert!(!array.is_valid_on(&setup.a));
+    assert_eq!(values_on(&array, s)[99], 99.0);
+    set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+    fail_late(&setup, 1);
+    array.prefetch_host().unwrap();
+    let error = array.read_host().unwrap_err();
+    assert_eq!(error.device(), Some(setup.a.id()), "{error}");
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&array, s), [1.0; 100]);
+}
+
+/// The failure of a kernel reaches the host with the copy of its values.
+#[test]
+fn failures_of_kernels_are_errors_of_the_next_access() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = locked(&setup, 100);
+    // The first copy is that of the value, the second writes it to all elements.
+    fail_late(&setup, 2);
+    set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+    array.prefetch_host().unwrap();
+    assert!(array.read_host().is_err());
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&array, s), [1.0; 100]);
+}
+
+/// With replica and page-locked memory in place, a prefetch takes less than a millisecond, whatever its length.
+#[test]
+fn a_prefetch_behind_work_takes_less_than_a_millisecond() {
+    let setup = Setup::sim(SimConfig::new());
+    let s = &setup.s;
+    for len in [1_usize << 17, 1 << 23] {
+        let mut array = ArrayBuffer::<f64, _>::uninit(len).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        let mut times: Vec<Duration> = (0..21)
+            .map(|_| {
+                array.write_host().unwrap()[0] += 1.0;
+                let gate = hold(s);
+                let began = Instant::now();
+                array.prefetch(s).unwrap();
+                let took = began.elapsed();
+                gate.open();
+                took
+            })
+            .collect();
+        times.sort();
+        assert!(times[10] < Duration::from_millis(1), "{len}: {times:?}");
+    }
+}
