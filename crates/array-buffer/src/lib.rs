@@ -85,6 +85,7 @@
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory |
 //! | … values that are copied from a device that this one does not reach | until they are written and copied to the host; then as for values from the host |
+//! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it, also by [`prefetch_host`](ArrayBuffer::prefetch_host) | no |
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | [`evict`](ArrayBuffer::evict) | if the values are nowhere else: until they are written and copied to the host |
 //!
@@ -96,6 +97,10 @@
 //! waits until a buffer is free. This waits for all earlier work on the stream. For example, a prefetch of 16 MiB after
 //! a long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
 //! between its rows is copied row by row, and each row may block.
+//!
+//! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device copies
+//! from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It waits
+//! neither for copies of other parts nor for work enqueued behind the copies.
 //!
 //! While a call blocks, calls on the same array in other threads wait for it. The exceptions are
 //! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no

@@ -110,6 +110,16 @@ pub fn a_fault_that_one_thread_receives_is_known_to_the_others(fixture: &Fixture
     Ok(())
 }
 
+/// Once an event behind the fault is reached, `Stream::check` reports the fault, unless the wait for the event did.
+pub fn a_fault_before_a_reached_event_is_found_without_a_wait(fixture: &Fixture) -> Outcome {
+    let setup = fixture.fresh()?;
+    let memory = needed(provoke(&setup)?, Ability::Fault)?;
+    let waited = setup.stream.record_event().and_then(|event| event.wait());
+    must_be_a_fault(waited.and_then(|()| setup.stream.check()), &setup.device, "the check")?;
+    drop(memory);
+    Ok(())
+}
+
 /// Work enqueued behind a fault ends, waits return, and everything can be dropped.
 pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;

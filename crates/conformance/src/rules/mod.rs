@@ -250,6 +250,7 @@ macro_rules! for_each_rule {
                 a_blocking_read_reports_the_fault_before_it,
                 a_fault_of_a_dropped_stream_is_reported_by_the_device,
                 a_fault_that_one_thread_receives_is_known_to_the_others,
+                a_fault_before_a_reached_event_is_found_without_a_wait,
                 work_behind_a_fault_ends,
                 a_fault_leaves_a_device_that_can_be_opened_again,
             }

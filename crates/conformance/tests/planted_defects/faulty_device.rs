@@ -51,6 +51,7 @@ pub(crate) enum Broken {
     Synchronize,
     /// Takes the failure itself, and returns it a moment later.
     SynchronizeTakesFailures,
+    FailuresAreForgotten,
     /// No defect: takes a failure, and returns it a moment later.
     FailuresAreTakenSlowly,
     FillIsTooLong,
@@ -654,7 +655,8 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        let failure = self.inner.take_failure();
+        let failure =
+            self.inner.take_failure().filter(|_| self.broken != Broken::FailuresAreForgotten);
         if failure.is_some() && self.broken == Broken::FailuresAreTakenSlowly {
             thread::sleep(MOMENT);
         }

@@ -71,6 +71,7 @@ bites! {
     query_is_true: simulated QueryIsTrue => is_done_is_reported_correctly;
     query_is_false: simulated QueryIsFalse => is_done_is_reported_correctly;
     synchronize_that_takes_failures: simulated SynchronizeTakesFailures => a_fault_that_one_thread_receives_is_known_to_the_others;
+    failures_that_are_forgotten: simulated FailuresAreForgotten => a_fault_before_a_reached_event_is_found_without_a_wait;
     synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
     event_wait_on_the_host: host EventWait => host_visible_memory_is_lent_to_the_host;
     event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;
