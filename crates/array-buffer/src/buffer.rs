@@ -500,10 +500,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
         let request = self.request(Some(stream), "prefetch", Location::caller());
-        self.core.act(&request, |at, by| Action::Prefetch { at, by }).map(drop)
+        self.core.prefetch(&request).map(drop)
     }
 
-    /// Copies values to the host before they are needed. Blocks until they are there.
+    /// Copies values to the host before they are needed. Blocks until they are there, unless the copies go to
+    /// [page-locked](Self::page_lock) memory: these are enqueued, and the next access of the host waits for them.
     ///
     /// # Errors
     ///
@@ -512,12 +513,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
-        self.core.act(&request, |at, by| Action::Prefetch { at, by })?;
-        if self.core.is_page_locked() {
-            return Ok(());
-        }
-        // A device that works in host memory may still be writing the values there.
-        self.core.read(&request).map(drop)
+        self.core.prefetch_host(&request)
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of

@@ -476,9 +476,19 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Whether copies to the host are enqueued, and the host waits only when it reads.
-    pub(crate) fn is_page_locked(&self) -> bool {
-        self.lock().paths.locked.is_some()
+    /// Brings parts up to date without an access. Returns the replica.
+    pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<ReplicaId> {
+        self.act(request, |at, by| Action::Prefetch { at, by })
+    }
+
+    /// Brings parts up to date on the host. Waits for them, unless the host's replica is page-locked.
+    pub(crate) fn prefetch_host(&self, request: &Request<'_>) -> Result<()> {
+        self.prefetch(request)?;
+        if self.lock().paths.locked.is_some() {
+            return Ok(());
+        }
+        // A device that works in host memory may still be writing the values there.
+        self.read(request).map(drop)
     }
 
     /// Stops tracking idle streams if there is no room for more. Needs exclusive access, because guards on these

@@ -7,8 +7,9 @@ use ndarray::Dimension;
 use runtime_core::{Element, Result, Stream};
 
 use crate::Parts;
+use crate::call_site::CallSite;
 use crate::coherence::{Access, Reduce, Set};
-use crate::core::Core;
+use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 
 /// Some parts of an array, borrowed separately to read and write. [`ArrayBuffer::split`](crate::ArrayBuffer::split)
@@ -43,6 +44,26 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'b, T, D>> {
         HostReadGuard::take(self.core, self.set, Location::caller())
+    }
+
+    /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch), for these parts only.
+    ///
+    /// # Errors
+    ///
+    /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch).
+    #[track_caller]
+    pub fn prefetch(&self, stream: &Stream) -> Result<()> {
+        prefetch(self.core, self.set, Some(stream), Location::caller())
+    }
+
+    /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host), for these parts only.
+    ///
+    /// # Errors
+    ///
+    /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host).
+    #[track_caller]
+    pub fn prefetch_host(&self) -> Result<()> {
+        prefetch(self.core, self.set, None, Location::caller())
     }
 
     /// The parts.
@@ -139,9 +160,42 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
         HostWriteGuard::take(self.core, self.set, Access::Write, Location::caller(), false)
     }
 
+    /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch), for these parts only.
+    ///
+    /// # Errors
+    ///
+    /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch).
+    #[track_caller]
+    pub fn prefetch(&self, stream: &Stream) -> Result<()> {
+        prefetch(self.core, self.set, Some(stream), Location::caller())
+    }
+
+    /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host), for these parts only.
+    ///
+    /// # Errors
+    ///
+    /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host).
+    #[track_caller]
+    pub fn prefetch_host(&self) -> Result<()> {
+        prefetch(self.core, self.set, None, Location::caller())
+    }
+
     /// The parts.
     pub fn parts(&self) -> Parts {
         Parts(self.set)
+    }
+}
+
+fn prefetch<T: Element, D>(
+    core: &Core<T, D>,
+    set: Set,
+    stream: Option<&Stream>,
+    call_site: CallSite,
+) -> Result<()> {
+    let request = Request { set, stream, access: "prefetch", call_site };
+    match stream {
+        Some(_) => core.prefetch(&request).map(drop),
+        None => core.prefetch_host(&request),
     }
 }
 

@@ -32,6 +32,7 @@ pub struct SimConfig {
     pub(crate) peers: bool,
     pub(crate) region_copies: bool,
     pub(crate) graphs: bool,
+    pub(crate) link: Option<u64>,
 }
 
 impl Default for SimConfig {
@@ -44,6 +45,7 @@ impl Default for SimConfig {
             peers: true,
             region_copies: true,
             graphs: true,
+            link: None,
         }
     }
 }
@@ -97,6 +99,14 @@ impl SimConfig {
         Self { graphs, ..self }
     }
 
+    /// The rate of the link between host and device, in bytes per second, at least 1. A copy then takes at least its
+    /// bytes divided by the rate, and each direction carries one copy at a time. Without this, copies take the time that
+    /// the host needs. Copies within the device and between devices are not modelled.
+    #[must_use]
+    pub fn link(self, bytes_per_second: u64) -> Self {
+        Self { link: Some(bytes_per_second.max(1)), ..self }
+    }
+
     /// Changes one setting by name, as selectors do:
     ///
     /// | option | value |
@@ -105,6 +115,7 @@ impl SimConfig {
     /// | `jitter` | the longest pause in microseconds, at most 60000000 |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
     /// | `peers`, `regions`, `graphs` | `on` or `off` |
+    /// | `link` | the bytes per second, from 1; `KiB`, `MiB` and `GiB` as for `memory` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
     /// | `hang` | the number of the launch and its time in milliseconds, `N:MS` |
@@ -157,6 +168,11 @@ impl SimConfig {
             "peers" => self.peers(switch()?),
             "regions" => self.region_copies(switch()?),
             "graphs" => self.graphs(switch()?),
+            "link" => {
+                let rate = bytes(value).filter(|rate| *rate > 0);
+                let accepted = "bytes per second from 1, or a number with KiB, MiB or GiB";
+                self.link(rate.ok_or_else(|| refuse(accepted))? as u64)
+            }
             "fail-allocation" => self.fault(failure(Operation::Allocation)?),
             "fail-copy" => self.fault(failure(Operation::Copy)?),
             "fail-launch" => self.fault(failure(Operation::Launch)?),
@@ -170,7 +186,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, graphs, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, link, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -207,6 +223,7 @@ mod tests {
             ("peers", "off", SimConfig::new().peers(false)),
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
+            ("link", "2GiB", SimConfig::new().link(2 << 30)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
             ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),
             ("fail-launch", "50", SimConfig::new().fault(Fault::fail(Operation::Launch, 50))),

@@ -70,6 +70,7 @@ mod event;
 mod fault;
 mod graph;
 mod interop;
+mod link;
 mod memory;
 mod open_device;
 mod region;

@@ -12,6 +12,7 @@ use crate::alive::Alive;
 use crate::codes;
 use crate::counts::Tally;
 use crate::fault::{Fate, FaultPlan};
+use crate::link::Link;
 use crate::memory::{Pool, SimMemory, SimPinned};
 use crate::timing::{Lane, Timing};
 use crate::{Operation, SimConfig};
@@ -32,6 +33,7 @@ pub(crate) struct OpenDevice {
     pub(crate) blocks: Alive<Block>,
     pub(crate) pinned: Alive<Block>,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) link: Link,
 }
 
 /// Devices that can reach each other: those of one backend. Not of size zero, so that each group has its own address.
@@ -54,6 +56,7 @@ impl OpenDevice {
             blocks: Alive::default(),
             pinned: Alive::default(),
             tally: Arc::default(),
+            link: Link::new(config.link),
             config,
         }
     }

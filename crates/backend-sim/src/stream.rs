@@ -13,6 +13,7 @@ use runtime_core::{Error, Launch, NativeHandle, NativeKind, Result};
 use crate::counts::{SimCounts, add_traffic};
 use crate::event::SimEvent;
 use crate::fault::Operation;
+use crate::link::Way;
 use crate::memory::{block, pinned_span, span};
 use crate::open_device::OpenDevice;
 use crate::timing::Lane;
@@ -29,6 +30,8 @@ pub(crate) struct SimStream {
 /// Work of a graph.
 pub(crate) struct Captured {
     operation: Operation,
+    /// The direction of a copy between host and device.
+    way: Option<Way>,
     work: Work,
     count: Box<dyn Fn(&mut SimCounts) + Send + Sync>,
 }
@@ -74,7 +77,7 @@ impl SimStream {
         self.lane.queue.submit(move || {
             steps.iter().zip(fates).try_for_each(|(step, (fate, pause))| {
                 pause.take();
-                device.carry_out(fate, || step.work.hold().perform(Cores::SERIAL))
+                device.carry_out(fate, || perform(&device, step.way, &step.work))
             })
         })?;
         self.device.tally.add(|counts| graph.iter().for_each(|step| (step.count)(counts)));
@@ -89,9 +92,19 @@ impl SimStream {
         work: Work,
         count: impl Fn(&mut SimCounts) + Send + Sync + 'static,
     ) -> Result<()> {
+        self.enqueue_over(operation, None, work, count)
+    }
+
+    fn enqueue_over(
+        &self,
+        operation: Operation,
+        way: Option<Way>,
+        work: Work,
+        count: impl Fn(&mut SimCounts) + Send + Sync + 'static,
+    ) -> Result<()> {
         if let Some(capture) = &self.capture {
             self.device.check("enqueue")?;
-            let captured = Captured { operation, work, count: Box::new(count) };
+            let captured = Captured { operation, way, work, count: Box::new(count) };
             lock(capture).push(captured);
             return Ok(());
         }
@@ -99,7 +112,7 @@ impl SimStream {
         let (device, pause) = (Arc::clone(&self.device), self.lane.timing.draw());
         self.lane.queue.submit(move || {
             pause.take();
-            device.carry_out(fate, || work.hold().perform(Cores::SERIAL))
+            device.carry_out(fate, || perform(&device, way, &work))
         })?;
         self.device.tally.add(count);
         Ok(())
@@ -107,22 +120,28 @@ impl SimStream {
 
     fn enqueue_copy(
         &self,
+        way: Option<Way>,
         src: Span,
         dst: Span,
         count: impl Fn(&mut SimCounts) + Send + Sync + 'static,
     ) -> Result<()> {
-        self.enqueue(Operation::Copy, Work::Copy { src, dst }, count)
+        self.enqueue_over(Operation::Copy, way, Work::Copy { src, dst }, count)
     }
 
-    /// Copies in this thread when its turn comes.
-    fn copy_now(&self, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Copies bytes over the link in this thread when its turn comes.
+    fn copy_now(&self, way: Way, bytes: usize, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let fate = self.device.begin(Operation::Copy)?;
         let pause = self.lane.timing.draw();
         let _turn = self.lane.queue.turn()?;
         pause.take();
-        self.device.carry_out(fate, copy)?;
+        self.device.carry_out(fate, || self.device.link.carry(Some(way), bytes, copy))?;
         self.device.check("copy")
     }
+}
+
+fn perform(device: &OpenDevice, way: Option<Way>, work: &Work) -> Result<()> {
+    let bytes = if way.is_some() { work.bytes() } else { 0 };
+    device.link.carry(way, bytes, || work.hold().perform(Cores::SERIAL))
 }
 
 /// The queues of streams of simulated devices.
@@ -136,19 +155,19 @@ pub(crate) fn queues<'a>(streams: &'a [&'a dyn DeviceStream]) -> impl Iterator<I
 unsafe impl DeviceStream for SimStream {
     unsafe fn memory_copy(&self, src: MemoryAt<'_>, dst: MemoryAt<'_>, bytes: usize) -> Result<()> {
         let (src, dst) = (span(src, bytes)?, span(dst, bytes)?);
-        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.on_device, bytes))
+        self.enqueue_copy(None, src, dst, move |counts| add_traffic(&mut counts.on_device, bytes))
     }
 
     unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
         let dst = span(dst, src.len())?;
-        self.copy_now(|| dst.copy_in(src, Cores::SERIAL))?;
+        self.copy_now(Way::ToDevice, src.len(), || dst.copy_in(src, Cores::SERIAL))?;
         self.device.tally.add(|counts| add_traffic(&mut counts.to_device, src.len()));
         Ok(())
     }
 
     unsafe fn memory_copy_from(&self, src: MemoryAt<'_>, dst: &mut [u8]) -> Result<()> {
         let src = span(src, dst.len())?;
-        self.copy_now(|| src.copy_out(dst, Cores::SERIAL))?;
+        self.copy_now(Way::FromDevice, src.len(), || src.copy_out(dst, Cores::SERIAL))?;
         self.device.tally.add(|counts| add_traffic(&mut counts.from_device, src.len()));
         Ok(())
     }
@@ -160,7 +179,8 @@ unsafe impl DeviceStream for SimStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (pinned_span(src, bytes)?, span(dst, bytes)?);
-        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.to_device, bytes))
+        let way = Some(Way::ToDevice);
+        self.enqueue_copy(way, src, dst, move |counts| add_traffic(&mut counts.to_device, bytes))
     }
 
     unsafe fn pinned_copy_from(
@@ -170,7 +190,8 @@ unsafe impl DeviceStream for SimStream {
         bytes: usize,
     ) -> Result<()> {
         let (src, dst) = (span(src, bytes)?, pinned_span(dst, bytes)?);
-        self.enqueue_copy(src, dst, move |counts| add_traffic(&mut counts.from_device, bytes))
+        let way = Some(Way::FromDevice);
+        self.enqueue_copy(way, src, dst, move |counts| add_traffic(&mut counts.from_device, bytes))
     }
 
     unsafe fn memory_fill(&self, dst: MemoryAt<'_>, bytes: usize, pattern: &[u8]) -> Result<()> {
