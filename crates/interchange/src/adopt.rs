@@ -23,8 +23,8 @@ pub struct Adopted<T: Element> {
     /// The number of bytes from the start of the memory to element `[0, …, 0]`.
     offset: usize,
     access: Access,
-    /// The stream that the memory is bound to; the values are ready only for work of this stream.
-    stream: Option<Stream>,
+    /// If the values are ready only for work of one stream: that stream, which the views are bound to.
+    ordered: Option<Ordered>,
 }
 
 impl<T: Element> Adopted<T> {
@@ -50,7 +50,7 @@ impl<T: Element> Adopted<T> {
     /// None for an adopted array.
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
         let view = self.memory.view().with_layout(self.offset, &self.layout)?;
-        match &self.stream {
+        match self.ordered.as_ref().and_then(State::stream) {
             Some(stream) => view.on_stream(stream),
             None => Ok(view),
         }
@@ -64,7 +64,7 @@ impl<T: Element> Adopted<T> {
     pub fn view_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
         self.check_writable("view_mut")?;
         let view = self.memory.view_mut().with_layout(self.offset, &self.layout)?;
-        match &self.stream {
+        match self.ordered.as_ref().and_then(State::stream) {
             Some(stream) => view.on_stream(stream),
             None => Ok(view),
         }
@@ -76,10 +76,12 @@ impl<T: Element> Adopted<T> {
     /// # Errors
     ///
     /// `InvalidArgument` if the array is read-only, or if it is not in row-major order without gaps; use
-    /// [`to_memory`](Self::to_memory) to copy such an array. Errors of the wait for the stream.
-    pub fn into_memory(self) -> Result<Memory<T>, ConversionError<Self>> {
+    /// [`to_memory`](Self::to_memory) to copy such an array. Errors of the wait, as
+    /// [`host_wait`](ArrayExchange::host_wait) of the ordered array.
+    pub fn into_memory(mut self) -> Result<Memory<T>, ConversionError<Self>> {
         let checked = self.check_writable("into_memory").and_then(|()| self.check_compact());
-        let ready = checked.and_then(|()| self.stream.as_ref().map_or(Ok(()), Stream::synchronize));
+        let ready =
+            checked.and_then(|()| self.ordered.as_mut().map_or(Ok(()), Ordered::synchronize));
         match ready {
             Ok(()) => Ok(self.memory),
             Err(error) => Err(ConversionError::new(self, error)),
@@ -146,7 +148,7 @@ impl ArrayExchange<Ready> {
         self,
         device: &Device,
     ) -> Result<Adopted<T>, ConversionError<Self>> {
-        self.adopt(device)
+        self.adopt(device, None)
     }
 }
 
@@ -158,8 +160,8 @@ impl ArrayExchange<Ordered> {
     ///
     /// As [`into_adopted`](ArrayExchange::into_adopted) of a ready array.
     pub fn into_adopted<T: Element>(self) -> Result<Adopted<T>, ConversionError<Self>> {
-        let device = self.stream().device().clone();
-        self.adopt(&device)
+        let (device, ordered) = (self.stream().device().clone(), self.state.clone());
+        self.adopt(&device, Some(ordered))
     }
 }
 
@@ -186,7 +188,11 @@ impl<S: State> ArrayExchange<S> {
         }
     }
 
-    fn adopt<T: Element>(self, device: &Device) -> Result<Adopted<T>, ConversionError<Self>> {
+    fn adopt<T: Element>(
+        self,
+        device: &Device,
+        ordered: Option<Ordered>,
+    ) -> Result<Adopted<T>, ConversionError<Self>> {
         match self.adopted(device) {
             Ok((memory, offset)) => {
                 self.owner.lend(To::Device);
@@ -195,7 +201,7 @@ impl<S: State> ArrayExchange<S> {
                     layout: self.array.layout,
                     offset,
                     access: self.array.access,
-                    stream: self.state.stream().cloned(),
+                    ordered,
                 })
             }
             Err(error) => Err(ConversionError::new(self, error)),

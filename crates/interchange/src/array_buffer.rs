@@ -20,17 +20,18 @@ use crate::{Access, ArrayExchange, ConversionError, MemoryKind};
 
 impl ArrayExchange<Pending> {
     /// Exports an array's values on the device of `stream`. Values that are out of date there are copied first. They
-    /// are ready when the work already enqueued on the stream has finished. [`host_wait`](ArrayExchange::host_wait) also
-    /// returns the failure of another stream through which the values came. A stream that is ordered after the export
-    /// does not learn of it.
+    /// are ready when the work already enqueued on the stream has finished. A wait of the host, such as
+    /// [`host_wait`](ArrayExchange::host_wait), also returns the failure of another stream through which the values
+    /// came. A stream that is ordered after the export does not learn of it.
     ///
     /// The capsule, and then its consumer, holds the array. While it is exported [`ReadOnly`](Access::ReadOnly), others
     /// can read it. While it is exported [`ReadWrite`](Access::ReadWrite), no other code can use it. When the consumer
     /// returns it, the call waits for all work of the device, because no protocol says when the consumer's own work has
     /// finished. A writable export is then committed, or, if work failed, poisoned. A consumer that is a device of this
-    /// runtime returns the array when its work on it is done. The array is then committed, and only the stream of that
-    /// work reports its failure. A capsule that was never handed over changes nothing. [`Copied`](Access::Copied)
-    /// exports a duplicate, and does not hold the array.
+    /// runtime returns the array when its work on it is done. The write is then committed as work of `stream`: if work
+    /// on `stream` fails, the array is poisoned. A failure on another stream is reported by that stream only. A capsule
+    /// that was never handed over changes nothing. [`Copied`](Access::Copied) exports a duplicate, and does not hold
+    /// the array.
     ///
     /// To export an array that is not shared, wrap it: `&SharedArrayBuffer::new(array)`. The capsule becomes the owner.
     ///

@@ -27,6 +27,9 @@ pub struct Pending {
 #[derive(Clone, Debug)]
 pub struct Ordered {
     stream: Stream,
+    /// Other streams through which the values came. Work on `stream` comes after theirs, but only they report whether
+    /// it has failed.
+    origins: SmallVec<[Stream; 1]>,
     /// As for [`Pending`].
     failed: Option<Error>,
 }
@@ -43,6 +46,14 @@ pub enum After {
 }
 
 impl After {
+    /// The stream, if this is work of one.
+    fn stream(&self) -> Option<&Stream> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Event(_) | Self::Foreign(_) => None,
+        }
+    }
+
     /// This, if it is what `handle` is of.
     fn checked(self, handle: NativeHandle) -> Result<Self> {
         let own = match &self {
@@ -135,7 +146,17 @@ impl Pending {
 impl Ordered {
     /// Ready for work that is enqueued on `stream` from now on.
     pub fn on(stream: &Stream) -> Self {
-        Self { stream: stream.clone(), failed: None }
+        Self { stream: stream.clone(), origins: SmallVec::new(), failed: None }
+    }
+
+    /// Waits, on the host, for the stream and the origins, unless a failure is known already.
+    pub(crate) fn synchronize(&mut self) -> Result<()> {
+        let waited = match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.origins.iter().chain([&self.stream]).try_for_each(Stream::synchronize),
+        };
+        self.failed = waited.clone().err();
+        waited
     }
 }
 
@@ -237,9 +258,10 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`]; every later wait returns the error again. `WrongDevice` if the work that the array
-    /// waits for is not work of this device. An external stream or event is taken to be of the array's device.
-    /// Protocols name no device for pinned or shared memory; such an array is taken to be of this device.
+    /// As [`Device::synchronize`], and errors of the streams through which the values came, also on other devices. Every
+    /// later wait returns the error again. `WrongDevice` if the work that the array waits for is not work of this
+    /// device. An external stream or event is taken to be of the array's device. Protocols name no device for pinned or
+    /// shared memory; such an array is taken to be of this device.
     pub fn host_wait_on(self, device: &Device) -> Result<ArrayExchange, ConversionError<Self>> {
         let nowhere = matches!(self.array.kind, MemoryKind::Pinned | MemoryKind::Shared);
         let is_here = nowhere || self.array.device.is(device);
@@ -255,8 +277,12 @@ impl ArrayExchange<Pending> {
             }
             _ => None,
         });
-        self.ready_after(|_| match strange {
-            None => device.synchronize().map_err(Unready::Failed),
+        self.ready_after(|after| match strange {
+            None => {
+                let mut streams = after.iter().filter_map(After::stream);
+                let waited = streams.try_for_each(Stream::synchronize);
+                waited.and_then(|()| device.synchronize()).map_err(Unready::Failed)
+            }
             Some(what) => {
                 let message = format!("it waits for work of {what}");
                 let error = Error::new(ErrorKind::WrongDevice, "host_wait_on", message);
@@ -285,7 +311,10 @@ impl ArrayExchange<Pending> {
             After::Event(event) => consumer.wait(event),
             After::Foreign(handle) => Err(foreign(*handle)),
         });
-        self.with_state(ordered.map(|()| Ordered::on(consumer)))
+        let sources = self.state.origins.iter().chain(&self.state.after).filter_map(After::stream);
+        let origins = sources.filter(|source| *source != consumer).cloned().collect();
+        let stream = consumer.clone();
+        self.with_state(ordered.map(|()| Ordered { stream, origins, failed: None }))
     }
 }
 
@@ -294,21 +323,11 @@ impl ArrayExchange<Ordered> {
     ///
     /// # Errors
     ///
-    /// Errors of the stream. As for a [pending](ArrayExchange::host_wait) array, every later wait returns such an error
-    /// again.
+    /// Errors of the stream, and of the streams through which the values came. As for a
+    /// [pending](ArrayExchange::host_wait) array, every later wait returns such an error again.
     pub fn host_wait(mut self) -> Result<ArrayExchange, ConversionError<Self>> {
-        let waited = self.synchronize();
+        let waited = self.state.synchronize();
         self.with_state(waited.map(|()| Ready))
-    }
-
-    /// Waits for the stream, unless a failure is known already.
-    pub(crate) fn synchronize(&mut self) -> Result<()> {
-        let waited = match self.state.failed.take() {
-            Some(error) => Err(error),
-            None => self.state.stream.synchronize(),
-        };
-        self.state.failed = waited.clone().err();
-        waited
     }
 
     /// The stream for which the values are ready.

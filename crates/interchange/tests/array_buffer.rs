@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, PartStatus, SharedArrayBuffer};
 use backend_host::HostDevice;
-use backend_sim::{SimConfig, SimDevice};
+use backend_sim::{SimBackend, SimConfig, SimDevice};
 use interchange::dlpack::DlpackOptions;
-use interchange::{Access, ArrayExchange, MemoryKind, Ordered, Ready};
+use interchange::{Access, ArrayExchange, MemoryKind, Ordered, Pending, Ready};
 use ndarray::{Ix1, Ix2, array};
-use runtime_core::{DType, Device, ErrorKind, Grid, HostModule, Launch, StreamOptions, args};
+use runtime_core::{
+    DType, Device, DeviceRegistry, ErrorKind, Grid, HostModule, Launch, MemoryViewMut, Stream,
+    StreamOptions, args,
+};
 
 use common::{Count, Foreign, elements};
 
@@ -301,31 +304,80 @@ fn arrays_over_exported_arrays_are_released_without_recursion() {
     small.spawn(|| drop(array)).unwrap().join().unwrap();
 }
 
-/// The export waits for a stream that comes after the writer, but only the writer's stream reports the failure.
-#[test]
-fn a_failure_of_the_writer_reaches_those_who_wait_for_an_export() {
+/// Work that fails after a while.
+fn fail_on(stream: &Stream, values: MemoryViewMut<'_, f64>) {
     fn fail(_: &Grid<'_>, _: &mut [f64]) -> Result<(), String> {
         thread::sleep(Duration::from_millis(20));
         Err("no values".to_owned())
     }
-    for device in [sim(), host()] {
+    let module = stream.device().module_load(&HostModule::new().with("fail", fail)).unwrap();
+    let kernel = module.kernel("fail").unwrap();
+    // SAFETY: the kernel accesses nothing.
+    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![values]) }.unwrap();
+}
+
+/// Two devices that reach each other.
+fn peers() -> [Device; 2] {
+    let mut registry = DeviceRegistry::new();
+    let devices = [SimConfig::new(), SimConfig::new()];
+    registry.register(SimBackend::with_devices(devices)).unwrap();
+    ["sim:0", "sim:1"].map(|selector| registry.open(selector).unwrap())
+}
+
+/// The export waits for a stream that comes after the writer, but only the writer's stream reports the failure.
+#[test]
+fn a_failure_of_the_writer_reaches_those_who_wait_for_an_export() {
+    type Wait = fn(ArrayExchange<Pending>, &Stream) -> bool;
+    let waits: [(&str, Wait); 5] = [
+        ("host_wait", |lent, _| lent.host_wait().is_ok()),
+        ("host_wait_for", |lent, _| lent.host_wait_for(PATIENCE).is_ok()),
+        ("host_wait_on", |lent, stream| lent.host_wait_on(stream.device()).is_ok()),
+        ("order_after", |lent, stream| lent.order_after(stream).unwrap().host_wait().is_ok()),
+        ("into_memory", |lent, stream| {
+            let adopted = lent.order_after(stream).unwrap().into_adopted::<f64>();
+            // A read-only array never gives out its memory.
+            adopted.unwrap().into_memory().is_ok()
+        }),
+    ];
+    let ([sim, host], [one, two]) = ([sim(), host()], peers());
+    assert!(two.reaches(&one));
+    for (writer, user) in [(&sim, &sim), (&host, &host), (&one, &two)] {
         for access in [Access::ReadOnly, Access::ReadWrite, Access::Copied] {
-            let stream = || device.stream_create(&StreamOptions::default()).unwrap();
-            let (writes, exports) = (stream(), stream());
-            let array = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap());
-            {
-                let mut writer = array.write(PATIENCE).unwrap();
-                let mut guard = writer.read_write(&writes).unwrap();
-                let module = device.module_load(&HostModule::new().with("fail", fail)).unwrap();
-                let kernel = module.kernel("fail").unwrap();
-                let args = args![guard.view_mut().unwrap()];
-                // SAFETY: the kernel accesses nothing.
-                unsafe { kernel.launch(&writes, &Launch::cover(1, 1), args) }.unwrap();
-                guard.commit().unwrap();
+            for (name, wait) in waits {
+                let stream = |on: &Device| on.stream_create(&StreamOptions::default()).unwrap();
+                let (writes, exports) = (stream(writer), stream(user));
+                let array = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap());
+                {
+                    let mut array = array.write(PATIENCE).unwrap();
+                    let mut guard = array.read_write(&writes).unwrap();
+                    fail_on(&writes, guard.view_mut().unwrap());
+                    guard.commit().unwrap();
+                }
+                let exported = ArrayExchange::export(&array, &exports, access, PATIENCE);
+                let is_ready = exported.is_ok_and(|lent| wait(lent, &exports));
+                assert!(!is_ready, "{name}, {access:?}, {} to {}", writer.id(), user.id());
             }
-            let exported = ArrayExchange::export(&array, &exports, access, PATIENCE);
-            let waited = exported.map(|capsule| capsule.host_wait().map(drop).is_err());
-            assert!(waited.unwrap_or(true), "{access:?} of {}", device.id());
         }
+    }
+}
+
+/// The array takes the write for work of the stream that it was exported on.
+#[test]
+fn a_failure_on_an_adopted_array_is_known_to_it_if_it_is_of_the_stream_of_the_export() {
+    let device = sim();
+    let stream = || device.stream_create(&StreamOptions::default()).unwrap();
+    let (exports, other) = (stream(), stream());
+    for (works, expected) in [(&exports, Err(ErrorKind::Poisoned)), (&other, Ok(4.0))] {
+        let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap());
+        let lent = ArrayExchange::export(&shared, &exports, Access::ReadWrite, PATIENCE).unwrap();
+        let mut adopted = lent.order_after(works).unwrap().into_adopted::<f64>().unwrap();
+        fail_on(works, adopted.view_mut().unwrap());
+        drop(adopted);
+        let reported = works.synchronize().unwrap_err();
+        assert_eq!(reported.kind(), ErrorKind::DeviceFault);
+        device.synchronize().unwrap();
+        let array = shared.read(Duration::ZERO).unwrap();
+        let sum = array.read_host().map(|values| values.sum()).map_err(|error| error.kind());
+        assert_eq!(sum, expected);
     }
 }

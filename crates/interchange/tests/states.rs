@@ -124,12 +124,21 @@ fn values_whose_work_failed_never_become_ready() {
         assert_eq!(refused.error().to_string(), reported.to_string());
     }
 
-    let (_device, pending, stream) = failed();
-    let ordered = pending.order_after(&stream).unwrap();
-    let (ordered, reported) = ordered.host_wait().unwrap_err().into_parts();
-    let (ordered, again) = ordered.host_wait().unwrap_err().into_parts();
-    assert_eq!(again.to_string(), reported.to_string());
-    let again = ordered.into_dlpack(DlpackOptions::versioned()).unwrap_err();
+    // Only the producer's stream reports the failure.
+    for same in [true, false] {
+        let (device, pending, stream) = failed();
+        let consumer = if same { &stream } else { &device.default_stream() };
+        let ordered = pending.order_after(consumer).unwrap();
+        let (ordered, reported) = ordered.host_wait().unwrap_err().into_parts();
+        let (ordered, again) = ordered.host_wait().unwrap_err().into_parts();
+        assert_eq!(again.to_string(), reported.to_string());
+        let again = ordered.into_dlpack(DlpackOptions::versioned()).unwrap_err();
+        assert_eq!(again.error().to_string(), reported.to_string());
+    }
+    let (device, pending, _) = failed();
+    let adopted = pending.order_after(&device.default_stream()).unwrap().into_adopted::<f64>();
+    let (adopted, reported) = adopted.unwrap().into_memory().unwrap_err().into_parts();
+    let again = adopted.into_memory().unwrap_err();
     assert_eq!(again.error().to_string(), reported.to_string());
 }
 

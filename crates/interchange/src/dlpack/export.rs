@@ -66,7 +66,7 @@ impl ArrayExchange<Ordered> {
         options: DlpackOptions,
     ) -> Result<DlpackTensor, ConversionError<Self>> {
         if self.array.kind == MemoryKind::Host
-            && let Err(error) = self.synchronize()
+            && let Err(error) = self.state.synchronize()
         {
             return Err(ConversionError::new(self, error));
         }
