@@ -251,18 +251,13 @@ impl OpenDevice {
         lock(&self.queues).push(Arc::clone(queue));
     }
 
-    /// Drops queues of dropped streams once their work is done, and keeps their failures.
+    /// Drops queues of dropped streams once their work is done and their failures are taken.
     fn forget_idle(&self) {
         let is_over = |queue: &mut Arc<Queue>| {
-            Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true)
+            Arc::strong_count(queue) == 1 && queue.is_idle().unwrap_or(true) && !queue.has_failed()
         };
         let forgotten: Vec<_> = lock(&self.queues).extract_if(.., is_over).collect();
-        for queue in forgotten {
-            if let Some(error) = queue.take_failure() {
-                self.failures.keep(self.note(error));
-            }
-            queue.emit();
-        }
+        forgotten.iter().for_each(|queue| queue.emit());
     }
 
     /// Takes the first failure that was not taken before, of a queue or of a release.

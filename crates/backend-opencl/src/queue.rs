@@ -243,6 +243,11 @@ impl Queue {
         wait_until_over(event)
     }
 
+    /// Whether there is a failure to take.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures.any()
+    }
+
     /// Takes the first failure of a command that was not taken before.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.sweep(&mut self.lock());

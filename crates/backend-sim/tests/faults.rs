@@ -1,9 +1,14 @@
 //! Faults occur only where they are planned, with typed errors.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use backend_sim::{Fault, Operation, SimBackend, SimConfig, SimDevice, SimHandle};
 use runtime_core::{
-    Device, DeviceRegistry, Error, ErrorKind, Grid, HostModule, Kernel, Launch, Result, args,
+    Combine, DType, Device, DeviceRegistry, Error, ErrorKind, Grid, HostModule, Kernel, Launch,
+    RegionCopy, RegionSide, Result, args,
 };
 
 fn device(fault: Fault) -> Device {
@@ -203,7 +208,7 @@ fn every_call_on_a_lost_device_fails_and_it_can_be_opened_again() {
 
 #[test]
 fn work_that_waits_in_a_stream_is_lost_with_the_device() {
-    let device = device(Fault::hang(1, std::time::Duration::from_secs(60)));
+    let device = device(Fault::hang(1, Duration::from_secs(60)));
     let seen = SimHandle::of(&device).unwrap();
     launch(&kernel(&device)).unwrap();
     seen.lose();
@@ -235,4 +240,76 @@ fn errors_of_selectors_name_the_cause() {
         assert_eq!(error.kind(), kind, "{selector}");
         assert!(error.message().contains(named), "{error}");
     }
+}
+
+/// A failure in front of an emulated plan is an error of the plan, whoever receives its report. Skipped copies leave
+/// bytes of an earlier plan in the runtime's buffer; they reach no memory.
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel")]
+fn an_emulated_plan_behind_a_failure_writes_nothing_wrong() {
+    let config = SimConfig::new().region_copies(false).jitter(Duration::from_micros(20));
+    let device = Device::new(SimDevice::new(0, config)).unwrap();
+    let stream = device.default_stream();
+    let fails = |_: &Grid<'_>| -> Result<(), String> { Err("planned".to_owned()) };
+    let module = device.module_load(&HostModule::new().with("fails", fails)).unwrap();
+    let kernel = module.kernel("fails").unwrap();
+    let from = device.memory_from_slice(&stream, &[1_i32; 6]).unwrap();
+    let others = device.memory_from_slice(&stream, &[777_i32; 6]).unwrap();
+    let mut to = device.memory_from_slice(&stream, &[4_i32; 6]).unwrap();
+    let side = |slot| RegionSide { slot, offset: 0, strides: vec![8] };
+    let plan = device
+        .plan_regions(&[RegionCopy {
+            dtype: DType::I32,
+            extents: vec![3],
+            source: side(0),
+            destination: side(1),
+            negate: false,
+            combine: Combine::Replace,
+        }])
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _taken = stream.synchronize();
+            }
+        });
+        for _ in 0..200 {
+            let mut scratch = device.memory_allocate::<i32>(6).unwrap();
+            let _ = plan.execute(&stream, &mut [others.view().into(), scratch.view_mut().into()]);
+            // SAFETY: the kernel has no arguments.
+            let _ = unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) };
+            let _ = plan.execute(&stream, &mut [from.view().into(), to.view_mut().into()]);
+            let values = loop {
+                if let Ok(values) = to.to_vec(&stream) {
+                    break values;
+                }
+            };
+            assert!(values.iter().all(|value| [1, 4].contains(value)), "{values:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The host waits for the uses of a memory, and leaves the failures of other work to their stream.
+#[test]
+#[expect(unsafe_code, reason = "launches a kernel, and adopts a stream")]
+fn waiting_for_the_uses_of_a_memory_takes_no_failure() {
+    let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
+    let own = device.default_stream();
+    let other = device.stream_create(&Default::default()).unwrap();
+    // SAFETY: `other` outlives the adopted stream.
+    let adopted = unsafe { device.interop().unwrap().stream_from_native(other.native()) }.unwrap();
+    let fails = |_: &Grid<'_>| -> Result<(), String> { Err("planned".to_owned()) };
+    let module = device.module_load(&HostModule::new().with("fails", fails)).unwrap();
+    let kernel = module.kernel("fails").unwrap();
+    let mut memory = device.memory_allocate::<i32>(4).unwrap();
+    memory.fill(&adopted, 3).unwrap();
+    // SAFETY: the kernel has no arguments.
+    unsafe { kernel.launch(&adopted, &Launch::cover(1, 1), args![]) }.unwrap();
+    memory.order_before(&own).unwrap();
+    assert_eq!(own.failures(), 0);
+    let error = adopted.synchronize().unwrap_err();
+    assert!(error.message().contains("planned"), "{error}");
+    assert_eq!(memory.to_vec(&own).unwrap(), [3; 4]);
 }

@@ -45,7 +45,7 @@ impl Failures {
     }
 
     /// Whether there is a failure to take.
-    pub(crate) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 

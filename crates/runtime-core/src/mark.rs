@@ -59,7 +59,7 @@ impl Mark {
     pub(crate) fn wait(&self) -> Result<()> {
         match &self.event {
             Some(event) if self.begun == 0 => event.wait(),
-            _ => self.stream.synchronize(),
+            _ => self.stream.drain(),
         }
         .map_err(|e| self.device.place(e))
     }

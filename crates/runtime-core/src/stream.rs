@@ -164,18 +164,36 @@ impl StreamCore {
         self.reports.device.settle(waited, take, |_| self.reports.count())
     }
 
+    /// Blocks until all work enqueued so far is done, and leaves its failures to be reported by the stream.
+    pub(crate) fn drain(&self) -> Result<()> {
+        self.counted(self.raw.synchronize())
+    }
+
     /// The outcome of a blocking copy to the host: a failure of earlier work, which is taken and counted, or that of
     /// the copy itself, which does not count.
     pub(crate) fn copied_from(&self, copied: Result<()>) -> Result<()> {
-        self.settle(Ok(())).and_then(|()| self.copied_to(copied))
+        self.settle(Ok(())).and_then(|()| self.counted(copied))
     }
 
-    /// The outcome of a blocking copy to the device. It is counted if earlier work broke the device.
-    pub(crate) fn copied_to(&self, copied: Result<()>) -> Result<()> {
-        if copied.as_ref().is_err_and(Error::is_of_earlier_work) {
+    /// The outcome of a call that takes no failure. It is counted if earlier work broke the device.
+    pub(crate) fn counted(&self, outcome: Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(Error::is_of_earlier_work) {
             self.reports.count();
         }
-        copied
+        outcome
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.reports.counted()
+    }
+
+    /// Refuses what a call has read if a failure was reported to anybody since `failures` were counted.
+    pub(crate) fn check_since(&self, failures: u64) -> Result<()> {
+        if self.reports.counted() == failures {
+            return Ok(());
+        }
+        let message = "work before it failed, and the failure was reported to another caller";
+        Err(Error::new(ErrorKind::DeviceFault, "execute", message).of_earlier_work())
     }
 
     /// Whether another owner owns the driver's stream.
@@ -220,7 +238,7 @@ impl Stream {
     /// caller received the error. Whoever finds no failure left also finds the number
     /// grown. Never blocks.
     pub fn failures(&self) -> u64 {
-        self.core.reports.counted()
+        self.core.failures()
     }
 
     /// Reports the first failure that was not reported before, as [`synchronize`](Self::synchronize) does, but of

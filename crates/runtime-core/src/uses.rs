@@ -92,7 +92,7 @@ impl Uses {
         others.try_for_each(|used| {
             if used.core.is_foreign() {
                 // Its owner may already have destroyed it, so nothing can be recorded there.
-                return used.core.synchronize();
+                return used.core.drain();
             }
             let event =
                 used.keep.as_ref().unwrap_or(owner).raw().event_create(&EventOptions::default())?;

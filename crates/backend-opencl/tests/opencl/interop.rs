@@ -236,6 +236,34 @@ fn a_queue_of_others_serves_as_the_default_stream() {
     back_to(before, || others.references());
 }
 
+/// The device reports the failures of all streams that were dropped, one after the other.
+#[test]
+fn failures_of_dropped_streams_are_reported_by_the_device() {
+    let Some(others) = Others::new(1) else { return };
+    let device = others.device();
+    let interop = device.interop().unwrap();
+    let mut memory = device.memory_allocate::<i32>(64).unwrap();
+    for _ in 0..3 {
+        let stream = device.stream_create(&Default::default()).unwrap();
+        let gate = create_user_event(others.context).unwrap();
+        // SAFETY: the event is alive.
+        let taken = unsafe { interop.event_from_native(handle(NativeKind::Event, gate)) }.unwrap();
+        stream.wait(&taken).unwrap();
+        memory.fill(&stream, 5).unwrap();
+        set_user_event_status(gate, -5).unwrap();
+        while !stream.is_done().unwrap() {
+            std::thread::yield_now();
+        }
+        drop((stream, taken));
+        release(gate);
+    }
+    for _ in 0..3 {
+        let error = device.synchronize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+    }
+    device.synchronize().unwrap();
+}
+
 #[test]
 fn an_event_of_others_holds_a_stream_back() {
     let Some(others) = Others::new(1) else { return };

@@ -52,7 +52,7 @@ impl<T: ?Sized> fmt::Debug for At<'_, T> {
 ///
 /// A failure that occurs while enqueued work runs is kept until [`take_failure`](Self::take_failure) returns it. Work
 /// enqueued behind it still ends: it runs or, until the failure is taken, is skipped. Recorded points are reached in
-/// either case.
+/// either case. A driver may let work fail as well that waits for such a point on another stream.
 ///
 /// # Safety
 ///

@@ -125,6 +125,7 @@ impl Through<'_> {
     /// Fills runs of the copies. Blocks until they are filled.
     fn read(&mut self, runs: &[Run], copies: &mut [Vec<u128>]) -> Result<()> {
         let Self { stream, slots, pinned } = self;
+        let failures = stream.core.failures();
         for batch in batches(runs) {
             let bytes = batch.iter().map(|run| run.bytes.len()).sum();
             if let [run] = batch {
@@ -159,6 +160,8 @@ impl Through<'_> {
             }
             stream.device().counts().copied_from_device(bytes);
         }
+        // Copies behind a failure may be skipped until it is reported, to any caller.
+        let _ = failures;
         Ok(())
     }
 
@@ -173,7 +176,7 @@ impl Through<'_> {
                     // SAFETY: the slot is at least as long as the program uses.
                     unsafe { stream.core.raw.memory_copy_to(memory, of(run)) }
                 });
-                stream.core.copied_to(copied)?;
+                stream.core.counted(copied)?;
             } else {
                 let pinned = room(pinned, stream, bytes)?;
                 let mut packed = pinned.as_mut_slice()?;
