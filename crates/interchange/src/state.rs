@@ -258,7 +258,7 @@ impl ArrayExchange<Pending> {
     ///
     /// # Errors
     ///
-    /// As [`Device::synchronize`], and errors of the streams through which the values came, also on other devices. Every
+    /// As [`Device::synchronize`], and errors of the streams through which the values came, on any device. Every
     /// later wait returns the error again. `WrongDevice` if the work that the array waits for is not work of this
     /// device. An external stream or event is taken to be of the array's device. Protocols name no device for pinned or
     /// shared memory; such an array is taken to be of this device.

@@ -71,6 +71,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Raises the first failure of finished work that was not reported before. Never blocks.
+    fn check(&self) -> Result<()> {
+        Ok(self.0.check()?)
+    }
+
     /// Whether all work enqueued so far has finished or failed. Never blocks.
     #[getter]
     fn is_done(&self) -> Result<bool> {

@@ -324,6 +324,70 @@ def test_moving_by_name():
     assert np.array_equal(copy.get(), values(10))
 
 
+def test_page_locked_values_arrive_on_both_sides(device):
+    empty, full = dr.ArrayBuffer.empty(1000), dr.ArrayBuffer(values(1000), copy=True)
+    for buffer in [empty, full]:
+        buffer.page_lock(device)
+        buffer.page_lock(device)
+    with empty.write("host") as x:
+        x[:] = values(1000)
+    for buffer in [empty, full]:
+        buffer.prefetch(device)
+        with buffer.read_write(device) as x:
+            assert np.array_equal(x.get(), values(1000))
+            x[1:].fill(7)
+        buffer.prefetch("host")
+        assert buffer.is_valid_on("host")
+        assert buffer.get().tolist() == [1] + [7] * 999
+
+
+def test_prefetches_of_page_locked_values_return_behind_a_busy_stream():
+    """The values do not fit into the buffers through which values that are not page-locked are copied."""
+    device = opened("sim:0?link=32MiB")
+    buffer, stream = dr.ArrayBuffer.empty(1 << 20), device.stream()
+    buffer.page_lock(device)
+    with buffer.write("host") as x:
+        x[:] = 1
+    # Half a second.
+    source, busy = device.pinned(1 << 24, "uint8"), device.empty(1 << 24, "uint8")
+    busy.set(source, stream)
+    buffer.prefetch(stream)
+    assert not stream.is_done, "the prefetch waited"
+    with buffer.read_write(stream) as x:
+        x[1:].fill(2, stream)
+        busy.set(source, stream)
+    buffer.prefetch("host")
+    assert not stream.is_done, "the prefetch waited"
+    got = buffer.get()
+    assert got[0] == 1 and (got[1:] == 2).all()
+
+
+def test_memory_is_page_locked_for_one_device_and_only_if_nothing_else_uses_it():
+    one, two = opened("sim:0"), opened("sim:1")
+    given = values(5)
+    owned = dr.ArrayBuffer(given)
+    with pytest.raises(dr.ConflictError, match="another owner"):
+        owned.page_lock(one)
+    assert owned.get().tolist() == given.tolist()
+
+    buffer = dr.ArrayBuffer(given, copy=True)
+    with buffer.read("host") as seen:
+        with pytest.raises(dr.ConflictError, match="held for reading"):
+            buffer.page_lock(one)
+    part = seen[1:]
+    del seen
+    with pytest.raises(dr.ConflictError, match="NumPy array"):
+        buffer.page_lock(one)
+    assert part.tolist() == [2, 3, 4, 5]
+    del part
+    gc.collect()
+    buffer.page_lock(one)
+    with pytest.raises(dr.ConflictError, match="sim:0 already"):
+        buffer.page_lock(two)
+    with buffer.read(two) as x:
+        assert x.get().tolist() == given.tolist()
+
+
 def test_the_source_lives_as_long_as_its_buffer():
     class Owner(np.ndarray):
         pass

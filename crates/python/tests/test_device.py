@@ -114,6 +114,21 @@ def test_waiting_ends_at_its_timeout_and_lets_other_threads_run(opencl):
         stream.synchronize(timeout=-1)
 
 
+def test_a_check_raises_the_failure_of_finished_work_once_and_does_not_wait():
+    device = opened("sim:0?link=1MiB&fail-copy=2:late")
+    stream, source = device.stream(), device.pinned(1 << 17, "uint8")
+    array = device.empty(source.shape, source.dtype)
+    for _ in range(2):
+        array.set(source, stream)
+    stream.check()
+    assert not stream.is_done, "the check waited"
+    stream.record().synchronize(timeout=30)
+    with pytest.raises(dr.DriverError, match="copy 2 fails"):
+        stream.check()
+    stream.check()
+    stream.synchronize()
+
+
 def test_kernels_are_launched_with_numbers_of_python(opencl):
     kernel = opencl.module(TWICE, "opencl_c", ["-cl-fast-relaxed-math"])["twice"]
     assert kernel.parameters == [

@@ -25,10 +25,13 @@ def arrays(device: dr.Device) -> dr.DeviceArray:
 
 
 def buffers(device: dr.Device) -> NDArray[Any]:
-    buffer = dr.ArrayBuffer(np.arange(12.0))
+    buffer = dr.ArrayBuffer(np.arange(12.0), copy=True)
+    buffer.page_lock(device)
+    buffer.page_lock("host")  # type: ignore[arg-type]
     with dr.offload(device) as stream, buffer.read_write() as values:
         assert_type(stream, dr.Stream)
         values.fill(1)
+        stream.check()
     buffer.read(3)  # type: ignore[arg-type]
     assert_type(buffer.transfers.between("host", device.id), tuple[int, int])
     return buffer.get()

@@ -40,10 +40,19 @@ pub(super) trait Buffer: Send + Sync {
 
     fn evict(&self, device: &Device, timeout: Duration) -> Result<()>;
 
+    /// Moves the host's values into memory that is page-locked for the device, unless they are shown.
+    fn page_lock(&self, device: &Device, timeout: Duration) -> Result<()>;
+
+    /// Made by an access on the host. While it lives, the host's values keep their address.
+    fn show(&self) -> Shown;
+
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>>;
 
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool>;
 }
+
+/// Kept by those who know the address of the host's values.
+pub(super) type Shown = Arc<()>;
 
 /// The metadata of an array.
 pub(super) struct Description {
@@ -59,6 +68,7 @@ struct Shared<T: Element> {
     dtype: DType,
     shape: Vec<usize>,
     writer: Writer<T>,
+    shown: Mutex<Shown>,
 }
 
 /// The access that holds an array for writing. The lock is held while the access is inspected.
@@ -67,7 +77,7 @@ type Writer<T> = Arc<Mutex<Weak<Access<T>>>>;
 /// Shares an array of `dtype`, stored as `T`.
 pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>, dtype: DType) -> Arc<dyn Buffer> {
     let (shape, array) = (array.shape().to_vec(), SharedArrayBuffer::new(array));
-    Arc::new(Shared { array, dtype, shape, writer: Writer::default() })
+    Arc::new(Shared { array, dtype, shape, writer: Writer::default(), shown: Mutex::default() })
 }
 
 /// Uses the memory of a host array, which must be writable, aligned, in row-major order without gaps, and not empty.
@@ -149,6 +159,19 @@ impl<T: Element> Buffer for Shared<T> {
 
     fn evict(&self, device: &Device, timeout: Duration) -> Result<()> {
         self.array.write(timeout)?.evict(device)
+    }
+
+    fn page_lock(&self, device: &Device, timeout: Duration) -> Result<()> {
+        let mut array = self.array.write(timeout)?;
+        if Arc::get_mut(&mut crate::lock(&self.shown)).is_none() {
+            let message = "a NumPy array of an earlier access uses the host's memory";
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
+        }
+        array.page_lock(device)
+    }
+
+    fn show(&self) -> Shown {
+        Arc::clone(&crate::lock(&self.shown))
     }
 
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>> {

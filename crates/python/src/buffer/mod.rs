@@ -13,7 +13,7 @@ use runtime::array::ndarray::IxDyn;
 use runtime::array::{self as buffers, PartStatus};
 use runtime::{Error, ErrorKind, Layout};
 
-use self::erased::{Buffer, How, over};
+use self::erased::{Buffer, How, Shown, over};
 pub(crate) use self::scope::{Offload, TransferBudget, here};
 use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape};
 use crate::device::Device;
@@ -233,11 +233,24 @@ impl ArrayBuffer {
     }
 
     /// Copies the values to a place before they are needed there. On the host it blocks until they are there. Copies to
-    /// a device are enqueued; they block for the bytes beyond 4 MiB, or if earlier copies have not finished.
+    /// a device are enqueued; they block for the bytes beyond 4 MiB, or if earlier copies have not finished. If the
+    /// host's memory is page-locked for the device (``page_lock``), copies in both directions are enqueued, and the
+    /// call returns at once.
     #[pyo3(signature = (on = None))]
     fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let place = Place::new(on)?;
         Ok(py.detach(|| self.0.prefetch(place.stream(), BRIEFLY))?)
+    }
+
+    /// Keeps the host's values in memory that is page-locked for the device, from now on. Copies between that memory
+    /// and the device are then enqueued and do not block. The next access on the host waits for them.
+    ///
+    /// Call it before the host has values, for instance on ``ArrayBuffer.empty``; otherwise it copies them. Raises a
+    /// ConflictError if the host's memory belongs to the source of the buffer, if another device works in it, if it is
+    /// page-locked for another device, or if NumPy arrays of earlier accesses still use it; delete these arrays first.
+    /// Does nothing for a device that works in host memory.
+    fn page_lock(&self, py: Python<'_>, device: &Device) -> Result<()> {
+        Ok(py.detach(|| self.0.page_lock(&device.0, BRIEFLY))?)
     }
 
     /// Frees the memory on a device. Values that exist nowhere else are copied to the host first.
@@ -299,8 +312,9 @@ enum Entered {
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct HostLoan {
     access: Mutex<Option<Arc<dyn Loan>>>,
-    // Keeps the memory after the access has ended.
+    // Keep the memory, and its address, after the access has ended.
     _buffer: Arc<dyn Buffer>,
+    _shown: Shown,
     address: usize,
     layout: Layout,
     read_only: bool,
@@ -359,7 +373,9 @@ impl ArrayAccess {
                 lent.lend_to_consumers();
             }
             let (access, buffer) = (Mutex::new(Some(lent)), Arc::clone(&self.buffer));
-            let loan = HostLoan { access, _buffer: buffer, address, layout, read_only };
+            let shown = buffer.show();
+            let loan =
+                HostLoan { access, _buffer: buffer, _shown: shown, address, layout, read_only };
             let loan = Bound::new(py, loan)?;
             let array = dtype::to_numpy(loan.as_any(), layout.dtype())?;
             (Entered::Host(loan.unbind(), array.clone().unbind()), array.unbind())
