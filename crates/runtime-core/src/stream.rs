@@ -246,9 +246,11 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// That failure.
+    /// That failure. As [`is_done`](Self::is_done).
     pub fn check(&self) -> Result<()> {
-        self.core.settle(Ok(())).map_err(|e| self.device.place(e))
+        // Some drivers find a failure only when they are asked.
+        let asked = self.core.raw.query().map(drop);
+        self.core.settle(asked).map_err(|e| self.device.place(e))
     }
 
     /// As [`synchronize`](Self::synchronize), but waits for at most `timeout`. The work continues after a timeout.

@@ -418,7 +418,7 @@ impl<'a> UntypedMut<'a> {
         let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         self.enqueue(|| {
             // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-            stream.core.copied_to(unsafe {
+            stream.core.counted(unsafe {
                 stream.core.raw.memory_copy_to(MemoryAt::new(raw, range.start), source)
             })
         })?;
