@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, ShapeBuilder};
+use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
     NativeKind, Owner, Pinned, Result, bytemuck,
@@ -334,10 +334,9 @@ impl<T: Element> Storage<T> {
             // SAFETY: the whole replica, initialised and row-major.
             return Ok(unsafe { ArrayView::from_shape_ptr(shape.clone(), first) });
         };
-        let (extents, strides, start) = boxed(shape, ranges);
+        let (shape, start) = boxed(shape, ranges);
         // SAFETY: inside the replica: ranges were checked against the shape.
         let first = unsafe { self.host_ptr()?.add(start) };
-        let shape = ndarray::Shape::from(extents).strides(strides);
         // SAFETY: initialised elements of the box, with the array's strides.
         Ok(unsafe { ArrayView::from_shape_ptr(shape, first.as_ptr()) })
     }
@@ -358,17 +357,17 @@ impl<T: Element> Storage<T> {
             // SAFETY: as above.
             return Ok(unsafe { ArrayViewMut::from_shape_ptr(shape.clone(), first) });
         };
-        let (extents, strides, start) = boxed(shape, ranges);
+        let (shape, start) = boxed(shape, ranges);
         // SAFETY: as above.
         let first = unsafe { self.host_ptr()?.add(start) };
-        let shape = ndarray::Shape::from(extents).strides(strides);
         // SAFETY: as above.
         Ok(unsafe { ArrayViewMut::from_shape_ptr(shape, first.as_ptr()) })
     }
 }
 
-/// The extents, strides and first element of a box in a row-major array. An empty box begins at the first element.
-fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (D, D, usize) {
+/// The shape with strides, and the first element, of a box in a row-major array. An empty box begins at the first
+/// element, and has the strides of an empty array: those of its array may be invalid, since a stride can be 0.
+fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (StrideShape<D>, usize) {
     let (mut extents, mut strides) = (shape.clone(), shape.clone());
     let (mut start, mut step) = (0, 1);
     for dim in (0..shape.ndim()).rev() {
@@ -377,8 +376,9 @@ fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (D, D, u
         start += ranges[dim].start * step;
         step *= shape[dim];
     }
-    let empty = extents.slice().contains(&0);
-    (extents, strides, if empty { 0 } else { start })
+    let is_empty = extents.slice().contains(&0);
+    let extents = Shape::from(extents);
+    if is_empty { (extents.into(), 0) } else { (extents.strides(strides), start) }
 }
 
 /// The host's elements as memory of a device that works in host memory.

@@ -23,7 +23,7 @@ use array_buffer::{
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
 use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
-use ndarray::{Array1, Array2, Ix1, Ix2};
+use ndarray::{Array1, Array2, Dimension, Ix1, Ix2, IxDyn};
 use runtime_core::{
     Combine, DType, Device, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot,
     Stream, StreamOptions, args,
@@ -382,6 +382,27 @@ fn no_parts_need_no_memory() {
     assert!(none.read(&setup.s).unwrap().view().unwrap().is_empty());
     assert!(none.write(&setup.s).unwrap().view_mut().unwrap().is_empty());
     assert!(none.write_host().unwrap().is_empty());
+}
+
+#[test]
+fn a_part_of_an_array_without_elements_is_read_and_written() {
+    fn check<D: Dimension>(shape: &[usize]) {
+        let setup = Setup::peers();
+        let all: Vec<_> = shape.iter().map(|extent| 0..*extent).collect();
+        let partition = Partition::new(shape, &[&all], &[&all]).unwrap();
+        let mut array = ArrayBuffer::<f64, D>::with_partition(partition).unwrap();
+        let [mut part] = array.split([Parts::one(0)]).unwrap();
+        assert_eq!(part.write_host().unwrap().shape(), shape);
+        assert_eq!(part.read_host().unwrap().shape(), shape);
+        assert_eq!(part.write(&setup.s).unwrap().view_mut().unwrap().layout().shape(), shape);
+        assert_eq!(part.read(&setup.s).unwrap().view().unwrap().layout().shape(), shape);
+    }
+    for shape in [[4, 0], [0, 4], [2, 0], [1 << 61, 0], [0, 1 << 61]] {
+        check::<Ix2>(&shape);
+    }
+    for shape in [[2, 3, 0], [2, 0, 3], [0, 2, 3], [1 << 61, 3, 0]] {
+        check::<IxDyn>(&shape);
+    }
 }
 
 /// Does something when the thread that has it ends.
