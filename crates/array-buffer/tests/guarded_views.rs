@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use array_buffer::{ArrayBuffer, ErrorKind, Partition, Parts};
+use array_buffer::{ArrayBuffer, ErrorKind, PartStatus, Partition, Parts};
 use common::Setup;
 use ndarray::Array2;
 use runtime_core::{
@@ -80,6 +80,25 @@ fn a_commit_knows_what_was_written() {
     guard.view_mut().unwrap().fill(&setup.s, 7.0).unwrap();
     guard.commit().unwrap();
     assert_eq!(array.read_host().unwrap()[0], 7.0);
+}
+
+/// The values are usable only if the write has ended, even if its last operation succeeded.
+#[test]
+fn a_write_of_several_operations_that_did_not_end_poisons() {
+    let setup = Setup::peers();
+    for ends in [true, false] {
+        let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+        let mut guard = array.read_write(&setup.s).unwrap();
+        let mut view = guard.view_mut().unwrap();
+        let write = view.begin_write();
+        view.fill(&setup.s, 7.0).unwrap();
+        if ends {
+            write.end();
+        }
+        assert_eq!(guard.commit().is_ok(), ends);
+        let expected = if ends { PartStatus::Valid } else { PartStatus::Poisoned };
+        assert_eq!(array.status(0), expected);
+    }
 }
 
 /// The columns of a part are filled, read and overwritten, and the other columns do not change.

@@ -96,4 +96,6 @@ pub use slot::{AnyViewOutside, MemoryViewOutside, Slot};
 pub use statistics::{Statistics, Traffic};
 pub use stream::{Event, Stream, reported_failures};
 pub use validate::{Compare, Mismatch, Tolerance, compare};
-pub use view::{AnyView, AnyViewMut, Dynamic, MemoryView, MemoryViewMut, WriteReport};
+pub use view::{
+    AnyView, AnyViewMut, Dynamic, MemoryView, MemoryViewMut, UnfinishedWrite, WriteReport,
+};

@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use self::report::WriteReport;
 pub(crate) use self::report::reported;
+pub use self::report::{UnfinishedWrite, WriteReport};
 pub(crate) use self::untyped::{Untyped, UntypedMut, check_use};
 use crate::contract::DeviceMemory;
 use crate::element::check_representation;
@@ -565,6 +565,14 @@ impl<'a, T> MemoryViewMut<'a, T> {
             return Err(self.untyped.reports_already());
         }
         Ok(Self::of(UntypedMut { report: Some(report), ..self.untyped }))
+    }
+
+    /// Begins a write that consists of several operations, such as an exchange. The lender of the view counts it as
+    /// failed until [`UnfinishedWrite::end`]: some elements may have new values, and others old ones. Does nothing if
+    /// the view [reports](Self::reporting_to) to no lender.
+    #[inline]
+    pub fn begin_write(&mut self) -> UnfinishedWrite<'a> {
+        UnfinishedWrite::begin(self.untyped.report)
     }
 
     /// Enqueues a copy from a view of the same device. If both views are contiguous, it copies bytes. Otherwise a

@@ -1,7 +1,7 @@
 //! The outcome of the writes through a view.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::Result;
 
@@ -9,14 +9,15 @@ use crate::Result;
 #[derive(Debug, Default)]
 pub struct WriteReport {
     wrote: AtomicBool,
-    failed: AtomicBool,
+    /// The number of failures, and of writes that have begun and not ended.
+    failures: AtomicUsize,
 }
 
 impl WriteReport {
     /// A report of no writes.
     #[inline]
     pub const fn new() -> Self {
-        Self { wrote: AtomicBool::new(false), failed: AtomicBool::new(false) }
+        Self { wrote: AtomicBool::new(false), failures: AtomicUsize::new(0) }
     }
 
     /// Whether an operation that writes elements was enqueued through the view. An operation on no element is none.
@@ -25,16 +26,44 @@ impl WriteReport {
         self.wrote.load(Ordering::Acquire)
     }
 
-    /// Whether enqueueing such an operation failed or panicked. The bytes may then be wrong.
+    /// Whether enqueueing such an operation failed or panicked, or a [write of several
+    /// operations](crate::MemoryViewMut::begin_write) has not ended. The bytes may then be wrong.
     #[inline]
     pub fn failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.failures.load(Ordering::Acquire) > 0
     }
 
     /// Stores that a write was enqueued or failed.
     pub(crate) fn note(&self, enqueued: bool) {
-        let flag = if enqueued { &self.wrote } else { &self.failed };
-        flag.store(true, Ordering::Release);
+        if enqueued {
+            self.wrote.store(true, Ordering::Release);
+        } else {
+            self.failures.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// A write of several operations that has begun, made by [`MemoryViewMut::begin_write`](crate::MemoryViewMut::begin_write).
+///
+/// The lender of the view counts the write as failed until [`end`](Self::end). If this value is dropped or forgotten
+/// before, it counts as failed for ever.
+#[must_use = "the write counts as failed until end()"]
+#[derive(Debug)]
+pub struct UnfinishedWrite<'a>(Option<&'a WriteReport>);
+
+impl<'a> UnfinishedWrite<'a> {
+    pub(super) fn begin(report: Option<&'a WriteReport>) -> Self {
+        if let Some(report) = report {
+            report.note(false);
+        }
+        Self(report)
+    }
+
+    /// Reports that all operations of the write were enqueued.
+    pub fn end(self) {
+        if let Some(report) = self.0 {
+            report.failures.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
