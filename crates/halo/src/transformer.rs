@@ -11,7 +11,7 @@ use crate::communicator::Buffer;
 use crate::engine::pool::Pool;
 use crate::engine::route::Direction;
 use crate::engine::{Engine, of_rank};
-use crate::field::{Field, Quantity};
+use crate::field::{Field, Quantity, end_writes};
 use crate::options::{HaloOptions, Staging};
 use crate::plan::fingerprint::PlanFingerprint;
 use crate::plan::transfer::{Edge, refuse};
@@ -104,6 +104,7 @@ impl HaloTransformer {
         self.engine.check(false, stream, fields)?;
         let pool = self.pool();
         let (messages, event) = self.engine.pack(route, stream, fields)?;
+        end_writes(fields);
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
         Ok(Packed { messages, event, pool })
     }
@@ -164,7 +165,9 @@ impl HaloTransformer {
             .into_iter()
             .filter_map(|mut message| Some((message.index, message.buffer.take()?.into_storage())));
         let batch = batch.collect();
-        self.engine.unpack(route, stream, fields, batch)
+        self.engine.unpack(route, stream, fields, batch)?;
+        end_writes(fields);
+        Ok(())
     }
 
     /// Sets corners without cells to [averages](crate::MissingCorners::Average), if the options specify this. Call it
@@ -174,7 +177,10 @@ impl HaloTransformer {
     ///
     /// As [`pack`](Self::pack).
     pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
-        self.engine.average_corners(stream, fields)
+        self.engine.check(false, stream, fields)?;
+        self.engine.average_corners(stream, fields)?;
+        end_writes(fields);
+        Ok(())
     }
 
     /// How messages get to the transport: [`Pinned`](Staging::Pinned) or [`Device`](Staging::Device).

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use runtime_core::{
     Bool, Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide,
-    Result, Slot, Stream, bf16, bytemuck, f16,
+    Result, Stream, bf16, bytemuck, f16,
 };
 
-use crate::field::{Field, FieldSpec};
+use crate::field::{Field, FieldSpec, execute};
 use crate::plan::ALIGN;
 use crate::plan::copies::{box_side, row_major};
 use crate::plan::transfer::{Edge, refuse};
@@ -160,12 +160,7 @@ impl Corners {
         if self.boxes.is_empty() {
             return Ok(());
         }
-        let bind = |fields: &mut [Field<'_>], plan: &RegionPlan, memory: &mut Memory<u8>| {
-            let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
-            slots.push(memory.view_mut().into());
-            plan.execute(stream, &mut slots)
-        };
-        bind(fields, &self.gather, &mut self.memory)?;
+        execute(&self.gather, stream, fields, vec![self.memory.view_mut().into()])?;
         stream.synchronize_for(timeout)?;
         let mut values = self.memory.to_vec(stream)?;
         for Means { dtype, start, bytes, sides } in &self.boxes {
@@ -173,7 +168,7 @@ impl Corners {
             means(*dtype, first, others);
         }
         self.memory.copy_from_slice(stream, &values)?;
-        bind(fields, &self.scatter, &mut self.memory)
+        execute(&self.scatter, stream, fields, vec![self.memory.view_mut().into()])
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::corner;
 use crate::communicator::{LentViews, LoanEvents};
-use crate::field::FieldSpec;
+use crate::field::{Field, FieldSpec, begin_writes};
 use crate::plan::Plan;
 use crate::plan::copies::{Ends, owned_layout};
 use crate::plan::transfer::refuse;
@@ -91,6 +91,11 @@ impl DirectRoute {
             self.events = LoanEvents::new(stream)?;
         }
         Ok(())
+    }
+
+    /// Begins the writes of the fields that it writes.
+    pub(crate) fn begin_writes(&self, fields: &mut [Field<'_>]) {
+        begin_writes(&self.plan, fields);
     }
 
     /// Enqueues all copies. Returns the number of launches. `views` is in the order of `peers`.

@@ -20,7 +20,7 @@ use self::pool::Pool;
 use self::route::{Direction, Route};
 use self::statistics::{Part, Recorder, StagingTimes};
 use crate::communicator::{Buffer, Storage, deadline};
-use crate::field::{Dim, Field, FieldSpec, Quantity, describe_other};
+use crate::field::{Dim, Field, FieldSpec, Quantity, abandon_writes, describe_other};
 use crate::options::{HaloOptions, MissingCorners, Staging};
 use crate::plan::Plan;
 use crate::plan::attributes::Attributes;
@@ -214,12 +214,12 @@ impl Engine {
     }
 
     /// Checks a stream and fields before anything is enqueued: each field matches its plan, can be used on the stream,
-    /// and shares no elements with another field.
+    /// and shares no elements with another field. Then gives up writes of earlier exchanges of the fields.
     pub(crate) fn check(
         &self,
         writes_owned: bool,
         stream: &Stream,
-        fields: &[Field<'_>],
+        fields: &mut [Field<'_>],
     ) -> Result<()> {
         let (specs, rank) = (self.fields.specs(), self.rank);
         let refuse =
@@ -247,6 +247,7 @@ impl Engine {
                 return refuse(ErrorKind::InvalidArgument, message);
             }
         }
+        abandon_writes(fields);
         Ok(())
     }
 
@@ -291,7 +292,8 @@ impl Engine {
         Ok(peers.iter().map(|peer| peer.rank).zip(buffers.into_iter().map(Buffer::from)).collect())
     }
 
-    /// Sets corners without cells to averages, if the options specify this. Blocks until the device is done.
+    /// Sets corners without cells to averages, if the options specify this. Blocks until the device is done. The fields
+    /// were checked.
     pub(crate) fn average_corners(
         &mut self,
         stream: &Stream,
@@ -300,7 +302,6 @@ impl Engine {
         if self.corners.is_none() {
             return Ok(());
         }
-        self.check(false, stream, fields)?;
         self.follow(stream)?;
         let Some(corners) = &mut self.corners else { return Ok(()) };
         corners.fill(stream, fields, self.options.timeout)?;

@@ -8,7 +8,7 @@ use runtime_core::{
 
 use super::corner;
 use crate::communicator::Storage;
-use crate::field::{Field, FieldSpec};
+use crate::field::{Field, FieldSpec, execute};
 use crate::plan::copies::Ends;
 use crate::plan::transfer::{Transfer, refuse};
 use crate::plan::{ALIGN, Message, Plan};
@@ -175,7 +175,7 @@ impl Route {
         fields: &mut [Field<'_>],
         buffers: &mut [Storage],
     ) -> Result<usize> {
-        let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
+        let mut slots: Vec<Slot<'_>> = Vec::new();
         match &mut self.staging {
             Some([outgoing, _]) if !outgoing.is_empty() => slots.push(outgoing.view_mut().into()),
             Some(_) => {}
@@ -185,8 +185,7 @@ impl Route {
             })),
         }
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
-        slots.truncate(self.pack.slots().len());
-        self.pack.execute(stream, &mut slots)?;
+        execute(&self.pack, stream, fields, slots)?;
         if let Some([outgoing, _]) = &self.staging {
             for (peer, buffer) in self.sends.iter().zip(buffers) {
                 let Storage::Pinned(pinned) = buffer else { continue };
@@ -218,24 +217,21 @@ impl Route {
         let some = self.unpack_some.as_ref().filter(|_| !are_all);
         let plans = some.map_or(&self.unpack[..], std::slice::from_ref);
         for plan in plans {
-            let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).collect();
-            match &self.staging {
-                Some([_, incoming]) if are_all => slots.push(incoming.view().into()),
-                _ => self.bind(batch, &mut slots)?,
-            }
-            slots.truncate(plan.slots().len());
-            plan.execute(stream, &mut slots)?;
+            let messages = match &self.staging {
+                Some([_, incoming]) if are_all => vec![incoming.view().into()],
+                _ => self.bind(batch)?,
+            };
+            execute(plan, stream, fields, messages)?;
         }
         Ok(plans.iter().map(RegionPlan::launches).sum())
     }
 
-    /// Adds a slot for each message. Slots of messages that are not in the batch are absent.
-    fn bind<'a>(&'a self, batch: &'a [(usize, Storage)], slots: &mut Vec<Slot<'a>>) -> Result<()> {
-        let fields = slots.len();
-        slots.extend(self.receives.iter().map(|_| Slot::Absent));
+    /// Returns a slot for each message. Slots of messages that are not in the batch are absent.
+    fn bind<'a>(&'a self, batch: &'a [(usize, Storage)]) -> Result<Vec<Slot<'a>>> {
+        let mut slots: Vec<Slot<'_>> = self.receives.iter().map(|_| Slot::Absent).collect();
         for (index, buffer) in batch {
             let peer = self.receives[*index];
-            slots[fields + index] = match (&self.staging, buffer) {
+            slots[*index] = match (&self.staging, buffer) {
                 (Some([_, incoming]), _) => incoming.view().slice(peer.range())?.into(),
                 (None, Storage::Device(memory)) => memory.view().into(),
                 (None, _) => {
@@ -244,7 +240,7 @@ impl Route {
                 }
             };
         }
-        Ok(())
+        Ok(slots)
     }
 
     pub(crate) fn direction(&self) -> Direction {

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
 use crate::engine::route::Direction;
 use crate::engine::statistics::HaloStatistics;
-use crate::field::{Dim, Field, Quantity};
+use crate::field::{Dim, Field, Quantity, end_writes};
 use crate::options::{HaloOptions, Staging};
 use crate::plan::transfer::{Edge, refuse};
 use crate::topology::Topology;
@@ -44,6 +44,11 @@ use crate::topology::Topology;
 /// [`finish`](InFlight::finish) runs after unpacking. The host waits for messages, and for packing if messages go
 /// through host memory, but not for unpacking. If the device does not copy regions itself, each launch blocks until it
 /// is done: see [`RegionPlan`](runtime_core::RegionPlan).
+///
+/// If an exchange fails, or is dropped or forgotten before it is complete, the elements that it writes are unspecified:
+/// some may have new values, and others old ones. If it wrote any, it reports to the lenders of the fields that it wrote
+/// that [the write failed](runtime_core::MemoryViewMut::begin_write), and a later exchange does not change that. An
+/// array then poisons the parts. An exchange that wrote nothing leaves the fields as they were.
 ///
 /// Work of a rank may fail on its device before the values of the rank are packed or read. Then only the stream of that
 /// rank reports the failure, and the ghosts that its neighbours get from it are unspecified.
@@ -323,7 +328,7 @@ impl HaloExchange {
     }
 
     /// Checks that an exchange of these fields can start.
-    fn check(&self, writes_owned: bool, stream: &Stream, fields: &[Field<'_>]) -> Result<()> {
+    fn check(&self, writes_owned: bool, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         let conflict = match self.state {
             State::Idle => None,
             State::Running(_) => Some("the exchange before was not finished"),
@@ -359,8 +364,8 @@ impl fmt::Debug for HaloExchange {
 
 /// An exchange in progress. Call [`finish`](Self::finish) to complete it.
 ///
-/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to completion, the next exchange is a
-/// `Conflict` until [`HaloExchange::reset`].
+/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to completion, the exchange has failed:
+/// see [`HaloExchange`]. The next exchange is a `Conflict` until [`HaloExchange::reset`].
 #[must_use = "halos are filled by finish()"]
 #[derive(Debug)]
 pub struct InFlight<'a, 'f> {
@@ -393,6 +398,7 @@ impl InFlight<'_, '_> {
                 self.exchange.engine.average_corners(stream, self.fields)?;
             }
             // Only now: if the caller never saw that the exchange is complete, it counts as abandoned.
+            end_writes(self.fields);
             self.exchange.state = State::Idle;
         }
         Ok(done)

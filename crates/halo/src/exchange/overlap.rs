@@ -1,5 +1,6 @@
 //! Exchanges that complete within one call, with or without concurrent work of the program.
 
+use std::cell::Cell;
 use std::fmt;
 
 use runtime_core::{AnyView, Error, Result, Stream};
@@ -10,7 +11,7 @@ use crate::communicator::{LentViews, Loan, LoanSession};
 use crate::engine::Engine;
 use crate::engine::direct::{DirectRoute, Divided, shared_elements};
 use crate::engine::statistics::{Moved, Part};
-use crate::field::Field;
+use crate::field::{Field, end_writes};
 use crate::plan::transfer::refuse;
 
 /// Up to this number of fields, the lists need no allocation.
@@ -102,6 +103,7 @@ impl HaloExchange {
         if self.direct.is_some() {
             let result = self.read(stream, fields, work)?;
             self.engine.average_corners(stream, fields)?;
+            end_writes(fields);
             return result;
         }
         let mut progress = Progress::new(Path::Messages(self.start(stream, fields)?));
@@ -110,7 +112,8 @@ impl HaloExchange {
         result
     }
 
-    /// Runs the exchange by copies from the neighbours' owned values. Returns the result of `work`.
+    /// Runs the exchange by copies from the neighbours' owned values. Returns the result of `work`. The writes of the
+    /// fields have begun then, and not ended.
     fn read<R>(
         &mut self,
         stream: &Stream,
@@ -120,10 +123,12 @@ impl HaloExchange {
         self.check(false, stream, fields)?;
         if let Some(route) = &mut self.direct {
             route.use_stream(stream)?;
+            route.begin_writes(fields);
         }
+        let target = Target { fields, has_copied: Cell::new(false) };
         let specs = self.engine.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
-        for (field, spec) in fields.iter_mut().zip(specs) {
+        for (field, spec) in target.fields.iter_mut().zip(specs) {
             divided.push(field.divide(spec)?);
         }
         // From here on other ranks are affected.
@@ -141,8 +146,8 @@ impl HaloExchange {
             timeout: self.engine.options.timeout,
         };
         let result = direct.called("exchange").lend(&loan, |session| {
-            let own = &mut divided;
-            let read = DirectRead { route, session, stream, own, engine: &self.engine };
+            let (own, has_copied) = (&mut divided[..], &target.has_copied);
+            let read = DirectRead { route, session, stream, own, has_copied, engine: &self.engine };
             let mut progress = Progress::new(Path::Direct(read));
             let result = work(&mut progress);
             progress.finish().map(|()| result)
@@ -165,12 +170,28 @@ enum Path<'a, 'f> {
     Direct(DirectRead<'a, 'f>),
 }
 
+/// The fields to which an exchange copies. Their writes have begun.
+struct Target<'a, 'f> {
+    fields: &'a mut [Field<'f>],
+    has_copied: Cell<bool>,
+}
+
+impl Drop for Target<'_, '_> {
+    fn drop(&mut self) {
+        if !self.has_copied.get() {
+            // The values are as before, or the failure of the copies was reported.
+            end_writes(self.fields);
+        }
+    }
+}
+
 /// An exchange of ranks that read each other's fields.
 struct DirectRead<'a, 'f> {
     route: &'a DirectRoute,
     session: &'a LoanSession<'a>,
     stream: &'a Stream,
     own: &'a mut [Divided<'f>],
+    has_copied: &'a Cell<bool>,
     engine: &'a Engine,
 }
 
@@ -186,9 +207,10 @@ impl DirectRead<'_, '_> {
     }
 
     fn copy(&mut self, views: &[LentViews<'_>]) -> Result<()> {
-        let Self { route, stream, own, engine, .. } = self;
+        let Self { route, stream, own, has_copied, engine, .. } = self;
         let mut recorder = engine.recorder();
-        let copied = recorder.measure(Part::Copy, stream, || route.execute(stream, own, views));
+        let copy = || route.execute(stream, own, views).inspect(|_| has_copied.set(true));
+        let copied = recorder.measure(Part::Copy, stream, copy);
         copied.map_err(|error| {
             let (rank, specs) = (engine.rank, engine.specs());
             shared_elements(rank, specs, own, views).unwrap_or(error)

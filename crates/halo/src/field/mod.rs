@@ -6,8 +6,8 @@ mod spec;
 use std::ops::Range;
 
 use runtime_core::{
-    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, MAX_RANK, MemoryViewMut, Result,
-    Slot, Stream,
+    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, MAX_RANK, MemoryViewMut,
+    RegionPlan, Result, Slot, Stream, UnfinishedWrite,
 };
 use smallvec::SmallVec;
 
@@ -22,12 +22,15 @@ pub use self::spec::{Dim, FieldSpec};
 pub struct Field<'a> {
     owned: Option<AnyView<'a>>,
     values: AnyViewMut<'a>,
+    /// Set from the first write of an exchange until the exchange is complete. Otherwise the lender of the values would
+    /// take the result of half an exchange for their new values.
+    write: Option<UnfinishedWrite<'a>>,
 }
 
 impl<'a> Field<'a> {
     /// All values of the field, owned values and ghosts, with the layout of its [spec](FieldSpec).
     pub fn new(values: impl Into<AnyViewMut<'a>>) -> Self {
-        Self { owned: None, values: values.into() }
+        Self { owned: None, values: values.into(), write: None }
     }
 
     /// The values of a field whose owned values may be read elsewhere during the exchange. `owned` is a view of a box
@@ -48,7 +51,7 @@ impl<'a> Field<'a> {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "field", message));
         }
-        Ok(Self { owned: Some(owned), values: ghosts })
+        Ok(Self { owned: Some(owned), values: ghosts, write: None })
     }
 
     /// Returns a view of all values, owned values and ghosts.
@@ -140,12 +143,46 @@ impl<'a> Field<'a> {
         self.values.reborrow().split_off_box(&owned_box(spec))
     }
 
-    pub(crate) fn slot(&mut self) -> Slot<'_> {
+    fn slot(&mut self) -> Slot<'_> {
         match self.owned {
             None => Slot::Write(self.values.reborrow()),
             Some(read) => Slot::Both { read, write: self.values.reborrow() },
         }
     }
+}
+
+/// Executes a plan whose first slots are the fields. The writes of the fields that it writes have then begun.
+pub(crate) fn execute(
+    plan: &RegionPlan,
+    stream: &Stream,
+    fields: &mut [Field<'_>],
+    others: Vec<Slot<'_>>,
+) -> Result<()> {
+    let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).chain(others).collect();
+    slots.truncate(plan.slots().len());
+    plan.execute(stream, &mut slots)?;
+    drop(slots);
+    begin_writes(plan, fields);
+    Ok(())
+}
+
+/// Begins the writes of the fields that a plan writes, whose first slots are the fields.
+pub(crate) fn begin_writes(plan: &RegionPlan, fields: &mut [Field<'_>]) {
+    for (field, used) in fields.iter_mut().zip(plan.slots()) {
+        if used.written && field.write.is_none() {
+            field.write = Some(field.values.begin_write());
+        }
+    }
+}
+
+/// Ends the writes of an exchange that is complete.
+pub(crate) fn end_writes(fields: &mut [Field<'_>]) {
+    fields.iter_mut().filter_map(|field| field.write.take()).for_each(UnfinishedWrite::end);
+}
+
+/// Gives up writes of earlier exchanges that did not complete. They count as failed for ever.
+pub(crate) fn abandon_writes(fields: &mut [Field<'_>]) {
+    fields.iter_mut().for_each(|field| field.write = None);
 }
 
 /// The index ranges of the values that a rank owns of a field.
