@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use runtime_core::{
-    Combine, DType, Element, Event, MemoryView, MemoryViewMut, Pinned, RegionCopy, RegionPlan,
-    RegionSide, Result, Slot, Stream, Support,
+    Combine, DType, Element, Event, Memory, MemoryView, MemoryViewMut, Pinned, RegionCopy,
+    RegionPlan, RegionSide, Result, Slot, Stream, Support,
 };
 
 use crate::coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
@@ -185,11 +185,19 @@ impl<T: Element> Transfers<T> {
     /// than the two pinned buffers, or if they are in use, the call waits until the device has copied their contents.
     pub(crate) fn upload(&mut self, piece: &Piece<'_, T>, to: &End<'_>) -> Result<()> {
         let mut runs = Runs::new(piece);
-        let next = |out: &mut [T]| {
-            // SAFETY: the state lets no access write the part in the host's replica while it is copied.
-            runs.fill(out, |start, out| unsafe { piece.storage.read_host(start, out) })
+        let mut upload = self.begin_upload(piece, to)?;
+        let mut send = || {
+            while upload.left > 0 {
+                let room = upload.room()?;
+                let len = room.len();
+                // SAFETY: the state lets no access write the part in the host's replica while it is copied.
+                runs.fill(room, |start, out| unsafe { piece.storage.read_host(start, out) })?;
+                upload.send(len)?;
+            }
+            Ok(())
         };
-        self.write_device(piece, to, next)
+        let sent = send();
+        self.end_upload(upload, sent)
     }
 
     /// Copies from a device to the host's replica. Blocks until the copy is finished.
@@ -201,29 +209,26 @@ impl<T: Element> Transfers<T> {
         })
     }
 
-    /// Copies between devices that do not reach each other, through host memory for the whole part. Blocks until the
-    /// source is read, and then as `upload` does.
+    /// Copies between devices that do not reach each other, through pinned buffers of both: one device fills its buffers
+    /// while the other empties its own. Blocks until the source is read, and then as `upload` does.
     pub(crate) fn through_host(
         &mut self,
         piece: &Piece<'_, T>,
         from: &End<'_>,
         to: &End<'_>,
     ) -> Result<()> {
-        let mut values = zeroed::<T>(piece.len())?;
-        let mut unread = &mut values[..];
-        self.read_device(piece, from, |piece| {
-            let (now, later) = std::mem::take(&mut unread).split_at_mut(piece.len());
-            now.copy_from_slice(piece);
-            unread = later;
+        let mut upload = self.begin_upload(piece, to)?;
+        let read = self.read_device(piece, from, |mut values| {
+            while !values.is_empty() {
+                let room = upload.room()?;
+                let (now, later) = values.split_at(values.len().min(room.len()));
+                room[..now.len()].copy_from_slice(now);
+                upload.send(now.len())?;
+                values = later;
+            }
             Ok(())
-        })?;
-        let mut rest = &values[..];
-        self.write_device(piece, to, |out| {
-            let (now, later) = rest.split_at(out.len());
-            out.copy_from_slice(now);
-            rest = later;
-            Ok(())
-        })
+        });
+        self.end_upload(upload, read)
     }
 
     /// Fills a part with the neutral value of `op`.
@@ -274,56 +279,43 @@ impl<T: Element> Transfers<T> {
                     .try_for_each(|run| take(&piece.view(from.at, run)?.to_vec(from.stream)?));
             }
         };
-        let pinned = self.pinned(from, source.len())?;
-        let pieces: Vec<Range<usize>> = cut(source.len(), pinned[0].len()).collect();
-        let enqueue = |piece: &Range<usize>, pinned: &mut Pinned<T>| {
-            // An upload on another stream may still read the buffer.
-            pinned.as_mut_slice()?;
-            source.slice(piece.clone())?.copy_to_pinned(from.stream, pinned)
-        };
-        if let Some(first) = pieces.first() {
-            enqueue(first, &mut pinned[0])?;
-        }
-        for (index, piece) in pieces.iter().enumerate() {
-            if let Some(next) = pieces.get(index + 1) {
-                enqueue(next, &mut pinned[(index + 1) % 2])?;
-            } else {
-                // Only the stream reports whether a copy has failed.
-                from.stream.synchronize()?;
-            }
-            take(&pinned[index % 2].as_slice()?[..piece.len()])?;
-        }
-        Ok(())
+        let mut pinned = self.take_pinned(from, source.len())?;
+        let read = read_through(&mut pinned, &source, from.stream, take);
+        self.pinned.push((from.at, pinned));
+        read
     }
 
-    /// Writes a part in order, through two pinned buffers.
-    fn write_device(
+    /// Prepares to write a part in order.
+    fn begin_upload<'a>(
         &mut self,
-        piece: &Piece<'_, T>,
-        to: &End<'_>,
-        mut give: impl FnMut(&mut [T]) -> Result<()>,
-    ) -> Result<()> {
-        let mut packed = None;
-        let mut target = match piece.row() {
-            Some(row) => piece.view_mut(to.at, row)?,
-            None if copies_regions(to.stream) => {
-                let memory = to.stream.device().memory_allocate::<T>(piece.len())?;
-                packed.insert(memory).view_mut()
-            }
-            None => {
-                return piece.partition.runs(piece.part).try_for_each(|run| {
-                    let mut values = zeroed::<T>(run.len())?;
-                    give(&mut values)?;
-                    piece.view_mut(to.at, run)?.copy_from_slice(to.stream, &values)
-                });
-            }
+        piece: &'a Piece<'_, T>,
+        to: &'a End<'_>,
+    ) -> Result<Upload<'a, T>> {
+        let is_row = piece.row().is_some();
+        let is_packed = !is_row && copies_regions(to.stream);
+        let packed = if is_packed {
+            Some(to.stream.device().memory_allocate::<T>(piece.len())?)
+        } else {
+            None
         };
-        let pinned = self.pinned(to, target.len())?;
-        for (index, piece) in cut(target.len(), pinned[0].len()).enumerate() {
-            let pinned = &mut pinned[index % 2];
-            give(&mut pinned.as_mut_slice()?[..piece.len()])?;
-            target.reborrow().slice(piece)?.copy_from_pinned(to.stream, &*pinned)?;
+        let buffers = if is_row || is_packed {
+            Buffers::Pinned(self.take_pinned(to, piece.len())?)
+        } else {
+            let longest = piece.partition.runs(piece.part).map(|run| run.len()).max();
+            Buffers::Plain(zeroed(longest.unwrap_or(0))?)
+        };
+        let runs = Runs::new(piece);
+        Ok(Upload { piece, to, packed, runs, buffers, sent: 0, left: piece.len(), turn: 0 })
+    }
+
+    /// Gives the buffers back after an upload that succeeded or failed.
+    fn end_upload(&mut self, upload: Upload<'_, T>, sent: Result<()>) -> Result<()> {
+        let Upload { piece, to, packed, buffers, .. } = upload;
+        if let Buffers::Pinned(pinned) = buffers {
+            // Kept for the next copy.
+            self.pinned.push((to.at, pinned));
         }
+        sent?;
         match packed {
             Some(mut packed) => self.run(piece, Shape::Scatter, to, &mut packed),
             None => Ok(()),
@@ -336,7 +328,7 @@ impl<T: Element> Transfers<T> {
         piece: &Piece<'_, T>,
         shape: Shape,
         end: &End<'_>,
-        other: &mut runtime_core::Memory<T>,
+        other: &mut Memory<T>,
     ) -> Result<()> {
         let key = (end.at, piece.part, shape);
         let index = match self.plans.iter().position(|(of, _)| *of == key) {
@@ -357,21 +349,100 @@ impl<T: Element> Transfers<T> {
         self.plans[index].1.execute(end.stream, &mut bind)
     }
 
-    /// Two pinned buffers of the same size, for copies of `len` elements from or to a device.
-    fn pinned(&mut self, end: &End<'_>, len: usize) -> Result<&mut [Pinned<T>; 2]> {
+    /// Takes two pinned buffers of the same size, for copies of `len` elements from or to a device.
+    fn take_pinned(&mut self, end: &End<'_>, len: usize) -> Result<[Pinned<T>; 2]> {
         let wanted = len.min(PIECE_BYTES / size_of::<T>());
         let known = self.pinned.iter().position(|(of, _)| *of == end.at);
-        let index = match known {
-            Some(index) if self.pinned[index].1[0].len() >= wanted => index,
-            _ => {
-                let device = end.stream.device();
-                let both = [device.pinned_allocate(wanted)?, device.pinned_allocate(wanted)?];
-                self.pinned.retain(|(of, _)| *of != end.at);
-                self.pinned.push((end.at, both));
-                self.pinned.len() - 1
+        if let Some(index) = known {
+            let both = self.pinned.swap_remove(index).1;
+            if both[0].len() >= wanted {
+                return Ok(both);
+            }
+        }
+        let device = end.stream.device();
+        Ok([device.pinned_allocate(wanted)?, device.pinned_allocate(wanted)?])
+    }
+}
+
+/// Reads a row in order, through two pinned buffers: the device fills one while the host empties the other.
+fn read_through<T: Element>(
+    pinned: &mut [Pinned<T>; 2],
+    source: &MemoryView<'_, T>,
+    stream: &Stream,
+    mut take: impl FnMut(&[T]) -> Result<()>,
+) -> Result<()> {
+    let pieces: Vec<Range<usize>> = cut(source.len(), pinned[0].len()).collect();
+    let enqueue = |piece: &Range<usize>, pinned: &mut Pinned<T>| {
+        // An upload on another stream may still read the buffer.
+        pinned.as_mut_slice()?;
+        source.slice(piece.clone())?.copy_to_pinned(stream, pinned)
+    };
+    if let Some(first) = pieces.first() {
+        enqueue(first, &mut pinned[0])?;
+    }
+    for (index, piece) in pieces.iter().enumerate() {
+        if let Some(next) = pieces.get(index + 1) {
+            enqueue(next, &mut pinned[(index + 1) % 2])?;
+        } else {
+            // Only the stream reports whether a copy has failed.
+            stream.synchronize()?;
+        }
+        take(&pinned[index % 2].as_slice()?[..piece.len()])?;
+    }
+    Ok(())
+}
+
+/// A part that is written in order, piece by piece.
+struct Upload<'a, T: Element> {
+    piece: &'a Piece<'a, T>,
+    to: &'a End<'a>,
+    /// The part as a row on the device, if it has gaps in the array's memory there.
+    packed: Option<Memory<T>>,
+    runs: Runs<Box<dyn Iterator<Item = Range<usize>> + 'a>>,
+    buffers: Buffers<T>,
+    /// The elements that were sent, and those that are left.
+    sent: usize,
+    left: usize,
+    /// The number of pieces that were sent.
+    turn: usize,
+}
+
+enum Buffers<T: Element> {
+    /// Two buffers: the host fills one while the device empties the other.
+    Pinned([Pinned<T>; 2]),
+    /// Room for one run. Sending it blocks.
+    Plain(Vec<T>),
+}
+
+impl<T: Element> Upload<'_, T> {
+    /// Room for the next elements, at least one if any are left. Waits until the device has emptied it.
+    fn room(&mut self) -> Result<&mut [T]> {
+        let all = match &mut self.buffers {
+            Buffers::Pinned(pinned) => pinned[self.turn % 2].as_mut_slice()?,
+            Buffers::Plain(row) => {
+                let len = self.runs.rest();
+                &mut row[..len]
             }
         };
-        Ok(&mut self.pinned[index].1)
+        let len = all.len().min(self.left);
+        Ok(&mut all[..len])
+    }
+
+    /// Enqueues the copy of the first elements of the room.
+    fn send(&mut self, len: usize) -> Result<()> {
+        let stream = self.to.stream;
+        let mut target = match &mut self.packed {
+            Some(packed) => packed.view_mut().slice(self.sent..self.sent + len)?,
+            None => self.piece.view_mut(self.to.at, self.runs.next(len))?,
+        };
+        match &self.buffers {
+            Buffers::Pinned(pinned) => target.copy_from_pinned(stream, &pinned[self.turn % 2])?,
+            Buffers::Plain(row) => target.copy_from_slice(stream, &row[..len])?,
+        }
+        self.sent += len;
+        self.left -= len;
+        self.turn += 1;
+        Ok(())
     }
 }
 
@@ -388,13 +459,21 @@ impl<'a> Runs<Box<dyn Iterator<Item = Range<usize>> + 'a>> {
 }
 
 impl<I: Iterator<Item = Range<usize>>> Runs<I> {
-    /// The rest of the current run, or the next run; at most `most` elements.
-    fn next(&mut self, most: usize) -> Range<usize> {
+    /// The length of the rest of the current run, or of the next run.
+    fn rest(&mut self) -> usize {
         while self.now.is_empty() {
             match self.runs.next() {
                 Some(run) => self.now = run,
-                None => return 0..0,
+                None => return 0,
             }
+        }
+        self.now.len()
+    }
+
+    /// The rest of the current run, or the next run; at most `most` elements.
+    fn next(&mut self, most: usize) -> Range<usize> {
+        if self.rest() == 0 {
+            return 0..0;
         }
         let start = self.now.start;
         self.now.start += most.min(self.now.len());

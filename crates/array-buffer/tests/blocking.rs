@@ -7,9 +7,10 @@ mod common;
 mod gate;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce, WriteGuard};
+use backend_sim::SimConfig;
 use common::{Setup, counting, values};
 use gate::{Gate, start};
 use ndarray::{Array1, Ix1};
@@ -174,4 +175,25 @@ fn a_call_that_waits_holds_up_no_reader_of_valid_values() {
         assert!(!gate.is_open());
         gate.open();
     });
+}
+
+/// A copy between devices that do not reach each other goes through pieces: one device sends while the other receives.
+#[test]
+fn copies_through_the_host_use_both_links_at_once() {
+    const LEN: usize = 1 << 21;
+    let one_way = Duration::from_millis(250);
+    let config = SimConfig::new().jitter(Duration::ZERO).peers(false).link(8 * LEN as u64 * 4);
+    let setup = Setup::sim(config);
+    let quickest = (0..3)
+        .map(|_| {
+            let array = written(LEN, &setup.s);
+            setup.s.synchronize().unwrap();
+            let began = Instant::now();
+            array.prefetch(&setup.t).unwrap();
+            setup.t.synchronize().unwrap();
+            began.elapsed()
+        })
+        .min();
+    let quickest = quickest.unwrap();
+    assert!(quickest >= one_way && quickest < one_way * 17 / 10, "{quickest:?}");
 }

@@ -161,8 +161,7 @@ impl Through<'_> {
             stream.device().counts().copied_from_device(bytes);
         }
         // Copies behind a failure may be skipped until it is reported, to any caller.
-        let _ = failures;
-        Ok(())
+        stream.core.check_since(failures)
     }
 
     /// Copies runs of the host copies back to the device.
