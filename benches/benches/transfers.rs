@@ -18,7 +18,7 @@ use runtime_core::{Device, Grid, HostModule, Kernel, Launch, Result, Stream, arg
 const BYTES_PER_SECOND: u64 = 1 << 30;
 /// The elements of a tile: 4 MiB, which take 3.9 ms each way.
 const TILE: usize = 1 << 19;
-const TILES: usize = 24;
+const TILES: u32 = 24;
 /// The part of the least time that the loop may lose.
 const LEAST: f64 = 0.9;
 
@@ -83,7 +83,7 @@ impl Setup {
             Duration::from_secs_f64((TILE * size_of::<f64>()) as f64 / BYTES_PER_SECOND as f64);
         let steps = [copy, self.time, copy];
         let longest = copy.max(self.time);
-        longest * (TILES as u32 - 1) + steps.iter().sum::<Duration>()
+        longest * (TILES - 1) + steps.iter().sum::<Duration>()
     }
 }
 

@@ -98,10 +98,14 @@ pub fn a_fault_that_one_thread_receives_is_known_to_the_others(fixture: &Fixture
         let waited = setup.stream.synchronize();
         (waited, setup.stream.failures())
     };
-    let outcomes: Vec<_> = thread::scope(|scope| {
+    let outcomes: Outcome<Vec<_>> = thread::scope(|scope| {
         let waits: Vec<_> = (0..THREADS).map(|_| scope.spawn(wait)).collect();
-        waits.into_iter().map(|wait| wait.join().expect("the wait panics")).collect()
+        let end = |wait: thread::ScopedJoinHandle<'_, _>| {
+            wait.join().map_err(|_| Stop::failed("a thread panicked"))
+        };
+        waits.into_iter().map(end).collect()
     });
+    let outcomes = outcomes?;
     check!(outcomes.iter().any(|(waited, _)| waited.is_err()), "no thread received the fault");
     for (waited, failures) in outcomes {
         check!(failures > before, "a thread received {waited:?} and counts {failures} failures");
