@@ -47,6 +47,12 @@ const MIRI: &[Set] = &[
         always: true,
     },
     Set {
+        title: "arrays in page-locked memory",
+        words: "--package array-buffer --test page_locked -- an_access a_write failures",
+        flags: LEAKS,
+        always: true,
+    },
+    Set {
         title: "capsules",
         words: "--package interchange --test release --test fuzz",
         // Protocols pass addresses as integers.
