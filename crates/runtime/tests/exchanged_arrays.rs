@@ -1,6 +1,5 @@
 //! Halo exchanges of arrays: the guards of arrays learn whether an exchange was completed.
 #![cfg(all(feature = "array", feature = "halo", feature = "host"))]
-#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
