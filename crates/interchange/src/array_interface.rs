@@ -8,7 +8,7 @@ use runtime_core::{Error, ErrorKind, Result};
 
 use crate::description::{Description, host};
 use crate::owner::{Exported, Keeper};
-use crate::strides::{layout, shape_of, strides_of};
+use crate::strides::{byte_strides_of, layout, shape_of};
 use crate::typestr::{parse, typestr};
 use crate::{Access, ArrayExchange, ByteStrides, ConversionError, MemoryKind, Ready, Shape};
 
@@ -70,7 +70,7 @@ impl ArrayExchange {
             shape: shape_of(&array.layout),
             typestr: typestr(dtype, PROTOCOL)?,
             data: Some((address, !array.access.is_writable())),
-            strides: Some(strides_of(&array.layout).to_bytes(dtype)?),
+            strides: Some(byte_strides_of(&array.layout)),
             masked: false,
             offset: None,
             version: 3,

@@ -9,7 +9,7 @@ use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result, Stream};
 use crate::description::Description;
 use crate::owner::{Exported, Keeper};
 use crate::state::{Ordered, Pending, Ready, State};
-use crate::strides::{layout, shape_of, strides_of};
+use crate::strides::{byte_strides_of, layout, shape_of};
 use crate::typestr::{parse, typestr};
 use crate::{Access, ArrayExchange, ByteStrides, ConversionError, DeviceToken, MemoryKind, Shape};
 
@@ -149,7 +149,7 @@ fn written(array: &Description, stream: Option<&Stream>) -> Result<CudaArrayInte
         shape: shape_of(&array.layout),
         typestr: typestr(dtype, PROTOCOL)?,
         data: (address, !array.access.is_writable()),
-        strides: Some(strides_of(&array.layout).to_bytes(dtype)?),
+        strides: Some(byte_strides_of(&array.layout)),
         masked: false,
         stream,
         version: 3,

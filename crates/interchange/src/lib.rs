@@ -49,7 +49,8 @@
 //!
 //! No protocol says when a consumer's queued work is finished: a deleter may run while kernels are still running. So
 //! when exported device memory is returned, the call blocks until all work of that device is finished. [`wait_within`]
-//! lets other threads of an interpreter run during this wait.
+//! lets other threads of an interpreter run during this wait. [`release_within`] decides whether imported arrays may
+//! still return to their libraries, which may be used only for a time.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
@@ -78,7 +79,7 @@ pub use array_interface::ArrayInterface;
 pub use cuda_array_interface::CudaArrayInterface;
 pub use description::{Access, MemoryKind};
 pub use exchange::ArrayExchange;
-pub use owner::{Exported, Keeper, wait_within};
+pub use owner::{Exported, Keeper, release_within, wait_within};
 pub use runtime_core::ConversionError;
 pub use state::{After, Ordered, Pending, Ready, State};
 pub use strides::{ByteStrides, ElemStrides, Shape};

@@ -76,6 +76,31 @@ impl Drop for Fence {
     }
 }
 
+/// A function that calls a release function of another library.
+type Releaser = fn(&mut dyn FnMut());
+
+static RELEASER: OnceLock<Releaser> = OnceLock::new();
+
+/// Makes `around` run the calls by which imported arrays return to their libraries: DLPack's deleters and Arrow's
+/// `release`. If `around` does not call its argument, the array is never released. This is for programs whose libraries
+/// can be used only for a time, such as those of an interpreter.
+///
+/// Only the first call in a program has an effect.
+pub fn release_within(around: fn(&mut dyn FnMut())) {
+    RELEASER.get_or_init(|| around);
+}
+
+/// Calls a release function of another library, at most once.
+pub(crate) fn release(call: impl FnOnce()) {
+    let Some(around) = RELEASER.get() else { return call() };
+    let mut call = Some(call);
+    around(&mut || {
+        if let Some(call) = call.take() {
+            call();
+        }
+    });
+}
+
 /// A function that runs a wait.
 type Wrapper = fn(&mut (dyn FnMut() + Send));
 
@@ -182,6 +207,20 @@ pub(crate) mod tests {
             assert_eq!(stream.is_done().unwrap(), waits, "{to:?}");
             gate.open();
             stream.synchronize().unwrap();
+        }
+    }
+
+    #[test]
+    fn release_functions_run_at_most_once_in_the_wrapper_that_the_program_sets() {
+        thread_local! {
+            static CALLS: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        release_within(|release| (0..CALLS.get().unwrap_or(1)).for_each(|_| release()));
+        for (calls, released) in [(None, 1), (Some(0), 0), (Some(1), 1), (Some(2), 1)] {
+            CALLS.set(calls);
+            let count = Cell::new(0);
+            release(|| count.set(count.get() + 1));
+            assert_eq!(count.get(), released, "{calls:?}");
         }
     }
 

@@ -123,6 +123,12 @@ pub(crate) fn strides_of(layout: &Layout) -> ElemStrides {
     layout.strides().iter().map(|stride| i64::try_from(*stride).unwrap_or(i64::MAX)).collect()
 }
 
+/// Strides of a layout in bytes; 0 for a number that does not fit, which leads to no element.
+pub(crate) fn byte_strides_of(layout: &Layout) -> ByteStrides {
+    let size = size(layout.dtype());
+    strides_of(layout).iter().map(|stride| stride.checked_mul(size).unwrap_or(0)).collect()
+}
+
 /// Makes the layout that a protocol describes. Without strides it is row-major without gaps.
 pub(crate) fn layout(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Result<Layout> {
     if shape.len() > MAX_RANK {
@@ -149,4 +155,17 @@ pub(crate) fn layout(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Re
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "strides", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_that_lead_to_no_element_need_not_fit() {
+        let empty = Layout::contiguous(DType::F64, &[0, 1 << 60]).unwrap();
+        assert_eq!(byte_strides_of(&empty), ByteStrides::from([0, 8]));
+        let one = Layout::new(DType::F64, &[1, 2], &[isize::MIN, -3]).unwrap();
+        assert_eq!(byte_strides_of(&one), ByteStrides::from([0, -24]));
+    }
 }

@@ -16,7 +16,7 @@ use runtime_core::{
 
 use crate::description::Description;
 use crate::dlpack::abi::{DLDevice, device};
-use crate::owner::{Keeper, Plain, drop_for_c};
+use crate::owner::{self, Keeper, Plain, drop_for_c};
 use crate::state::{Ordered, Pending, Ready, State};
 use crate::{Access, ArrayExchange, ConversionError, dl_device};
 
@@ -73,13 +73,14 @@ impl ArrowDevice {
 
 impl Drop for ArrowDevice {
     fn drop(&mut self) {
-        if let Some(release) = self.array.array.release {
+        let Self { schema, array: on } = self;
+        if let Some(release) = on.array.release {
             // SAFETY: owned, not released, and not used again.
-            unsafe { release(&raw mut self.array.array) };
+            owner::release(|| unsafe { release(&raw mut on.array) });
         }
-        if let Some(release) = self.schema.release {
+        if let Some(release) = schema.release {
             // SAFETY: as above.
-            unsafe { release(&raw mut self.schema) };
+            owner::release(|| unsafe { release(schema) });
         }
     }
 }

@@ -24,6 +24,7 @@ const PROTOCOL: &str = "dlpack";
 #[expect(unsafe_code, reason = "holds the pointer that C hands over, and calls its deleter")]
 mod tensor {
     use super::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, NonNull};
+    use crate::owner::release;
 
     /// One of the two structures.
     pub(super) enum Raw {
@@ -76,14 +77,14 @@ mod tensor {
                     // SAFETY: valid, and at the same offset in all versions.
                     if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
                         // SAFETY: owned, so the deleter was not called yet; this is the last use.
-                        unsafe { deleter(raw.as_ptr()) };
+                        release(|| unsafe { deleter(raw.as_ptr()) });
                     }
                 }
                 Self::Legacy(raw) => {
                     // SAFETY: valid.
                     if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
                         // SAFETY: as above.
-                        unsafe { deleter(raw.as_ptr()) };
+                        release(|| unsafe { deleter(raw.as_ptr()) });
                     }
                 }
             }
