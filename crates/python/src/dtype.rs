@@ -1,9 +1,10 @@
 //! Element types, represented in Python by NumPy's dtypes.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyInt, PyString, PyTuple};
 use runtime::{Bool, Complex, DType, Error, ErrorKind, Layout, bf16, bytemuck, f16};
 
 use crate::error::{Failure, Result};
@@ -67,10 +68,11 @@ pub(crate) fn from_python(given: &Bound<'_, PyAny>) -> Result<DType> {
     })
 }
 
-/// The number of bytes from one element to the next along each dimension.
+/// The number of bytes from one element to the next along each dimension; 0 for a number that does not fit, which
+/// leads to no element.
 pub(crate) fn byte_strides<'py>(py: Python<'py>, layout: &Layout) -> PyResult<Bound<'py, PyTuple>> {
     let size = layout.dtype().size().cast_signed();
-    PyTuple::new(py, layout.strides().iter().map(|stride| stride.wrapping_mul(size)))
+    PyTuple::new(py, layout.strides().iter().map(|stride| stride.checked_mul(size).unwrap_or(0)))
 }
 
 /// NumPy's array interface for elements at a host address. It does not support `BF16`, which is presented as `U16`.
@@ -165,16 +167,31 @@ macro_rules! with_storage {
 pub(crate) use with_storage;
 
 /// Converts a NumPy number, or a NumPy array without dimensions, to a Python number. Returns other objects unchanged.
+///
+/// # Errors
+///
+/// `TypeError` for a date or a time span, some of which NumPy would convert to integers.
 pub(crate) fn number<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
     let has_one = match given.getattr_opt(intern!(py, "shape"))? {
         Some(shape) => shape.eq(PyTuple::empty(py))?,
         None => false,
     };
-    match given.getattr_opt(intern!(py, "item"))? {
-        Some(item) if has_one => item.call0(),
-        _ => Ok(given.clone()),
+    let item = match given.getattr_opt(intern!(py, "item"))? {
+        Some(item) if has_one => item,
+        _ => return Ok(given.clone()),
+    };
+    let dtype = given.getattr_opt(intern!(py, "dtype"))?;
+    let kind = dtype.map(|dtype| dtype.getattr_opt(intern!(py, "kind"))).transpose()?.flatten();
+    if kind.is_some_and(|kind| matches!(kind.extract(), Ok("M" | "m"))) {
+        return Err(not_a_number(given));
     }
+    item.call0()
+}
+
+#[cold]
+fn not_a_number(given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{given:?} is no number"))
 }
 
 /// Rounds to the nearest `f32` whose last bit is set, unless the value is an `f32`. Rounding the result once more, to a
@@ -212,14 +229,24 @@ impl Value {
             bytes[..value.len()].copy_from_slice(value);
             bytes
         }
+        let given = &number(given)?;
         let complex = || -> PyResult<Complex<f64>> {
+            // Python would parse it.
+            if given.is_instance_of::<PyString>() {
+                return Err(not_a_number(given));
+            }
             let number = given.py().get_type::<pyo3::types::PyComplex>().call1((given,))?;
             Ok(Complex::new(number.getattr("real")?.extract()?, number.getattr("imag")?.extract()?))
         };
-        let given = &number(given)?;
         #[expect(clippy::cast_possible_truncation, reason = "rounded, as NumPy does")]
         let bytes = match dtype {
-            DType::Bool => bytes(Bool::from(given.is_truthy()?)),
+            DType::Bool => {
+                // Every object has a truth value.
+                if !given.is_instance_of::<PyInt>() {
+                    complex()?;
+                }
+                bytes(Bool::from(given.is_truthy()?))
+            }
             DType::I8 => bytes(given.extract::<i8>()?),
             DType::I16 => bytes(given.extract::<i16>()?),
             DType::I32 => bytes(given.extract::<i32>()?),

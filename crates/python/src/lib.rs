@@ -16,6 +16,7 @@ mod module;
 mod mutex;
 mod pinned;
 mod protocol;
+mod release;
 mod stream;
 
 use self::detach::detached;
@@ -48,6 +49,7 @@ mod _native {
         // `add` would export it.
         module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         runtime::interchange::wait_within(|wait| crate::detached(wait));
+        crate::release::set_up(module.py())?;
         crate::error::add_to(module)
     }
 }

@@ -262,6 +262,43 @@ def test_lists_and_numbers_become_arrays(device):
     assert device.full((), 1 + 2j, "complex64").get() == 1 + 2j
 
 
+def test_truth_values_are_no_indices(host):
+    array = host.array([1.0, 2.0])
+    for key in [False, True, (True,), np.True_]:
+        with pytest.raises(TypeError, match="is no index"):
+            array[key]
+        with pytest.raises(TypeError, match="is no index"):
+            array[key] = 1
+
+
+def test_an_index_of_any_size_beyond_the_extent_is_an_index_error(host):
+    array = host.array([1.0, 2.0])
+    for index in [2, 1 << 63, -1 << 70]:
+        with pytest.raises(IndexError, match=f"index {index} for an extent of 2"):
+            array[index]
+
+
+def test_an_exception_of_an_index_is_passed_on(host):
+    class Index:
+        def __index__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        host.zeros(2)[Index()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_texts_and_times_are_no_numbers(host, dtype):
+    array = host.zeros(2, dtype)
+    times = [np.datetime64(5, "ns"), np.timedelta64(5, "ns"), np.array(5, "M8[ns]"), np.datetime64(5, "D")]
+    for value in ["1", "1+2j", "False", np.str_("1"), np.array("1+2j"), b"1", None, *times]:
+        with pytest.raises(TypeError):
+            array.fill(value)
+        with pytest.raises(TypeError):
+            array[0] = value
+    assert array.get().tolist() == [0, 0]
+
+
 def test_fill_value_on_device(device):
     for dtype in DTYPES:
         assert (device.full(5, 1, dtype).get() == np.ones(5, dtype)).all()

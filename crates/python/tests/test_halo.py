@@ -330,3 +330,18 @@ def test_kernels_beside_an_exchange_read_its_fields(opencl):
     halo.overlap([old], work, stream)
     stream.synchronize()
     assert new.get()[1:-1].tolist() == [2, 4, 6, 8]
+
+
+def test_a_dimension_whose_indices_do_not_fit_a_slice_is_refused():
+    largest = (1 << 63) - 1
+    assert Dim.free(largest).owned == slice(0, largest, 1)
+    assert Dim.axis(0, largest - 2, (1, 1)).owned == slice(1, largest - 1, 1)
+    for cells, make in [
+        (largest + 1, lambda: Dim.free(largest + 1)),
+        ((1 << 64) - 1, lambda: Dim.axis(0, (1 << 64) - 1, (1, 1))),
+        (largest - 1, lambda: Dim.axis(0, largest - 1, (1, 1))),
+        (largest, lambda: Dim.axis(0, largest, staggered=True)),
+        (1, lambda: Dim.axis(0, 1, allocated=(largest, 0))),
+    ]:
+        with pytest.raises(dr.InvalidArgumentError, match=f"{cells} cells .* at most {largest} elements"):
+            make()

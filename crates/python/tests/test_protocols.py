@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 import time
@@ -584,3 +585,126 @@ def test_long_chains_of_owners_are_dropped(host):
     assert np.array_equal(adopted.get(), given.get()) and np.array_equal(pointed.get(), given.get())
     del adopted, pointed
     assert np.array_equal(given.get(), values(4, "float64"))
+
+
+RELEASES = """
+import os, sys, threading, time, warnings
+import numpy as np
+import pyarrow
+import device_runtime as dr
+
+started = threading.Event()
+
+class Values:
+    def __init__(self):
+        self.values = np.zeros(4)
+        self.__array_interface__ = self.values.__array_interface__
+
+    def __del__(self, sleep=time.sleep):
+        started.set()
+        sleep(0.1)
+
+class Arrow:
+    def __init__(self, values):
+        self.values = pyarrow.Array.from_buffers(pyarrow.float64(), 4, [None, pyarrow.py_buffer(values)])
+
+    def __arrow_c_device_array__(self, requested_schema=None):
+        return self.values.__arrow_c_device_array__(requested_schema)
+
+device = dr.Device(sys.argv[1])
+stream = device.stream()
+source = np.asarray(Values())
+array = device.adopt(Arrow(source) if sys.argv[2] == "arrow" else source)
+large, to = device.zeros(1 << 24, stream=stream), device.empty(4)
+to.set(array, stream)
+# From here on, the device's own thread releases them.
+del array, source
+started.wait()
+"""
+
+
+@pytest.mark.parametrize("protocol", ["dlpack", "arrow"])
+@pytest.mark.parametrize("selector", ["host", "sim:0"])
+def test_a_program_may_end_while_a_device_releases_adopted_arrays(selector, protocol):
+    # The interpreter ends slowly, so that the release would return to it meanwhile.
+    program = """
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.3)
+
+sys.modules["slow"] = Slow()
+"""
+    for _ in range(3):
+        ends_well(RELEASES + program, selector, protocol)
+
+
+def test_a_program_may_end_while_many_adopted_arrays_are_in_use():
+    program = """
+import numpy as np
+import device_runtime as dr
+device = dr.Device("host")
+stream = device.stream()
+for _ in range(100):
+    device.adopt(np.zeros(1 << 18)).fill(1, stream)
+"""
+    for _ in range(20):
+        ends_well(program)
+
+
+def test_a_program_may_end_while_daemon_threads_release_adopted_arrays():
+    program = """
+def work():
+    while True:
+        device.adopt(np.asarray(Values()))
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.3)
+
+sys.modules["slow"] = Slow()
+"""
+    ends_well(RELEASES + program, "host", "dlpack")
+
+
+def test_the_exit_of_a_thread_that_releases_an_array_does_not_wait_for_itself():
+    program = """
+import atexit, os
+import numpy as np
+import device_runtime as dr
+
+class Values:
+    def __init__(self):
+        self.values = np.zeros(4)
+        self.__array_interface__ = self.values.__array_interface__
+
+    def __del__(self, end=atexit._run_exitfuncs):
+        end()
+
+array = dr.Device("host").adopt(np.asarray(Values()))
+del array
+"""
+    started = time.monotonic()
+    ends_well(program)
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_ends_without_waiting_for_threads_that_it_does_not_have():
+    program = """
+warnings.simplefilter("ignore")
+end = time.monotonic() + 30
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0 and time.monotonic() < end
+"""
+    ends_well(RELEASES + program, "host", "dlpack")
+
+
+def test_strides_of_an_array_without_elements_need_not_fit(host):
+    array = host.zeros((0, 1 << 60))
+    assert array.strides == array.__array_interface__["strides"] == (0, 8)
+    assert host.pinned((0, 1 << 60)).strides == (0, 8)
+    assert host.zeros((0, 3)).strides == (24, 8)

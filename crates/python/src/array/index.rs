@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyEllipsis, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PySlice, PyTuple};
 use runtime::{DType, Layout, MAX_RANK};
 
 use crate::error::{Failure, Result};
@@ -163,7 +163,7 @@ pub(crate) fn indexed(
                 let step = if range.slicelength > 1 { range.step } else { 1 };
                 made.push((range.slicelength, step.saturating_mul(stride)));
             } else {
-                let index = integer(&key)?;
+                let index = integer(&key, extent)?;
                 let place = if index < 0 { index.saturating_add(signed) } else { index };
                 if !(0..signed).contains(&place) {
                     let message = format!("index {index} for an extent of {extent}");
@@ -185,10 +185,19 @@ pub(crate) fn indexed(
     Ok((part, origin.wrapping_add_signed(first * layout.dtype().size().cast_signed())))
 }
 
-fn integer(key: &Bound<'_, PyAny>) -> PyResult<isize> {
-    key.extract().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "{key:?} is no index: there are integers, slices, '...' and None"
-        ))
-    })
+fn integer(key: &Bound<'_, PyAny>, extent: usize) -> PyResult<isize> {
+    let py = key.py();
+    // NumPy takes a truth value as a mask.
+    if !key.is_instance_of::<PyBool>() {
+        match key.extract::<isize>() {
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+                let message = format!("index {key:?} for an extent of {extent}");
+                return Err(PyIndexError::new_err(message));
+            }
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
+            outcome => return outcome,
+        }
+    }
+    let message = format!("{key:?} is no index: there are integers, slices, '...' and None");
+    Err(PyTypeError::new_err(message))
 }

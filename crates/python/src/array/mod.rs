@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyInt, PyIterator, PyList, PyString, PyTuple};
 use runtime::{AnyView, AnyViewMut, DType, Layout, MemoryView, MemoryViewMut, NativeKind};
 
 pub(crate) use self::block::{Block, BlockMemory, Loan};
@@ -420,9 +420,12 @@ impl DeviceArray {
 
     fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
         let (part, value) = (self.__getitem__(key)?, dtype::number(value)?);
-        match value.hasattr("__len__")? || value.hasattr("shape")? {
-            true => part.set(&value, None),
-            false => part.fill(value.py(), &value, None),
+        // A text has a length too, but NumPy would parse it.
+        let is_text = value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
+        let is_one = is_text || !value.hasattr("__len__")? && !value.hasattr("shape")?;
+        match is_one {
+            true => part.fill(value.py(), &value, None),
+            false => part.set(&value, None),
         }
     }
 

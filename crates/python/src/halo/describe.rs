@@ -120,6 +120,20 @@ impl Topology {
 #[derive(Clone, Copy)]
 pub(crate) struct Dim(halo::Dim);
 
+impl Dim {
+    /// Checks that indices of the elements fit into a slice.
+    fn new(dim: halo::Dim, cells: usize, around: (usize, usize)) -> Result<Self> {
+        if isize::try_from(dim.allocation()).is_err() {
+            let message = format!(
+                "{cells} cells with {around:?} elements around them; a dimension has at most {} elements",
+                isize::MAX
+            );
+            return Err(Failure::invalid("dim", message));
+        }
+        Ok(Self(dim))
+    }
+}
+
 #[pymethods]
 impl Dim {
     /// A dimension along ``axis`` (0 is x, 1 is y, 2 is z) with the rank's ``cells``. ``halo`` elements below and above
@@ -133,18 +147,16 @@ impl Dim {
         halo: (usize, usize),
         allocated: Option<(usize, usize)>,
         staggered: bool,
-    ) -> Self {
-        let mut dim = halo::Dim::axis(axis, cells).halo(halo.0, halo.1);
-        if let Some((below, above)) = allocated {
-            dim = dim.allocated(below, above);
-        }
-        Self(if staggered { dim.staggered() } else { dim })
+    ) -> Result<Self> {
+        let around = allocated.unwrap_or(halo);
+        let dim = halo::Dim::axis(axis, cells).halo(halo.0, halo.1).allocated(around.0, around.1);
+        Self::new(if staggered { dim.staggered() } else { dim }, cells, around)
     }
 
     /// A dimension that the topology does not divide.
     #[staticmethod]
-    fn free(extent: usize) -> Self {
-        Self(halo::Dim::free(extent))
+    fn free(extent: usize) -> Result<Self> {
+        Self::new(halo::Dim::free(extent), extent, (0, 0))
     }
 
     /// The slice of the elements that the rank owns.
