@@ -416,16 +416,32 @@ fn check(
             return Err(format!("{next:?} claims more than {current:?}"));
         }
     }
-    expected(parts, set, action, plan)
+    expected(world, parts, set, action, plan)
 }
 
 /// Checks the visible result of each action.
-fn expected(parts: &[PartState], set: Set, action: Action, plan: &Plan) -> Result<(), String> {
+fn expected(
+    world: &World,
+    parts: &[PartState],
+    set: Set,
+    action: Action,
+    plan: &Plan,
+) -> Result<(), String> {
     let next = |part: u8| &plan.next[usize::from(part)];
     let all = |holds: &dyn Fn(u8) -> bool| set.iter().all(holds);
     let right = match action {
-        Action::Read { at, .. } | Action::Prefetch { at, .. } => {
+        Action::Read { at, by } | Action::Prefetch { at, by } => {
+            // Where a stream has copied the values to the host, the host waits for these copies alone.
+            let copied = |part: u8| {
+                let state = &parts[usize::from(part)];
+                world.paths.locked.is_some()
+                    && world.paths.direct.contains(part)
+                    && state.valid.contains(HOST)
+                    && state.bytes(HOST).writer.is_some()
+            };
+            let waits = plan.steps.iter().any(|step| matches!(step, Step::Wait { .. }));
             has_values(parts, set)
+                && !((at, by) == (HOST, None) && all(&copied) && waits)
                 && all(&|part| next(part).valid.contains(at) && next(part).health == Health::Good)
         }
         Action::Acquire { at, access, .. } => {
