@@ -292,10 +292,13 @@ fn binary(program: cl_program, shared: &OpenDevice) -> Result<Vec<u8>, cl_int> {
     }
 }
 
+/// The start of the text of signatures in the cache.
+const SIGNATURES: &str = "\nsignatures\n";
+
 /// Packs an entry of the cache: the length of the signatures' text, 0 if they are unknown, the text, and the binary.
 fn pack(signatures: Option<&Signatures>, binary: &[u8]) -> Vec<u8> {
-    // The text starts with an empty line, so that it is never empty.
-    let text = signatures.map_or(String::new(), |all| format!("\n{}", all.to_text()));
+    // With its start, the text is never empty.
+    let text = signatures.map_or(String::new(), |all| SIGNATURES.to_owned() + &all.to_text());
     [&(text.len() as u64).to_le_bytes(), text.as_bytes(), binary].concat()
 }
 
@@ -303,10 +306,12 @@ fn unpack(entry: &[u8]) -> Option<(Option<Signatures>, &[u8])> {
     let (len, rest) = entry.split_first_chunk::<8>()?;
     let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
     let (text, binary) = rest.split_at_checked(len)?;
-    match std::str::from_utf8(text).ok()?.strip_prefix('\n') {
-        Some(lines) => Some((Some(Signatures::from_text(lines)?), binary)),
-        None => Some((None, binary)),
+    let text = std::str::from_utf8(text).ok()?;
+    if text.is_empty() {
+        return Some((None, binary));
     }
+    let lines = text.strip_prefix(SIGNATURES)?;
+    Some((Some(Signatures::from_text(lines)?), binary))
 }
 
 #[cfg(test)]
