@@ -13,13 +13,14 @@ use std::ptr;
 
 use opencl3::command_queue::{enqueue_nd_range_kernel, enqueue_read_buffer};
 use opencl3::device::{CL_DEVICE_MAX_PARAMETER_SIZE, get_device_data};
-use opencl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_WRITE, create_buffer};
+use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::program::{build_program, create_program_with_source};
 use opencl3::types::{CL_NON_BLOCKING, cl_int};
 use runtime_core::Result;
 
 use crate::arguments::set_buffer;
-use crate::handle::{self, Handle, Kernel, Mem};
+use crate::handle::{self, Handle, Kernel};
+use crate::memory::new_buffer;
 use crate::open_device::OpenDevice;
 use crate::platform::integer;
 use crate::queue::Queue;
@@ -127,13 +128,7 @@ impl Program<'_> {
     ) -> Result<Vec<u64>, cl_int> {
         let shared = self.shared;
         let mut sizes = vec![0_u64; count];
-        let flags = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR;
-        let start = sizes.as_mut_ptr().cast();
-        // SAFETY: the context is alive, and the numbers, which are zeros, are copied during the call.
-        let raw =
-            unsafe { create_buffer(shared.context.raw(), flags, size_of_val(&*sizes), start) }?;
-        // SAFETY: the buffer was just created.
-        let buffer: Handle<Mem> = unsafe { Handle::own(raw, &shared.failures) };
+        let buffer = new_buffer(shared, CL_MEM_READ_WRITE, size_of_val(&*sizes))?;
         // SAFETY: no other code has the kernel.
         unsafe { set_buffer(kernel.raw(), 0, buffer.raw()) }?;
         // SAFETY: the kernel writes exactly as many numbers as the buffer holds.
