@@ -395,7 +395,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the device cannot lock as much. `Conflict` if the host's values are lent or belong to another
+    /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place, with
+    /// a warning. `Conflict` if the host's values are lent or belong to another
     /// owner, if another device works in them, or if they are page-locked for another device. `LimitExceeded` for a
     /// device too many. The array is then as before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
@@ -409,7 +410,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// Errors of the copy to the host; the array is unchanged.
+    /// Errors of the copy to the host; nothing is freed then.
     #[track_caller]
     #[inline]
     pub fn evict(&mut self, device: &Device) -> Result<()> {

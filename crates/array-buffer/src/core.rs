@@ -548,6 +548,11 @@ impl<T: Element, D> Core<T, D> {
         for place in places.flatten().chain(at) {
             self.ensure(state, place)?;
         }
+        if state.paths.locked.is_some() && self.storage.is_ordinary() {
+            // The device could not lock as much memory when the host's replica was made.
+            state.paths.locked = None;
+            return self.carry_out(state, request, action, at);
+        }
         self.run(state, request, &plan, is_charged)?;
         if plan.committed {
             self.version.fetch_add(1, Ordering::AcqRel);
@@ -602,12 +607,12 @@ impl<T: Element, D> Core<T, D> {
                 continue;
             }
             state.parts = plan.interrupted(&state.parts, index);
-            if let Step::Wait { who: None, on } | Step::See { on, .. } = *step
+            if let Step::Wait { who: None, on } = *step
                 && !matches!(&done, Ok(Err(error)) if error.is_refused_wait())
             {
                 state.lose(on);
-                state.process_failures();
             }
+            state.process_failures();
             return done.unwrap_or_else(|panic| {
                 self.mirror.show(&mut state.parts);
                 resume_unwind(panic)
@@ -629,7 +634,13 @@ impl<T: Element, D> Core<T, D> {
                 lanes[usize::from(who)].stream.wait(&event)
             }
             Step::See { part, on, origins } => {
-                transfers.see(part, (on, &lanes[usize::from(on)].stream))?;
+                let seen = transfers.see(part, (on, &lanes[usize::from(on)].stream));
+                if let Err(error) = seen {
+                    if !error.is_refused_wait() {
+                        state.lose(on);
+                    }
+                    return Err(error);
+                }
                 // The work that the copies wait for is done as well.
                 origins.set().union(Set::one(on)).iter().try_for_each(|lane| {
                     let known = &lanes[usize::from(lane)];

@@ -73,8 +73,8 @@
 //! - Reading returns an error if the values were never written, if their writer failed, or if they need an exchange
 //!   first. Each case has its own kind of error. If the writer failed, the error gives the writer's source line and the
 //!   failure.
-//! - A failed copy leaves the array as it was. A writer that fails or panics poisons the parts that it held;
-//!   [`WriteGuard`] states the exception. A complete overwrite makes a poisoned part valid again.
+//! - A copy that cannot be enqueued leaves the array as it was. A writer that fails or panics poisons the parts that it
+//!   held; [`WriteGuard`] states the exception. A complete overwrite makes a poisoned part valid again.
 //! - A device that works in host memory shares the host's replica. No copies are made between the two.
 //!
 //! # Blocking
@@ -116,9 +116,10 @@
 //! As everywhere, a stream reports failures of asynchronous work once, to the first caller that checks it. An array
 //! detects these failures even if another caller received the report
 //! ([`Stream::failures`](runtime_core::Stream::failures)). At its next access, the array declares the values invalid
-//! that were written on that stream, unless the host has already waited for them. The same holds for everything derived
-//! from them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It does not
-//! track values that your kernels derive from them in other arrays.
+//! that were written on that stream, unless the host has already waited for that stream to read them. (To read values
+//! from page-locked memory, the host waits for their copies, and not for the stream.) The same holds for everything
+//! derived from them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It
+//! does not track values that your kernels derive from them in other arrays.
 //!
 //! A failure that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a copy from a
 //! guard's view, on another stream may read what the failed work left. [`read_host`](ArrayBuffer::read_host) waits for

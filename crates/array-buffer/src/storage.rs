@@ -152,6 +152,11 @@ impl<T: Element> Storage<T> {
         Ok(())
     }
 
+    /// Whether the host has a replica that is not page-locked.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        self.host.get().is_some_and(|bytes| !matches!(bytes.holder, Holder::PageLocked(_)))
+    }
+
     /// The host's replica, if it is page-locked.
     pub(crate) fn page_locked(&self) -> Result<&Pinned<T>> {
         match self.host.get().map(|bytes| &bytes.holder) {
@@ -173,8 +178,13 @@ impl<T: Element> Storage<T> {
         }
         match device {
             None => {
-                let bytes = match &self.lock {
-                    Some(device) => HostBytes::page_locked(device.pinned_allocate(self.len)?),
+                let locked = self.lock.as_ref().map(|device| device.pinned_allocate(self.len));
+                let bytes = match locked {
+                    Some(Ok(elements)) => HostBytes::page_locked(elements),
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "the host's replica is not page-locked");
+                        HostBytes::owned(zeroed(self.len)?)
+                    }
                     None => HostBytes::owned(zeroed(self.len)?),
                 };
                 self.host.get_or_init(|| Arc::new(bytes));

@@ -9,7 +9,7 @@ mod gate;
 
 use std::time::{Duration, Instant};
 
-use array_buffer::{ArrayBuffer, Partition, Parts};
+use array_buffer::{ArrayBuffer, PartMut, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, set, values, values_on};
 use gate::{Gate, start};
@@ -265,4 +265,62 @@ fn a_prefetch_behind_work_takes_less_than_a_millisecond() {
         times.sort();
         assert!(times[10] < Duration::from_millis(1), "{len}: {times:?}");
     }
+}
+
+/// A stream that only copied values does not lose its own writes when the writer of those values has failed.
+#[test]
+fn a_failure_of_an_origin_leaves_the_writes_of_others() {
+    let setup = Setup::peers();
+    let (s, other) = (&setup.s, setup.stream());
+    let partition = Partition::new(&[10], &[&[0..5], &[5..10]], &[]).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    let fill = |part: &mut PartMut<'_, f64, Ix1>, stream: &Stream, value| {
+        let mut guard = part.write(stream).unwrap();
+        guard.view_mut().unwrap().fill(stream, value).unwrap();
+        guard.commit().unwrap();
+    };
+    let [mut first, mut second] = array.split([Parts::one(0), Parts::one(1)]).unwrap();
+    fill(&mut second, &other, 5.0);
+    other.synchronize().unwrap();
+    fail_late(&setup, 1);
+    fill(&mut first, s, 4.0);
+    add(&mut first.read_write(&other).unwrap(), &other, 1.0).unwrap();
+    assert!(first.read_host().is_err());
+    assert_eq!(second.read_host().unwrap()[0], 5.0);
+    other.synchronize().unwrap();
+}
+
+/// If the device cannot lock memory when the host's replica is made, the host's memory is ordinary.
+#[test]
+fn a_lost_device_does_not_keep_values_of_others_from_the_host() {
+    for peers in [false, true] {
+        let setup = Setup::sim(SimConfig::new().peers(peers));
+        let mut array = ArrayBuffer::<f64, Ix1>::uninit(10).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        set(&mut array.write(&setup.t).unwrap(), &setup.t, 3.0).unwrap();
+        SimHandle::of(&setup.a).unwrap().lose();
+        array.prefetch_host().unwrap();
+        assert_eq!(values(&array), [3.0; 10]);
+        array.evict(&setup.b).unwrap();
+        assert_eq!(values_on(&array, &setup.t), [3.0; 10]);
+        assert_eq!(array.into_inner().unwrap().to_vec(), [3.0; 10]);
+    }
+}
+
+/// Eviction waits until the values are on the host: nothing is freed if that fails.
+#[test]
+fn an_eviction_waits_for_its_copies() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = locked(&setup, 100);
+    set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    gate.open_later();
+    array.evict(&setup.a).unwrap();
+    assert!(gate.is_open(), "the eviction did not wait");
+    assert_eq!(values(&array), [3.0; 100]);
+    set(&mut array.write(s).unwrap(), s, 4.0).unwrap();
+    fail_late(&setup, 1);
+    assert!(array.evict(&setup.a).is_err());
 }

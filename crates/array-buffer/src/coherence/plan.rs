@@ -245,6 +245,9 @@ impl Draft<'_> {
             Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
             _ => self.bring(moved, HOST, None),
         }
+        for part in moved.iter().filter(|part| self.paths.is_copied_alone(*part, HOST)) {
+            self.wait_to_read(part, HOST, None);
+        }
         for state in &mut self.parts {
             if matches!(state.health, Health::Writing { at: used, .. } | Health::Exchanging { at: used, .. } if used == at)
             {

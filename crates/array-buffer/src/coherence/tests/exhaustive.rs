@@ -695,7 +695,7 @@ fn a_part_that_is_copied_directly_beside_one_that_is_not() {
 
 #[test]
 fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
-    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 700_910);
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 693_874);
 }
 
 #[test]
