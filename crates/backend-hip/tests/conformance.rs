@@ -53,7 +53,7 @@ fn rules_about_faults_run_in_a_child_process_where_a_fault_ends_it() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let lines = fs::read_to_string(report.path()).unwrap();
-    assert_eq!(lines.lines().count(), 5, "{lines}");
+    assert_eq!(lines.lines().count(), 7, "{lines}");
     for line in lines.lines() {
         assert!(
             line.contains("\"passed\"") && line.contains("the fault ended the process"),
