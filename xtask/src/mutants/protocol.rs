@@ -68,6 +68,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("if reads.is_some()", "self.wait_to_write(", "both only wait"),
     ("self.steps.push(", "*self.bytes(part, at)", FIELDS),
     ("if !fresh", "if who.is_none()", FIELDS),
+    ("for part in moved", "for state in &mut self.parts", BYTES),
     ("if !self.of(Role::Owned)", "let held", VALUE),
     ("if let Some(other) = pending", "for part in set.iter()", REFUSED),
 ];

@@ -435,7 +435,6 @@ impl Draft<'_> {
             if let Some(on) = writer {
                 self.steps.push(Step::See { part, on, origins });
                 *self.bytes(part, at) = Bytes { readers, ..Bytes::default() };
-                return;
             }
         }
         if who.is_none() {
