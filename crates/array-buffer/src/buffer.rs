@@ -395,10 +395,10 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place, with
-    /// a warning. `Conflict` if the host's values are lent or belong to another
-    /// owner, if another device works in them, or if they are page-locked for another device. `LimitExceeded` for a
-    /// device too many. The array is then as before.
+    /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place,
+    /// with a warning. `Conflict` if the host's values are lent or belong to another owner, if another device works in
+    /// them, or if they are page-locked for another device. `LimitExceeded` for a device too many. The array is then as
+    /// before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
         self.core.page_lock(device)
     }
@@ -501,7 +501,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
         let request = self.request(Some(stream), "prefetch", Location::caller());
-        self.core.prefetch(&request).map(drop)
+        self.core.prefetch(&request)
     }
 
     /// Copies values to the host before they are needed. Blocks until they are there, unless the copies go to
@@ -514,7 +514,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
-        self.core.prefetch_host(&request)
+        self.core.prefetch(&request)
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of

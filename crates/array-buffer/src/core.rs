@@ -476,15 +476,10 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Brings parts up to date without an access. Returns the replica.
-    pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<ReplicaId> {
-        self.act(request, |at, by| Action::Prefetch { at, by })
-    }
-
-    /// Brings parts up to date on the host. Waits for them, unless the host's replica is page-locked.
-    pub(crate) fn prefetch_host(&self, request: &Request<'_>) -> Result<()> {
-        self.prefetch(request)?;
-        if self.lock().paths.locked.is_some() {
+    /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.
+    pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<()> {
+        self.act(request, |at, by| Action::Prefetch { at, by })?;
+        if request.stream.is_some() || self.lock().paths.locked.is_some() {
             return Ok(());
         }
         // A device that works in host memory may still be writing the values there.

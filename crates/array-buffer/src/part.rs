@@ -192,11 +192,7 @@ fn prefetch<T: Element, D>(
     stream: Option<&Stream>,
     call_site: CallSite,
 ) -> Result<()> {
-    let request = Request { set, stream, access: "prefetch", call_site };
-    match stream {
-        Some(_) => core.prefetch(&request).map(drop),
-        None => core.prefetch_host(&request),
-    }
+    core.prefetch(&Request { set, stream, access: "prefetch", call_site })
 }
 
 impl<T: Element, D> fmt::Debug for PartMut<'_, T, D> {

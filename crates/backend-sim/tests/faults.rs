@@ -242,8 +242,8 @@ fn errors_of_selectors_name_the_cause() {
     }
 }
 
-/// A failure in front of an emulated plan is an error of the plan, whoever receives its report. Skipped copies leave
-/// bytes of an earlier plan in the runtime's buffer; they reach no memory.
+/// A failure in front of an emulated plan is an error of the plan, also if another caller receives it. Skipped copies
+/// leave bytes of an earlier plan in the runtime's buffer; they reach no memory.
 #[test]
 #[expect(unsafe_code, reason = "launches a kernel")]
 fn an_emulated_plan_behind_a_failure_writes_nothing_wrong() {

@@ -300,7 +300,8 @@ impl PinnedBlock {
         marks.iter().try_for_each(Mark::wait)
     }
 
-    /// Enqueues a copy from or to the memory. Whoever writes has borrowed the memory exclusively, or orders the copy.
+    /// Enqueues a copy from or to the memory. A caller that writes has borrowed the memory exclusively, or orders the
+    /// copy.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         stream: &Stream,
@@ -319,9 +320,9 @@ impl PinnedBlock {
         enqueue(raw).map_err(|e| self.device.place(e))
     }
 
-    /// Registers a use by the next enqueue on `stream`. If the use is to be ordered, it comes after every conflicting use
-    /// on another stream. The end of the use is recorded when the result is dropped. The result holds the lock until
-    /// then, so uses are registered in the order in which they are enqueued.
+    /// Registers a use by the next enqueue on `stream`. If it is to be ordered, it comes after every conflicting use on
+    /// another stream. The end of the use is recorded when the result is dropped. The result holds the lock until then,
+    /// so uses are registered in the order in which they are enqueued.
     pub(crate) fn begin(
         &self,
         stream: &Stream,

@@ -40,7 +40,7 @@ pub(crate) struct StreamCore {
 /// How often failures of asynchronous work were reported to the users of a device.
 #[derive(Default)]
 pub(crate) struct DeviceReports {
-    /// Held while a failure is taken from the device and counted. Whoever then finds no failure also finds the count.
+    /// Held while a failure is taken from the device and counted. A thread that then finds no failure finds the count.
     taking: Mutex<()>,
     /// The failures that may be of any stream.
     count: AtomicU64,
@@ -235,8 +235,7 @@ impl Stream {
     ///
     /// A failure of asynchronous work is reported once, to the first caller. If this number has grown since work was
     /// enqueued, that work may have failed although [`synchronize`](Self::synchronize) returns `Ok`, because another
-    /// caller received the error. Whoever finds no failure left also finds the number
-    /// grown. Never blocks.
+    /// caller received the error. A caller that finds no failure left finds the number grown. Never blocks.
     pub fn failures(&self) -> u64 {
         self.core.failures()
     }
