@@ -103,6 +103,29 @@ fn a_copy_between_two_devices_over_the_same_bytes_is_refused_if_it_overlaps() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "adopts memory twice")]
+fn footprints_tell_whether_memories_of_any_threads_and_devices_share_elements() {
+    let devices =
+        [0, 1].map(|index| Device::new(HostDevice::with_threads(index, 1).unwrap()).unwrap());
+    let ordinary = devices[0].memory_allocate::<u32>(8).unwrap();
+    assert!(ordinary.view().footprint().is_none(), "nobody knows its address");
+    let handle = ordinary.native().unwrap();
+    let adopt = |device: &Device| {
+        // SAFETY: nothing accesses the elements, which outlive the memory.
+        unsafe { device.memory_adopt::<u32>(handle, 8, ()) }.unwrap()
+    };
+    let adopted = adopt(&devices[1]);
+    let columns =
+        |first: usize| adopted.view().reshape(&[2, 4]).unwrap().region(&[0..2, first..first + 2]);
+    let [left, middle, right] = [0, 1, 2].map(|first| columns(first).unwrap().footprint().unwrap());
+    assert!(middle.overlaps(&left) && middle.overlaps(&right) && !left.overlaps(&right));
+    assert!(ordinary.view().footprint().unwrap().overlaps(&middle));
+    assert!(adopted.view().slice(3..3).unwrap().footprint().is_none(), "no elements");
+    drop(adopted);
+    assert!(!middle.overlaps(&left), "the memory is gone");
+}
+
+#[test]
 fn memory_that_work_uses_is_shown_without_a_wait_or_not_at_all() {
     let device = device();
     let stream = device.default_stream();

@@ -239,7 +239,9 @@ impl Device {
             NativeKind::Pointer if handle.raw != 0 => 1 << handle.raw.trailing_zeros(),
             _ => self.limits().allocation_alignment.get(),
         };
-        Ok(Memory::new(Allocation::new(raw, bytes, align, self.clone()), len))
+        let allocation = Allocation::new(raw, bytes, align, self.clone());
+        allocation.share();
+        Ok(Memory::new(allocation, len))
     }
 
     /// Allocation of memory that both the host and the device can address, if the device supports it.

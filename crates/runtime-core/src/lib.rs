@@ -97,5 +97,6 @@ pub use statistics::{Statistics, Traffic};
 pub use stream::{Event, Stream, reported_failures};
 pub use validate::{Compare, Mismatch, Tolerance, compare};
 pub use view::{
-    AnyView, AnyViewMut, Dynamic, MemoryView, MemoryViewMut, UnfinishedWrite, WriteReport,
+    AnyView, AnyViewMut, Dynamic, Footprint, MemoryView, MemoryViewMut, UnfinishedWrite,
+    WriteReport,
 };

@@ -8,6 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::contract::{DeviceMemory, Released};
@@ -39,6 +40,8 @@ pub(crate) struct Allocation {
     place: (usize, usize),
     /// The address of its first byte is a multiple of this.
     align: usize,
+    /// Whether other memory may have its bytes: it was adopted, or its handle was given out.
+    is_shared: AtomicBool,
     uses: Uses,
     /// The latest use on each stream, if the host can address the memory.
     marks: Option<Marks>,
@@ -58,12 +61,39 @@ impl Allocation {
             let shown = raw.as_ref().is_some_and(|raw| raw.host_ptr().is_some());
             let marks = shown.then(Marks::default);
             let place = raw.as_deref().map_or((0, 0), place);
-            Self { raw: ManuallyDrop::new(raw), bytes, place, align, uses, marks, device }
+            let is_shared = AtomicBool::new(false);
+            Self {
+                raw: ManuallyDrop::new(raw),
+                bytes,
+                place,
+                align,
+                is_shared,
+                uses,
+                marks,
+                device,
+            }
         })
     }
 
     pub(crate) fn align(&self) -> usize {
         self.align
+    }
+
+    /// Notes that other memory may have its bytes.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// The allocation, if other memory may have its bytes.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<Weak<dyn Used>> {
+        if self.is_shared.load(Ordering::Acquire) { self.uses.owner() } else { None }
+    }
+
+    /// The vendor's handle, given out.
+    pub(crate) fn native(&self) -> Option<NativeHandle> {
+        self.share();
+        self.raw().map(DeviceMemory::native)
     }
 
     #[inline]
@@ -349,7 +379,7 @@ impl<T: Element> Memory<T> {
 
     /// The vendor's handle, valid for as long as the memory. `None` for memory of no bytes.
     pub fn native(&self) -> Option<NativeHandle> {
-        self.allocation.raw().map(DeviceMemory::native)
+        self.allocation.native()
     }
 }
 

@@ -48,6 +48,11 @@ impl Uses {
         Self { owner: Some(owner), ..Self::default() }
     }
 
+    /// The object.
+    pub(crate) fn owner(&self) -> Option<Weak<dyn Used>> {
+        self.owner.clone()
+    }
+
     /// Registers a use by an enqueue on `stream`. Call it before the enqueue. Takes no lock if the stream is one of the
     /// first few and already registered.
     #[inline]

@@ -4,6 +4,7 @@
     reason = "copies call the stream's unsafe enqueues after checking what they demand"
 )]
 
+mod footprint;
 mod report;
 mod untyped;
 
@@ -12,10 +13,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use self::footprint::Footprint;
 pub(crate) use self::report::reported;
 pub use self::report::{UnfinishedWrite, WriteReport};
 pub(crate) use self::untyped::{Untyped, UntypedMut, check_use};
-use crate::contract::DeviceMemory;
 use crate::element::check_representation;
 use crate::memory::Allocation;
 use crate::{
@@ -154,7 +155,14 @@ impl<'a, T> MemoryView<'a, T> {
 
     /// The vendor's handle of the whole memory. `None` for memory of no bytes.
     pub fn native(&self) -> Option<NativeHandle> {
-        self.untyped.allocation().raw().map(DeviceMemory::native)
+        self.untyped.allocation().native()
+    }
+
+    /// The elements, to compare with those of views in other threads. `None` if no other memory can have their bytes:
+    /// memory that was not [adopted](Device::memory_adopt), and whose [handle](Self::native) nobody asked for.
+    #[inline]
+    pub fn footprint(&self) -> Option<Footprint> {
+        Footprint::of(&self.untyped)
     }
 
     /// The same view, with an element type known only at run time. The binding to a stream stays.
