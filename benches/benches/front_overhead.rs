@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use benches::overhead::{Limit, Table};
 use conformance::NullDevice;
 use runtime_core::contract::{
-    AcceleratorDevice, DeviceMemory, EventOptions, MemoryAt, PinnedAt, PinnedOptions, RawArg,
-    RawSlot, RegionCopyAbility, StreamOptions,
+    AcceleratorDevice, DeviceMemory, EventOptions, GraphCapture, MemoryAt, PinnedAt, PinnedOptions,
+    RawArg, RawSlot, RegionCopyAbility, StreamOptions,
 };
 use runtime_core::{
     Combine, DType, Device, ImageFormat, Launch, ModuleImage, RegionCopy, RegionProgram,
@@ -24,6 +24,8 @@ const PER_FAILURE: f64 = 0.5;
 const PER_ARGUMENT: f64 = 1.0;
 /// The most for marking the end of a use of memory that the host can access.
 const PER_MARK: f64 = 1.5;
+/// The most that launching a graph with two pinned memories may add.
+const PER_GRAPH: f64 = 12.0;
 /// The most that executing a region plan may add.
 const PER_PLAN: f64 = 12.0;
 
@@ -145,6 +147,28 @@ fn marks(table: &mut Table) -> Result<()> {
             record();
         },
     );
+    if let Some(graphs) = device.graphs() {
+        let mut back = device.pinned_allocate::<f64>(1024)?;
+        let graph = graphs.capture(|to| {
+            memory.view_mut().copy_from_pinned(to, &pinned)?;
+            memory.view().copy_to_pinned(to, &mut back)
+        })?;
+        let mut raw_graph = raw.end(raw.begin()?)?;
+        table.row(
+            "graph launch, 2 pinned memories",
+            DIRECT,
+            Limit::Adds(PER_GRAPH),
+            // SAFETY: as above.
+            || drop(black_box(unsafe { graph.launch(&stream) })),
+            || {
+                // SAFETY: as above.
+                let done = unsafe { raw.launch(&mut *raw_graph, &*raw_stream) };
+                drop(black_box(done));
+                record();
+                record();
+            },
+        );
+    }
     let Some(unified) = device.unified_memory() else { return Ok(()) };
     let mut shown = unified.allocate::<f64>(1024)?;
     table.row(

@@ -58,6 +58,12 @@ fn no_operation_allocates() {
     let launch = Launch::cover(64, 64);
     let mut shown = device.unified_memory().unwrap().allocate::<f64>(64).unwrap();
     let mut host = [0.0; 64];
+    let mut captured = device.pinned_allocate::<f64>(64).unwrap();
+    let graph = device.graphs().unwrap().capture(|to| {
+        memory.view_mut().copy_from_pinned(to, &pinned)?;
+        memory.view().copy_to_pinned(to, &mut captured)
+    });
+    let graph = graph.unwrap();
     let count = taken(|| {
         memory.view_mut().copy_from_slice(&stream, &host).unwrap();
         memory.view().copy_to_slice(&stream, &mut host).unwrap();
@@ -72,6 +78,8 @@ fn no_operation_allocates() {
         stream.wait(&event).unwrap();
         // SAFETY: the null device accesses no byte.
         unsafe { kernel.launch(&stream, &launch, args![&memory, &other, memory.view()]) }.unwrap();
+        // SAFETY: as above.
+        unsafe { graph.launch(&stream) }.unwrap();
     });
     assert_eq!(count, 0);
 }

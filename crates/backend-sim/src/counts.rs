@@ -24,6 +24,8 @@ pub struct SimCounts {
     pub from_peers: Traffic,
     /// Kernel launches.
     pub launches: u64,
+    /// Events created.
+    pub events: u64,
     /// Events recorded.
     pub records: u64,
     /// Waits of streams for events.
@@ -55,7 +57,7 @@ pub(crate) fn add_traffic(traffic: &mut Traffic, bytes: usize) {
 
 type Read = fn(&SimCounts) -> u64;
 
-const COUNTERS: [(&str, Read); 14] = [
+const COUNTERS: [(&str, Read); 15] = [
     ("allocations", |c| c.allocations),
     ("pinned_allocations", |c| c.pinned_allocations),
     ("to_device_copies", |c| c.to_device.count),
@@ -67,6 +69,7 @@ const COUNTERS: [(&str, Read); 14] = [
     ("from_peers_copies", |c| c.from_peers.count),
     ("from_peers_bytes", |c| c.from_peers.bytes),
     ("launches", |c| c.launches),
+    ("events", |c| c.events),
     ("records", |c| c.records),
     ("waits", |c| c.waits),
     ("synchronizations", |c| c.synchronizations),

@@ -172,6 +172,7 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn event_create(&self, _: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
         self.shared.check("event_create")?;
+        self.shared.tally.add(|counts| counts.events += 1);
         Ok(Box::new(SimEvent::new(&self.shared)))
     }
 

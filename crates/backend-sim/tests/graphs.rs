@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "launches graphs, of memory that no slice shows")]
 
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
-use runtime_core::{Device, ErrorKind, Graph, Memory, Stream, Support};
+use runtime_core::{Device, ErrorKind, Graph, Memory, Stream, StreamOptions, Support};
 
 fn open(config: SimConfig) -> (Device, SimHandle) {
     let sim = SimDevice::new(0, config);
@@ -23,7 +23,7 @@ fn halves(device: &Device, memory: &mut Memory<u8>) -> Graph {
 }
 
 fn launch(graph: &Graph, stream: &Stream) -> runtime_core::Result<()> {
-    // SAFETY: simulated memory is never lent as a slice, and the graph has no kernel.
+    // SAFETY: simulated memory is never lent as a slice, no test takes one of pinned memory, and the graph has no kernel.
     unsafe { graph.launch(stream) }
 }
 
@@ -114,4 +114,30 @@ fn a_capture_that_is_over_keeps_nothing() {
     });
     failed.unwrap_err();
     drop(graph);
+}
+
+/// One event for each pinned memory and stream, recorded again by each launch.
+#[test]
+fn launches_of_a_graph_keep_their_events() {
+    const LAUNCHES: u64 = 10;
+    let (device, seen) = open(SimConfig::new());
+    let mut memory = device.memory_allocate::<u32>(8).unwrap();
+    let [source, mut result] = [0; 2].map(|_| device.pinned_allocate::<u32>(8).unwrap());
+    let graph = device.graphs().unwrap().capture(|to| {
+        memory.view_mut().copy_from_pinned(to, &source)?;
+        memory.view().copy_to_pinned(to, &mut result)
+    });
+    let graph = graph.unwrap();
+    for (stream, created) in [
+        (device.default_stream(), 2),
+        (device.stream_create(&StreamOptions::default()).unwrap(), 4),
+    ] {
+        let before = seen.counts();
+        for _ in 0..LAUNCHES {
+            launch(&graph, &stream).unwrap();
+        }
+        let counts = seen.counts();
+        assert_eq!(counts.records - before.records, 2 * LAUNCHES);
+        assert_eq!(counts.events, created);
+    }
 }

@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceKernel, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceRegions, DeviceStream, EventOptions, KernelAbilities,
-    MemoryAt, ParamAccess, ParamInfo, ParamKind, PinnedAt, PinnedOptions, RawArg, RawSlot,
-    RegionCopyAbility, Released, StreamOptions, UnifiedMemory,
+    Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceGraph, DeviceKernel,
+    DeviceMemory, DeviceModule, DevicePinned, DeviceRegions, DeviceStream, EventOptions,
+    GraphCapture, KernelAbilities, MemoryAt, ParamAccess, ParamInfo, ParamKind, PinnedAt,
+    PinnedOptions, RawArg, RawSlot, RegionCopyAbility, Released, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DType, DeviceId, DeviceInfo, DeviceKind, Error, ImageFormat, Launch, Limits, ModuleImage,
@@ -46,7 +46,7 @@ impl CommonRuntime for NullDevice {
 // SAFETY: there is nothing to keep valid, and no byte is ever accessed.
 unsafe impl AcceleratorDevice for NullDevice {
     fn abilities(&self) -> Abilities<'_> {
-        Abilities::none().with_region_copy(self).with_unified_memory(self)
+        Abilities::none().with_region_copy(self).with_graphs(self).with_unified_memory(self)
     }
 
     fn native(&self) -> NativeHandle {
@@ -98,6 +98,28 @@ unsafe impl RegionCopyAbility for NullDevice {
     ) -> Result<()> {
         black_box(slots);
         Ok(())
+    }
+}
+
+// SAFETY: a launch accesses no byte.
+unsafe impl GraphCapture for NullDevice {
+    fn begin(&self) -> Result<Box<dyn DeviceStream>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    fn end(&self, _: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>> {
+        Ok(Box::new(NullObject(0)))
+    }
+
+    unsafe fn launch(&self, _: &mut dyn DeviceGraph, stream: &dyn DeviceStream) -> Result<()> {
+        black_box(stream);
+        Ok(())
+    }
+}
+
+impl DeviceGraph for NullObject {
+    fn native(&self) -> NativeHandle {
+        HANDLE
     }
 }
 
