@@ -78,7 +78,8 @@ fn wrapped(icount: &'static str, broken: Broken) -> EmbeddedFixture {
 
 /// Fails unless the device with the defect breaks the rule, and the same device without it keeps the rule.
 fn bites(name: &str, rule: fn(&EmbeddedFixture) -> Outcome, broken: Broken) {
-    let icount = if broken == Broken::CountersAreConstant { "on" } else { "off" };
+    let counts = [Broken::CountersAreConstant, Broken::CountersEndWithTheDevice].contains(&broken);
+    let icount = if counts { "on" } else { "off" };
     match rule(&wrapped(icount, Broken::Nothing)) {
         Err(Stop::Skipped(why)) => return println!("skipped: {why}"),
         outcome => assert_eq!(outcome, Ok(()), "{name} with nothing broken"),
@@ -119,6 +120,7 @@ bites! {
     results_of_others: ResultIsOfAnother => calls_of_threads_take_turns;
     lines_that_arrive_again: LinesRepeat => printed_lines_arrive_once_and_in_order;
     counters_that_are_constant: CountersAreConstant => counters_grow_with_the_work;
+    counters_without_their_device: CountersEndWithTheDevice => counters_grow_with_the_work;
 }
 
 #[test]

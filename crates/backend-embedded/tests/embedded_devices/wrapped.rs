@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,7 @@ pub(crate) enum Broken {
     FaultHasNoPlace,
     LinesRepeat,
     CountersAreConstant,
+    CountersEndWithTheDevice,
 }
 
 const ROM_BYTES: u64 = 4096;
@@ -54,12 +55,14 @@ pub(crate) struct Wrapped<D> {
     has_flashed: AtomicBool,
     lines: Mutex<Vec<String>>,
     last: AtomicU64,
+    /// Dropped with the device.
+    open: Arc<()>,
     _server: Option<Server>,
 }
 
 impl<D: EmbeddedDevice> Wrapped<D> {
     pub(crate) fn new(inner: D, broken: Broken) -> Self {
-        let (has_flashed, lines, last) = Default::default();
+        let (has_flashed, lines, last, open) = Default::default();
         let mut map = inner.memory_map().to_vec();
         if broken == Broken::EndIsReadOnly
             && let Some(area) = map.last_mut()
@@ -68,7 +71,7 @@ impl<D: EmbeddedDevice> Wrapped<D> {
             let rom = MemoryArea::new("rom", area.address + area.bytes, ROM_BYTES, false);
             map.push(rom);
         }
-        Self { inner, broken, map, has_flashed, lines, last, _server: None }
+        Self { inner, broken, map, has_flashed, lines, last, open, _server: None }
     }
 
     fn is(&self, broken: Broken) -> bool {
@@ -84,10 +87,8 @@ impl<D: EmbeddedDevice> CommonRuntime for Wrapped<D> {
 
 impl<D: EmbeddedDevice> EmbeddedDevice for Wrapped<D> {
     fn abilities(&self) -> EmbeddedAbilities<'_> {
-        if self.is(Broken::CountersAreConstant) {
-            return EmbeddedAbilities::none().with_counters(&Constant);
-        }
-        self.inner.abilities()
+        let inner = self.inner.abilities();
+        if inner.counters().is_some() { inner.with_counters(self) } else { inner }
     }
 
     fn flash(&self, image: &[u8]) -> Result<()> {
@@ -196,25 +197,31 @@ impl<D: EmbeddedDevice> EmbeddedDevice for Wrapped<D> {
     }
 }
 
-/// A counter that never grows.
-struct Constant;
-
-impl Counters for Constant {
+impl<D: EmbeddedDevice> Counters for Wrapped<D> {
     fn names(&self) -> Vec<String> {
-        vec!["constant".to_owned()]
+        self.inner.abilities().counters().expect("the ability").names()
     }
 
     fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>> {
-        match names {
-            ["constant"] => Ok(Box::new(Self)),
-            _ => Err(Error::new(ErrorKind::InvalidArgument, "counters", format!("{names:?}"))),
-        }
+        let inner = self.inner.abilities().counters().expect("the ability").open(names)?;
+        Ok(Box::new(Count { inner, broken: self.broken, device: Arc::downgrade(&self.open) }))
     }
 }
 
-impl CounterSet for Constant {
+/// Counters that count, except for the defect.
+struct Count {
+    inner: Box<dyn CounterSet>,
+    broken: Broken,
+    device: Weak<()>,
+}
+
+impl CounterSet for Count {
     fn read(&mut self, values: &mut [u64]) -> Result<()> {
-        values.fill(7);
+        match self.broken {
+            Broken::CountersAreConstant => values.fill(7),
+            Broken::CountersEndWithTheDevice if self.device.strong_count() == 0 => values.fill(0),
+            _ => return self.inner.read(values),
+        }
         Ok(())
     }
 }

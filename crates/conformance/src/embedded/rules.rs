@@ -484,7 +484,8 @@ pub fn printed_lines_arrive_once_and_in_order(fixture: &EmbeddedFixture) -> Outc
     Ok(())
 }
 
-/// Counters have names, an unknown name is refused, and at least one counter grows with the work of the program.
+/// Counters have names, an unknown name is refused, and at least one counter grows with the work of the program. It can
+/// be read after the device was dropped.
 pub fn counters_grow_with_the_work(fixture: &EmbeddedFixture) -> Outcome {
     let device = fixture.device()?;
     let counters = needed(device.counters(), Ability::Counters)?;
@@ -498,7 +499,7 @@ pub fn counters_grow_with_the_work(fixture: &EmbeddedFixture) -> Outcome {
         }
     }
     let numbers = device.symbol("numbers")?.address;
-    let mut grows = false;
+    let mut grown = None;
     for name in &names {
         let mut open = counters.open(&[name])?;
         let mut read = || -> Outcome<u64> {
@@ -515,9 +516,20 @@ pub fn counters_grow_with_the_work(fixture: &EmbeddedFixture) -> Outcome {
             Ok(after - before)
         };
         let (little, much) = (growth(1)?, growth(1000)?);
-        grows |= much > little;
+        if much > little {
+            grown = Some((open, name));
+        }
     }
-    check!(grows, "none of {names:?} grows with the work of the program");
+    let Some((mut open, name)) = grown else {
+        let message = format_args!("none of {names:?} grows with the work of the program");
+        return Err(Stop::failed(message));
+    };
+    let (mut before, mut after) = ([0], [u64::MAX]);
+    open.read(&mut before)?;
+    drop(device);
+    open.read(&mut after)?;
+    let is_kept = (before[0]..u64::MAX).contains(&after[0]);
+    check!(is_kept, "{name:?} went from {before:?} to {after:?} with the device");
     Ok(())
 }
 

@@ -374,7 +374,7 @@ pub fn the_monitor_is_plausible(fixture: &Fixture) -> Outcome {
 }
 
 /// Counters open by name, alone and in pairs. A read sets every entry, the values never decrease, and at least one of
-/// them grows with the work of the device. Unknown names are refused.
+/// them grows with the work of the device, and can be read after the device was dropped. Unknown names are refused.
 pub fn counters_count(fixture: &Fixture) -> Outcome {
     const UNTOUCHED: u64 = 0xDEAD_BEEF_DEAD_BEEF;
     let setup = fixture.fresh()?;
@@ -414,6 +414,12 @@ pub fn counters_count(fixture: &Fixture) -> Outcome {
             Ok(after[0].saturating_sub(before[0]))
         };
         if growth(1)? < growth(20)? {
+            let (mut before, mut after) = ([0], [UNTOUCHED]);
+            open.read(&mut before)?;
+            drop(setup);
+            open.read(&mut after)?;
+            let is_kept = (before[0]..UNTOUCHED).contains(&after[0]);
+            check!(is_kept, "{name:?} went from {before:?} to {after:?} with the device");
             return Ok(());
         }
     }

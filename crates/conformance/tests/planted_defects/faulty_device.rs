@@ -5,8 +5,8 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub(crate) enum Broken {
     CountersAreConstant,
     CountersCountReads,
     CountersHaveNoNames,
+    /// Are 0 once the device was dropped.
+    CountersEndWithTheDevice,
     UnifiedMemoryIsHidden,
     OwnersAreLeaked,
     OwnersAreDroppedInTheStream,
@@ -110,14 +112,16 @@ pub(crate) struct FaultyDevice {
     adopted: Mutex<Option<(NativeHandle, Owner)>>,
     /// Whether it was asked for its abilities.
     asked: AtomicBool,
+    /// Dropped with the device.
+    open: Arc<()>,
 }
 
 type Owner = Box<dyn Any + Send + Sync>;
 
 impl FaultyDevice {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
-        let (adopted, asked) = Default::default();
-        Self { inner: Box::new(inner), broken, adopted, asked }
+        let (adopted, asked, open) = Default::default();
+        Self { inner: Box::new(inner), broken, adopted, asked, open }
     }
 
     fn is(&self, broken: Broken) -> bool {
@@ -164,6 +168,7 @@ struct Count {
     inner: Box<dyn CounterSet>,
     broken: Broken,
     reads: u64,
+    device: Weak<()>,
 }
 
 /// Unified memory that reports that the host cannot address it.
@@ -510,7 +515,12 @@ impl Counters for FaultyDevice {
 
     fn open(&self, names: &[&str]) -> Result<Box<dyn CounterSet>> {
         let inner = self.inner.abilities().counters().expect("the ability").open(names)?;
-        Ok(Box::new(Count { inner, broken: self.broken, reads: 0 }))
+        Ok(Box::new(Count {
+            inner,
+            broken: self.broken,
+            reads: 0,
+            device: Arc::downgrade(&self.open),
+        }))
     }
 }
 
@@ -521,6 +531,7 @@ impl CounterSet for Count {
             Broken::CountersRead => {}
             Broken::CountersAreConstant => values.fill(7),
             Broken::CountersCountReads => values.fill(self.reads),
+            Broken::CountersEndWithTheDevice if self.device.strong_count() == 0 => values.fill(0),
             _ => return self.inner.read(values),
         }
         Ok(())

@@ -123,6 +123,7 @@ bites! {
     counters_that_are_constant: simulated CountersAreConstant => counters_count;
     counters_of_their_own_reads: simulated CountersCountReads => counters_count;
     counters_names: simulated CountersHaveNoNames => counters_count;
+    counters_without_their_device: simulated CountersEndWithTheDevice => counters_count;
     unified_memory_allocate: host UnifiedMemoryIsHidden => unified_memory_is_shared_with_the_host;
 }
 

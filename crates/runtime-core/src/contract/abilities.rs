@@ -322,7 +322,7 @@ pub trait Counters {
     /// The names that [`open`](Self::open) accepts.
     fn names(&self) -> Vec<String>;
 
-    /// Starts counting the named events. The result may outlive the device.
+    /// Starts counting the named events. The result may outlive the device, and can then still be read.
     ///
     /// # Errors
     ///
