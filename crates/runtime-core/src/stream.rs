@@ -160,6 +160,10 @@ impl StreamCore {
     }
 
     fn settle(&self, waited: Result<()>) -> Result<()> {
+        if self.capture.is_some() {
+            // Nothing runs on the stream of a capture, so nothing has failed.
+            return waited;
+        }
         let take = || self.raw.take_failure();
         self.reports.device.settle(waited, take, |_| self.reports.count())
     }
@@ -187,13 +191,14 @@ impl StreamCore {
         self.reports.counted()
     }
 
-    /// Refuses what a call has read if a failure was reported to anybody since `failures` were counted.
-    pub(crate) fn check_since(&self, failures: u64) -> Result<()> {
+    /// Refuses what `operation` has read if a failure was reported to anybody since `failures` were counted. Until the
+    /// report, the device may have skipped steps of the operation, and afterwards have run others.
+    pub(crate) fn check_since(&self, operation: &'static str, failures: u64) -> Result<()> {
         if self.reports.counted() == failures {
             return Ok(());
         }
         let message = "work before it failed, and the failure was reported to another caller";
-        Err(Error::new(ErrorKind::DeviceFault, "execute", message).of_earlier_work())
+        Err(Error::new(ErrorKind::DeviceFault, operation, message).of_earlier_work())
     }
 
     /// Whether another owner owns the driver's stream.

@@ -3,7 +3,7 @@
 use crate::view::{Untyped, UntypedMut};
 use crate::{
     AnyView, AnyViewMut, Combine, Element, Layout, Memory, MemoryView, RegionCopy, Result, Slot,
-    Stream,
+    Stream, StreamOptions,
 };
 
 impl<T: Element> MemoryView<'_, T> {
@@ -54,13 +54,35 @@ impl UntypedMut<'_> {
         }
     }
 
+    /// Copies packed elements from the host. The copy was checked.
+    pub(crate) fn copy_from_host_strided(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
+        if let Some(capture) = &stream.core.capture {
+            let refused = Err(capture.refuse("copy_from_slice"));
+            return self.noted(refused.map_err(|e| self.device().place(e)));
+        }
+        let packed = Layout::contiguous(self.view().dtype(), self.view().layout().shape())?;
+        self.copy_from_new(stream, source, &packed)
+    }
+
     /// Enqueues a fill of every element with a pattern. The element size is a multiple of the pattern's size. The
     /// pattern is read repeatedly from one element.
     pub(crate) fn fill_strided(&mut self, stream: &Stream, pattern: &[u8]) -> Result<()> {
         let (dtype, shape) = (self.view().dtype(), self.view().layout().shape());
         let repeated = Layout::new(dtype, shape, &[0; crate::MAX_RANK][..shape.len()])?;
-        let mut one = self.noted(self.device().memory_allocate::<u8>(dtype.size()))?;
-        self.noted(one.view_mut().into_untyped().fill_bytes("fill", stream, pattern))?;
-        self.copy_strided(stream, one.view().reinterpret(0, &repeated)?.untyped())
+        self.copy_from_new(stream, &pattern.repeat(dtype.size() / pattern.len()), &repeated)
+    }
+
+    /// Enqueues a copy from new memory with these bytes, which `layout` makes elements of this view's type and shape.
+    ///
+    /// The bytes get there on a stream of their own, and first. On `stream`, the device could skip this step behind a
+    /// failure and yet run the copy, if the failure is reported in between.
+    fn copy_from_new(&mut self, stream: &Stream, bytes: &[u8], layout: &Layout) -> Result<()> {
+        let written = || {
+            let own = self.device().stream_create(&StreamOptions::default())?;
+            let memory = self.device().memory_from_slice(&own, bytes)?;
+            own.synchronize().map(|()| memory)
+        };
+        let memory = self.noted(written())?;
+        self.copy_strided(stream, memory.view().reinterpret(0, layout)?.untyped())
     }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 use std::time::Duration;
 
-use runtime_core::{Error, ErrorKind, Result, Slot, Stream};
+use runtime_core::{DType, Error, ErrorKind, Layout, Result, Slot, Stream};
 
 use crate::data::elements;
 use crate::outcome::{Outcome, best_of_three, check, check_eq, needed, refused, same};
@@ -184,25 +184,31 @@ pub fn captured_values_are_frozen(fixture: &Fixture) -> Outcome {
 }
 
 /// Operations that wait for, query or order streams are refused on a capture's stream. They end the capture with an
-/// error, even if the work ignores their error.
+/// error, even if the work ignores their error. They do not count as failures of work.
 pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
     let setup = fixture.setup()?;
     let graphs = needed(setup.device.graphs(), Ability::Graphs)?;
     let mut memory = setup.upload(&[4_u32; 50])?;
     let mut target = setup.upload(&[4_u32; 50])?;
+    let mut gaps = setup.upload(&[4_u32; 50])?;
     let source = setup.upload(&[6_u32; 50])?;
     let (event, marked) = (setup.device.event_create(false)?, setup.stream.record_event()?);
     let empty = graphs.capture(|_| Ok(()))?;
     type Attempt<'a> = &'a mut dyn FnMut(&Stream) -> Result<()>;
     let unused = setup.device.memory_allocate::<u32>(50)?;
-    let attempts: [(&str, Attempt<'_>); 10] = [
+    let every_other = Layout::new(DType::U32, &[25], &[2])?;
+    let attempts: [(&str, Attempt<'_>); 12] = [
         ("synchronising", &mut |stream| stream.synchronize()),
         ("waiting for a time", &mut |stream| stream.synchronize_for(IN_FLIGHT)),
         ("asking whether it is done", &mut |stream| stream.is_done().map(drop)),
+        ("asking for failures", &mut |stream| stream.check()),
         ("recording an event", &mut |stream| stream.record(&event)),
         ("waiting for an event", &mut |stream| stream.wait(&marked)),
         ("a copy to a slice", &mut |stream| source.view().to_vec(stream).map(drop)),
         ("a copy from a slice", &mut |stream| memory.copy_from_slice(stream, &[1; 50])),
+        ("a copy from a slice to a view with gaps", &mut |stream| {
+            gaps.view_mut().with_layout(0, &every_other)?.copy_from_slice(stream, &[1; 25])
+        }),
         ("a copy ordered with another stream", &mut |stream| {
             target.view_mut().copy_from_device(stream, &source.view(), &setup.stream)
         }),
@@ -212,16 +218,18 @@ pub fn blocking_calls_cannot_be_captured(fixture: &Fixture) -> Outcome {
     for (what, attempt) in attempts {
         let mut seen = None;
         let captured = graphs.capture(|capture| {
-            seen = Some(attempt(capture));
             // The error is ignored.
+            seen = Some((attempt(capture), capture.failures()));
             Ok(())
         });
-        let outcome = seen.ok_or_else(|| Stop::failed("a capture did not call its work"))?;
+        let (outcome, failures) =
+            seen.ok_or_else(|| Stop::failed("a capture did not call its work"))?;
         refused(outcome, ErrorKind::InvalidArgument, format_args!("{what} in a capture"))?;
         refused(captured, ErrorKind::InvalidArgument, format_args!("a capture after {what}"))?;
+        check_eq!(failures, 0, "failures of work after {what} was refused");
     }
     check!(event.is_done()?, "an event that a capture was refused is marked");
-    for memory in [&memory, &target] {
+    for memory in [&memory, &target, &gaps] {
         same(&setup.download(memory)?, &[4; 50], "memory after refused operations")?;
     }
     replay(&empty, &setup.stream)?;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe traits by handing calls on")]
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
@@ -72,6 +73,8 @@ pub(crate) enum Broken {
     ReleasesAtOnce,
     FreeingBlocks,
     RegionsExecute,
+    /// No defect: the device lacks the ability.
+    RegionsAreAbsent,
     AbsentSlotsEndAll,
     FewSlots,
     MemoryInOneSlot,
@@ -128,6 +131,10 @@ impl FaultyDevice {
         self.broken == broken
     }
 
+    fn lacks(&self, ability: &str) -> bool {
+        self.is(Broken::RegionsAreAbsent) && ability == "region_copy"
+    }
+
     /// Drops the owner of the memory in the last stream that used it, if it is kept for that.
     fn drop_owner(&self, memory: NativeHandle, after: &[&dyn DeviceStream]) {
         let mut adopted = self.adopted.lock().expect("no panic under the lock");
@@ -150,6 +157,24 @@ impl FaultyDevice {
         let on = stream(on).expect("a stream of the faulty device");
         // SAFETY: the kernel has no arguments and belongs to this device.
         unsafe { on.launch(&*kernel, &Launch::cover(1, 1), &[]) }.expect("a launch");
+    }
+}
+
+thread_local! {
+    /// The number of enqueues of this thread before the hook is called, and the hook.
+    static HOOK: RefCell<Option<(usize, Box<dyn FnOnce()>)>> = RefCell::default();
+}
+
+/// Calls `hook` in this thread once, behind its copy, fill, launch or region copy with that index.
+pub(crate) fn hook_behind(index: usize, hook: impl FnOnce() + 'static) {
+    HOOK.set(Some((index, Box::new(hook))));
+}
+
+/// Calls the hook if its time has come.
+fn enqueued() {
+    match HOOK.take() {
+        Some((0, hook)) => hook(),
+        left => HOOK.set(left.map(|(index, hook)| (index - 1, hook))),
     }
 }
 
@@ -209,7 +234,7 @@ unsafe impl AcceleratorDevice for FaultyDevice {
         let mut abilities = Abilities::none();
         macro_rules! with {
             ($($ability:ident $with:ident,)*) => {$(
-                if inner.$ability().is_some() {
+                if inner.$ability().is_some() && !self.lacks(stringify!($ability)) {
                     abilities = abilities.$with(self);
                 }
             )*};
@@ -319,6 +344,7 @@ unsafe impl RegionCopyAbility for FaultyDevice {
         }
         // SAFETY: forwarded, or with slots absent.
         unsafe { ability.execute(stream(on)?, regions, &slots) }?;
+        enqueued();
         panic_if(self.is(Broken::WritesPanic));
         Ok(())
     }
@@ -546,6 +572,7 @@ impl Stream {
 
     fn write(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.unless(broken, work)?;
+        enqueued();
         panic_if(self.broken == Broken::WritesPanic);
         Ok(())
     }
@@ -583,7 +610,9 @@ unsafe impl DeviceStream for Stream {
         self.unless(Broken::MemoryCopyFrom, || {
             // SAFETY: forwarded.
             unsafe { self.inner.memory_copy_from(src, dst) }
-        })
+        })?;
+        enqueued();
+        Ok(())
     }
 
     unsafe fn pinned_copy_to(
@@ -611,6 +640,7 @@ unsafe impl DeviceStream for Stream {
             // SAFETY: forwarded.
             unsafe { self.inner.pinned_copy_from(src, dst, bytes) }
         })?;
+        enqueued();
         panic_if(self.broken == Broken::PinnedCopyPanics);
         Ok(())
     }

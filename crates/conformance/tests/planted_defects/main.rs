@@ -2,6 +2,7 @@
 
 mod faulty_device;
 mod panics;
+mod taken_failures;
 
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};

@@ -160,8 +160,7 @@ impl Through<'_> {
             }
             stream.device().counts().copied_from_device(bytes);
         }
-        // Copies behind a failure may be skipped until it is reported, to any caller.
-        stream.core.check_since(failures)
+        stream.core.check_since("execute", failures)
     }
 
     /// Copies runs of the host copies back to the device.

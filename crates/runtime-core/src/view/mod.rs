@@ -299,13 +299,18 @@ impl<'a, T: Element> MemoryView<'a, T> {
     /// `OutOfBounds` if `out` and the view have different numbers of elements. `WrongDevice` or `WrongStream` if the
     /// stream cannot use the view. In these cases nothing was copied. Otherwise errors of the driver, and `OutOfMemory`
     /// for a view that is not contiguous. Also returns the first failure of earlier work on the stream that was not
-    /// reported before; [`Stream::synchronize`] does not report it again.
+    /// reported before; [`Stream::synchronize`] does not report it again. `DeviceFault` if a failure on the stream was
+    /// reported to another caller during the call: the values may then be wrong.
     pub fn copy_to_slice(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
-        self.untyped.check_copy("copy_to_slice", stream, out.len())?;
-        if !self.layout().is_contiguous() {
-            return self.packed(stream)?.view().copy_to_slice(stream, out);
+        const OPERATION: &str = "copy_to_slice";
+        self.untyped.check_copy(OPERATION, stream, out.len())?;
+        if self.layout().is_contiguous() {
+            return self.untyped.copy_to_host(OPERATION, stream, bytemuck::cast_slice_mut(out));
         }
-        self.untyped.copy_to_host(stream, bytemuck::cast_slice_mut(out))
+        let failures = stream.core.failures();
+        self.packed(stream)?.view().copy_to_slice(stream, out)?;
+        let checked = stream.core.check_since(OPERATION, failures);
+        checked.map_err(|e| self.device().place(e))
     }
 
     /// Enqueues a copy of the elements to the beginning of `out`, which is a [`Pinned`](crate::Pinned) or a
@@ -639,7 +644,7 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
 
     /// Copies elements from the host to the device in stream order, in row-major order of their indices. `source` is no
     /// longer used on return. If the view is not contiguous, the elements are first copied to new memory on the device,
-    /// and then by a region copy to the view.
+    /// on a stream of their own, and then by a region copy to the view.
     ///
     /// # Errors
     ///
@@ -647,9 +652,7 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
     pub fn copy_from_slice(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
         self.untyped.view.check_copy("copy_from_slice", stream, source.len())?;
         if !self.layout().is_contiguous() {
-            let packed = self.untyped.noted(self.device().memory_from_slice(stream, source))?;
-            let packed = packed.view().reshape(self.layout().shape())?;
-            return self.untyped.copy_strided(stream, &packed.untyped);
+            return self.untyped.copy_from_host_strided(stream, bytemuck::cast_slice(source));
         }
         self.untyped.copy_from_host(stream, bytemuck::cast_slice(source))
     }
@@ -669,8 +672,10 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
         self.untyped.copy_from_pinned(stream, &pinned)
     }
 
-    /// Enqueues a fill of every element with `value`. If the view is not contiguous, it uses a region copy, which
-    /// blocks on devices where region copies are [emulated](crate::RegionPlan).
+    /// Enqueues a fill of every element with `value`. If the view is not contiguous, the value is first copied to new
+    /// memory on the device, on a stream of its own. This blocks, but not for work on `stream`, unless the device runs
+    /// one stream at a time. A region copy follows, which blocks on devices where region copies are
+    /// [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///

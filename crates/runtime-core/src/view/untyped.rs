@@ -232,14 +232,24 @@ impl<'a> Untyped<'a> {
         }
     }
 
-    /// Copies a contiguous view to the host. The copy was checked.
-    pub(super) fn copy_to_host(&self, stream: &Stream, out: &mut [u8]) -> Result<()> {
+    /// Copies a contiguous view to the host for `operation`, which errors name. The copy was checked.
+    pub(super) fn copy_to_host(
+        &self,
+        operation: &'static str,
+        stream: &Stream,
+        out: &mut [u8],
+    ) -> Result<()> {
         let range = self.byte_range();
+        let failures = stream.core.failures();
         let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
         // SAFETY: the memory belongs to the stream's device and the view lies inside it.
         let copied =
             unsafe { stream.core.raw.memory_copy_from(MemoryAt::new(raw, range.start), out) };
-        stream.core.copied_from(copied).map_err(|e| self.device().place(e))?;
+        stream
+            .core
+            .copied_from(copied)
+            .and_then(|()| stream.core.check_since(operation, failures))
+            .map_err(|e| self.device().place(e))?;
         stream.counts().copied_from_device(range.len());
         tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
         Ok(())
@@ -604,7 +614,7 @@ impl<'a> UntypedMut<'a> {
         while start < bytes.len() {
             let piece = start..(start + PIECE_BYTES).min(bytes.len());
             let buffer = &mut buffer[..piece.len()];
-            source.slice(piece.clone())?.copy_to_host(source_stream, buffer)?;
+            source.slice(piece.clone())?.copy_to_host("copy_from_device", source_stream, buffer)?;
             let mut target = UntypedMut { view: target.slice(piece.clone())?, report: self.report };
             target.copy_from_host(stream, buffer)?;
             start = piece.end;

@@ -1,0 +1,105 @@
+//! Operations of several steps, while another caller takes a failure between two of the steps: what the device skipped
+//! before must not become values.
+#![expect(unsafe_code, reason = "launches a kernel without arguments")]
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use backend_host::HostDevice;
+use backend_sim::{SimConfig, SimDevice};
+use runtime_core::{
+    Device, ErrorKind, Grid, HostModule, Launch, MemoryView, MemoryViewMut, Result, Stream,
+};
+
+use crate::faulty_device::{Broken, FaultyDevice, hook_behind};
+
+const ROWS: usize = 8;
+/// The values before each operation. The operations write `NEW`.
+const OLD: [u32; ROWS * ROWS] = [1; ROWS * ROWS];
+const NEW: u32 = 7;
+
+/// Calls `operation` behind a failure, once for each of its steps: behind this step, another caller takes the failure.
+/// `operation` gets the first columns of a square, and `check` its result and the square.
+fn for_each_step<R>(
+    device: FaultyDevice,
+    operation: impl Fn(&Stream, MemoryViewMut<'_, u32>) -> Result<R>,
+    check: impl Fn(Result<R>, &[u32]),
+) {
+    let device = Device::new(device).unwrap();
+    let stream = device.default_stream();
+    let mut memory = device.memory_from_slice(&stream, &OLD).unwrap();
+    let fail = |_: &Grid<'_>| -> Result<(), String> { Err("on purpose".into()) };
+    let module = device.module_load(&HostModule::new().with("fail", fail)).unwrap();
+    let kernel = module.kernel("fail").unwrap();
+    let mut taken_before = 0;
+    for step in 0.. {
+        memory.copy_from_slice(&stream, &OLD).unwrap();
+        // SAFETY: the kernel has no arguments.
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), &[]) }.unwrap();
+        let taken = Rc::new(Cell::new(None));
+        let (of, by) = (stream.clone(), Rc::clone(&taken));
+        hook_behind(step, move || by.set(Some(of.synchronize().is_err())));
+        let columns = memory.view_mut().reshape(&[ROWS, ROWS]).unwrap();
+        let done = operation(&stream, columns.region(&[0..ROWS, 0..3]).unwrap());
+        hook_behind(0, || {});
+        let _ = stream.synchronize();
+        check(done, &memory.to_vec(&stream).unwrap());
+        match taken.get() {
+            Some(taken) => taken_before += usize::from(taken),
+            None => break,
+        }
+    }
+    assert!(taken_before > 0, "no failure was taken between steps");
+}
+
+/// Devices with and without region copies, in memory that the host can address and in other memory.
+fn devices(lacks: Broken) -> [FaultyDevice; 4] {
+    let host = |broken| FaultyDevice::new(HostDevice::with_threads(0, 2).unwrap(), broken);
+    let sim = |broken| FaultyDevice::new(SimDevice::new(0, SimConfig::new()), broken);
+    [host(Broken::Nothing), sim(Broken::Nothing), host(lacks), sim(lacks)]
+}
+
+#[test]
+fn what_is_read_through_gaps_is_right_or_refused() {
+    let right = |read: Result<Vec<u32>>, _: &[u32]| match read {
+        Ok(read) => assert_eq!(read, [OLD[0]; 3 * ROWS]),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}"),
+    };
+    for device in devices(Broken::RegionsAreAbsent) {
+        for_each_step(device, |stream, view| view.as_view().to_vec(stream), right);
+    }
+}
+
+/// A device that leaves copies out behind a failure keeps the contract.
+#[test]
+fn what_a_skipped_copy_reads_is_refused() {
+    let refused = |read: Result<Vec<u32>>, _: &[u32]| assert!(read.is_err(), "{read:?}");
+    let row = |stream: &Stream, view: MemoryViewMut<'_, u32>| {
+        let row: MemoryView<'_, u32> = view.as_view().region(&[0..1, 0..3])?;
+        assert!(row.layout().is_contiguous());
+        // The device does not even wait.
+        stream.record_event()?.wait()?;
+        row.to_vec(stream)
+    };
+    let device = SimDevice::new(0, SimConfig::new());
+    for_each_step(FaultyDevice::new(device, Broken::MemoryCopyFrom), row, refused);
+}
+
+#[test]
+fn what_is_written_through_gaps_was_there_before_or_is_given() {
+    type Write = fn(&Stream, MemoryViewMut<'_, u32>) -> Result<()>;
+    let writes: [(&str, Write); 3] = [
+        ("fill", |stream, mut view| view.fill(stream, NEW)),
+        ("fill_zero", |stream, mut view| view.fill_zero(stream)),
+        ("copy_from_slice", |stream, mut view| view.copy_from_slice(stream, &[NEW; 3 * ROWS])),
+    ];
+    for (what, write) in writes {
+        let new = if what == "fill_zero" { 0 } else { NEW };
+        for (index, device) in devices(Broken::RegionsAreAbsent).into_iter().enumerate() {
+            for_each_step(device, write, |_, square| {
+                let known = |value: &u32| [OLD[0], new].contains(value);
+                assert!(square.iter().all(known), "{what} on device {index}: {square:x?}");
+            });
+        }
+    }
+}
