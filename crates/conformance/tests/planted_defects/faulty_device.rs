@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe traits by handing calls on")]
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
@@ -42,6 +42,13 @@ pub(crate) enum Broken {
     PinnedCopyPanics,
     /// Panics when anything that writes device memory is enqueued.
     WritesPanic,
+    /// These panic once after [`arm`], without an effect.
+    RecordPanics,
+    WaitPanics,
+    QueryPanics,
+    SynchronizePanics,
+    EventWaitPanics,
+    EventQueryPanics,
     MemoryFill,
     Launch,
     LaunchBlocks,
@@ -290,6 +297,7 @@ unsafe impl AcceleratorDevice for FaultyDevice {
             | (Released::Pinned(_), Broken::PinnedMemoryIsLeaked)
             | (Released::Module(_), Broken::ModulesAreLeaked) => true,
             (Released::Memory(memory), _) => {
+                RELEASED_AFTER.set(after.iter().map(|stream| stream.native()).collect());
                 self.drop_owner(memory.native(), after);
                 false
             }
@@ -578,6 +586,25 @@ impl Stream {
     }
 }
 
+thread_local! {
+    static ARMED: Cell<bool> = const { Cell::new(false) };
+    static RELEASED_AFTER: RefCell<Vec<NativeHandle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The streams after which this thread released memory last.
+pub(crate) fn released_after() -> Vec<NativeHandle> {
+    RELEASED_AFTER.take()
+}
+
+/// Lets the next call of a method that panics once panic, or no longer.
+pub(crate) fn arm(armed: bool) {
+    ARMED.set(armed);
+}
+
+fn panic_once(broken: bool) {
+    panic_if(broken && ARMED.take());
+}
+
 fn panic_if(broken: bool) {
     if broken {
         resume_unwind(Box::new("on purpose"));
@@ -669,14 +696,17 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn record(&self, marked: &dyn DeviceEvent) -> Result<()> {
+        panic_once(self.broken == Broken::RecordPanics);
         self.unless(Broken::Record, || self.inner.record(event(marked)?))
     }
 
     fn wait(&self, marked: &dyn DeviceEvent) -> Result<()> {
+        panic_once(self.broken == Broken::WaitPanics);
         self.unless(Broken::Wait, || self.inner.wait(event(marked)?))
     }
 
     fn query(&self) -> Result<bool> {
+        panic_once(self.broken == Broken::QueryPanics);
         match self.broken {
             Broken::QueryIsTrue => Ok(true),
             Broken::QueryIsFalse => Ok(false),
@@ -685,6 +715,7 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn synchronize(&self) -> Result<()> {
+        panic_once(self.broken == Broken::SynchronizePanics);
         self.unless(Broken::Synchronize, || self.inner.synchronize())?;
         if self.broken != Broken::SynchronizeTakesFailures {
             return Ok(());
@@ -713,10 +744,12 @@ unsafe impl DeviceStream for Stream {
 // nevertheless valid and initialised.
 unsafe impl DeviceEvent for Event {
     fn wait(&self) -> Result<()> {
+        panic_once(self.broken == Broken::EventWaitPanics);
         if self.broken == Broken::EventWait { Ok(()) } else { self.inner.wait() }
     }
 
     fn query(&self) -> Result<bool> {
+        panic_once(self.broken == Broken::EventQueryPanics);
         match self.broken {
             Broken::EventQueryIsTrue => Ok(true),
             Broken::EventQueryIsFalse => Ok(false),

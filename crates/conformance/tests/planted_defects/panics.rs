@@ -1,4 +1,5 @@
-//! A backend that panics after it has begun to enqueue: the front still tracks the work.
+//! A backend that panics: the front still tracks work that the backend may have begun to enqueue, and work that it did
+//! not wait for.
 #![expect(unsafe_code, reason = "launches a kernel without arguments, and a graph")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +8,15 @@ use std::time::Duration;
 
 use backend_sim::{SimConfig, SimDevice};
 use runtime_core::{
-    DType, Device, Grid, HostModule, Launch, Layout, MemoryViewMut, Result, Stream, WriteReport,
-    args,
+    Combine, DType, Device, Grid, HostModule, Launch, Layout, MemoryViewMut, RegionCopy,
+    RegionSide, Result, Stream, StreamOptions, WriteReport, args,
 };
 
-use crate::faulty_device::{Broken, FaultyDevice};
+use crate::faulty_device::{Broken, FaultyDevice, arm, released_after};
 
 const LEN: usize = 1000;
+/// More streams than the front keeps for an object once they are done.
+const MANY: usize = 20;
 
 /// A device that panics, and one of its streams, which is busy for a while.
 fn busy(broken: Broken) -> Result<(Device, Stream)> {
@@ -27,7 +30,9 @@ fn busy(broken: Broken) -> Result<(Device, Stream)> {
 }
 
 fn panics(work: impl FnOnce() -> Result<()>) {
+    arm(true);
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "the backend did not panic");
+    arm(false);
 }
 
 #[test]
@@ -101,4 +106,106 @@ fn a_capture_in_which_an_enqueue_panicked_is_over() {
         Ok(())
     });
     assert!(captured.is_err(), "a graph of an operation that panicked");
+}
+
+#[test]
+fn a_copy_whose_end_is_not_recorded_is_waited_for() {
+    let (device, stream) = busy(Broken::RecordPanics).unwrap();
+    let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+    memory.fill(&stream, 3).unwrap();
+    let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
+    panics(|| memory.view().copy_to_pinned(&stream, &mut pinned));
+    assert_eq!(pinned.as_slice().unwrap(), [3; LEN]);
+}
+
+#[test]
+fn a_copy_that_could_not_be_ordered_changes_nothing() {
+    let (device, stream) = busy(Broken::WaitPanics).unwrap();
+    let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+    memory.fill(&stream, 3).unwrap();
+    let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
+    memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+    let other = device.stream_create(&StreamOptions::default()).unwrap();
+    let fives = device.memory_from_slice(&other, &[5_u32; LEN]).unwrap();
+    panics(|| fives.view().copy_to_pinned(&other, &mut pinned));
+    assert_eq!(pinned.as_slice().unwrap(), [3; LEN]);
+}
+
+#[test]
+fn a_wait_of_the_host_that_panicked_is_made_again() {
+    let (device, stream) = busy(Broken::EventWaitPanics).unwrap();
+    let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+    memory.fill(&stream, 3).unwrap();
+    let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
+    memory.view().copy_to_pinned(&stream, &mut pinned).unwrap();
+    panics(|| pinned.as_slice().map(drop));
+    assert_eq!(pinned.as_slice().unwrap(), [3; LEN]);
+}
+
+#[test]
+fn a_synchronisation_that_panicked_takes_no_failure() {
+    let (device, stream) = busy(Broken::SynchronizePanics).unwrap();
+    let fail = |_: &Grid<'_>| Err("on purpose".to_owned());
+    let module = device.module_load(&HostModule::new().with("fail", fail)).unwrap();
+    // SAFETY: the kernel has no arguments.
+    unsafe { module.kernel("fail").unwrap().launch(&stream, &Launch::cover(1, 1), &[]) }.unwrap();
+    panics(|| stream.synchronize());
+    assert_eq!(stream.failures(), 0);
+    assert!(stream.synchronize().is_err(), "the failure is lost");
+    assert_eq!(stream.failures(), 1);
+    stream.synchronize().unwrap();
+}
+
+/// Its staging memory still has copies in flight when the plan runs again.
+#[test]
+fn an_emulated_plan_runs_again_after_a_panic() {
+    let sim = SimDevice::new(0, SimConfig::new().region_copies(false));
+    let device = Device::new(FaultyDevice::new(sim, Broken::SynchronizePanics)).unwrap();
+    let stream = device.default_stream();
+    let every_other = |slot| RegionSide { slot, offset: 0, strides: vec![8] };
+    let copy = RegionCopy {
+        dtype: DType::U32,
+        extents: vec![LEN / 2],
+        source: every_other(0),
+        destination: every_other(1),
+        negate: false,
+        combine: Combine::Replace,
+    };
+    let plan = device.plan_regions(&[copy]).unwrap();
+    let from = device.memory_from_slice(&stream, &[3_u32; LEN]).unwrap();
+    let mut to = device.memory_from_slice(&stream, &[5_u32; LEN]).unwrap();
+    let mut execute = || plan.execute(&stream, &mut [from.view().into(), to.view_mut().into()]);
+    panics(&mut execute);
+    execute().unwrap();
+    let found = to.view().to_vec(&stream).unwrap();
+    assert!(found.chunks(2).all(|pair| pair == [3, 5]), "{found:?}");
+}
+
+#[test]
+fn copies_are_waited_for_after_a_query_of_an_event_that_panicked() {
+    let (device, stream) = busy(Broken::EventQueryPanics).unwrap();
+    let [mut memory, mut rest] = [0; 2].map(|_| device.memory_allocate::<u32>(LEN).unwrap());
+    let mut pinned = device.pinned_allocate::<u32>(LEN).unwrap();
+    memory.view_mut().copy_from_pinned(&stream, &pinned).unwrap();
+    let mut elsewhere = || {
+        let other = device.stream_create(&StreamOptions::default())?;
+        rest.view_mut().copy_from_pinned(&other, &pinned)
+    };
+    panics(|| (0..MANY).try_for_each(|_| elsewhere()));
+    pinned.as_mut_slice().unwrap().fill(9);
+    assert_eq!(memory.view().to_vec(&stream).unwrap(), [0; LEN]);
+}
+
+#[test]
+fn memory_waits_for_its_uses_after_a_query_of_a_stream_that_panicked() {
+    let (device, stream) = busy(Broken::QueryPanics).unwrap();
+    let mut memory = device.memory_allocate::<u32>(LEN).unwrap();
+    memory.fill(&stream, 3).unwrap();
+    let mut elsewhere = || {
+        let other = device.stream_create(&StreamOptions::default())?;
+        memory.view_mut().fill(&other, 5_u32)
+    };
+    panics(|| (0..MANY).try_for_each(|_| elsewhere()));
+    drop(memory);
+    assert!(released_after().contains(&stream.native()), "freed while a stream uses it");
 }

@@ -42,10 +42,17 @@
 //! - *an enqueue* (of [`DeviceStream`], [`RegionCopyAbility::execute`], [`PeerAccess::memory_copy`],
 //!   [`GraphCapture::launch`]) has begun: what the work uses is freed only after its stream is done, and the host sees
 //!   such memory only when the stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
-//! - *[`record`](DeviceStream::record), [`wait`](DeviceStream::wait), `synchronize`, `take_failure` and `query`* have
-//!   done nothing;
-//! - *a method that creates an object* has created none;
-//! - *a method that only returns information* has changed nothing.
+//! - *[`record`](DeviceStream::record), `wait` (of [streams](DeviceStream::wait) and of [events](DeviceEvent::wait)),
+//!   `synchronize`, `take_failure` and `query`* have done nothing: no work is known to be done, and no failure is taken;
+//! - *a method that creates an object* has created none, and what was passed to it by value is dropped;
+//! - *[`MemoryPool::trim`]* has returned any part of the unused memory, and no memory in use;
+//! - *a method of [`EmbeddedDevice`] that changes the device* ([`flash`](EmbeddedDevice::flash),
+//!   [`reset`](EmbeddedDevice::reset), [`memory_write`](EmbeddedDevice::memory_write),
+//!   [`code_write`](EmbeddedDevice::code_write), [`call`](EmbeddedDevice::call),
+//!   [`console`](EmbeddedDevice::console)) has done any part of its work, as after an error. A later `flash` or `reset`
+//!   starts the program anew;
+//! - *a method that only returns information* has changed nothing. If it writes to a slice of the caller, it has written
+//!   any part of it.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
 //! ([`AcceleratorDevice::release`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls
