@@ -21,11 +21,14 @@ use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 /// Launches are checked against the signature.
 ///
 /// A kernel may return `Result<(), String>` to report a fault. A panic is a fault too. The stream reports the fault
-/// with the kernel's name. Until then it skips the work enqueued behind the fault. A kernel cannot wait for the stream
-/// that it runs on, nor for the device: `host` and `sim` refuse that in the thread that the kernel began in. A kernel
-/// must not wait for any other work of its own device either: devices lock memory while a kernel runs, and large copies
-/// use the threads that the kernel occupies, so that such a wait may never end. The same holds for a wait for another
-/// stream that waits for the kernel's stream by an event.
+/// with the kernel's name. Until then it skips the work enqueued behind the fault. Once a call of a loop has panicked,
+/// no further call of the loop begins. Calls that run in other threads at this time may panic too. Therefore a launch
+/// may print one panic for each thread of the device, or more if its loops nest, and the stream reports one of them.
+///
+/// A kernel cannot wait for the stream that it runs on, nor for the device: `host` and `sim` refuse that in the thread
+/// that the kernel began in. A kernel must not wait for any other work of its own device either: devices lock memory
+/// while a kernel runs, and large copies use the threads that the kernel occupies, so that such a wait may never end.
+/// The same holds for a wait for another stream that waits for the kernel's stream by an event.
 ///
 /// A kernel runs in a thread of the device, or in a thread that waits for the stream, and on the stack of that thread.
 /// Thread-local values, such as the scopes and transfer budgets of arrays, are those of the thread that it happens to
