@@ -127,6 +127,7 @@ pub(crate) struct FaultyDevice {
 }
 
 type Owner = Box<dyn Any + Send + Sync>;
+type Hook = Box<dyn FnOnce()>;
 
 impl FaultyDevice {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
@@ -169,7 +170,7 @@ impl FaultyDevice {
 
 thread_local! {
     /// The number of enqueues of this thread before the hook is called, and the hook.
-    static HOOK: RefCell<Option<(usize, Box<dyn FnOnce()>)>> = RefCell::default();
+    static HOOK: RefCell<Option<(usize, Hook)>> = RefCell::default();
 }
 
 /// Calls `hook` in this thread once, behind its copy, fill, launch or region copy with that index.

@@ -24,39 +24,45 @@ fn for_each_step<R>(
     device: FaultyDevice,
     operation: impl Fn(&Stream, MemoryViewMut<'_, u32>) -> Result<R>,
     check: impl Fn(Result<R>, &[u32]),
-) {
-    let device = Device::new(device).unwrap();
+) -> Result<()> {
+    let device = Device::new(device)?;
     let stream = device.default_stream();
-    let mut memory = device.memory_from_slice(&stream, &OLD).unwrap();
+    let mut memory = device.memory_from_slice(&stream, &OLD)?;
     let fail = |_: &Grid<'_>| -> Result<(), String> { Err("on purpose".into()) };
-    let module = device.module_load(&HostModule::new().with("fail", fail)).unwrap();
-    let kernel = module.kernel("fail").unwrap();
+    let module = device.module_load(&HostModule::new().with("fail", fail))?;
+    let kernel = module.kernel("fail")?;
     let mut taken_before = 0;
     for step in 0.. {
-        memory.copy_from_slice(&stream, &OLD).unwrap();
+        memory.copy_from_slice(&stream, &OLD)?;
         // SAFETY: the kernel has no arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), &[]) }.unwrap();
+        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), &[]) }?;
         let taken = Rc::new(Cell::new(None));
         let (of, by) = (stream.clone(), Rc::clone(&taken));
         hook_behind(step, move || by.set(Some(of.synchronize().is_err())));
-        let columns = memory.view_mut().reshape(&[ROWS, ROWS]).unwrap();
-        let done = operation(&stream, columns.region(&[0..ROWS, 0..3]).unwrap());
+        let columns = memory.view_mut().reshape(&[ROWS, ROWS])?;
+        let done = operation(&stream, columns.region(&[0..ROWS, 0..3])?);
         hook_behind(0, || {});
         let _ = stream.synchronize();
-        check(done, &memory.to_vec(&stream).unwrap());
+        check(done, &memory.to_vec(&stream)?);
         match taken.get() {
             Some(taken) => taken_before += usize::from(taken),
             None => break,
         }
     }
     assert!(taken_before > 0, "no failure was taken between steps");
+    Ok(())
 }
 
 /// Devices with and without region copies, in memory that the host can address and in other memory.
-fn devices(lacks: Broken) -> [FaultyDevice; 4] {
-    let host = |broken| FaultyDevice::new(HostDevice::with_threads(0, 2).unwrap(), broken);
-    let sim = |broken| FaultyDevice::new(SimDevice::new(0, SimConfig::new()), broken);
-    [host(Broken::Nothing), sim(Broken::Nothing), host(lacks), sim(lacks)]
+fn devices() -> Result<[FaultyDevice; 4]> {
+    let host = |index| HostDevice::with_threads(index, 2);
+    let sim = |index| SimDevice::new(index, SimConfig::new());
+    Ok([
+        FaultyDevice::new(host(0)?, Broken::Nothing),
+        FaultyDevice::new(sim(0), Broken::Nothing),
+        FaultyDevice::new(host(1)?, Broken::RegionsAreAbsent),
+        FaultyDevice::new(sim(1), Broken::RegionsAreAbsent),
+    ])
 }
 
 #[test]
@@ -65,8 +71,8 @@ fn what_is_read_through_gaps_is_right_or_refused() {
         Ok(read) => assert_eq!(read, [OLD[0]; 3 * ROWS]),
         Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}"),
     };
-    for device in devices(Broken::RegionsAreAbsent) {
-        for_each_step(device, |stream, view| view.as_view().to_vec(stream), right);
+    for device in devices().unwrap() {
+        for_each_step(device, |stream, view| view.as_view().to_vec(stream), right).unwrap();
     }
 }
 
@@ -82,7 +88,7 @@ fn what_a_skipped_copy_reads_is_refused() {
         row.to_vec(stream)
     };
     let device = SimDevice::new(0, SimConfig::new());
-    for_each_step(FaultyDevice::new(device, Broken::MemoryCopyFrom), row, refused);
+    for_each_step(FaultyDevice::new(device, Broken::MemoryCopyFrom), row, refused).unwrap();
 }
 
 #[test]
@@ -95,11 +101,12 @@ fn what_is_written_through_gaps_was_there_before_or_is_given() {
     ];
     for (what, write) in writes {
         let new = if what == "fill_zero" { 0 } else { NEW };
-        for (index, device) in devices(Broken::RegionsAreAbsent).into_iter().enumerate() {
+        for (index, device) in devices().unwrap().into_iter().enumerate() {
             for_each_step(device, write, |_, square| {
                 let known = |value: &u32| [OLD[0], new].contains(value);
                 assert!(square.iter().all(known), "{what} on device {index}: {square:x?}");
-            });
+            })
+            .unwrap();
         }
     }
 }
