@@ -467,7 +467,7 @@ fn a_rank_beyond_the_size_of_its_communicator_is_refused() {
 fn memory_of_another_group_is_not_read() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
-        let ranks = Altered { direct: Access::Other(alone()), ..Altered::new(ranks) };
+        let ranks = Altered { direct: Access::Other(Box::new(alone())), ..Altered::new(ranks) };
         exchanges(Arc::new(ranks), &ring(), &device);
     })
     .unwrap();

@@ -4,7 +4,7 @@
     clippy::cast_precision_loss,
     reason = "a test stops where something is wrong; small numbers"
 )]
-#![expect(unsafe_code, reason = "launches kernels and adopts memory")]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 mod ring;
 
@@ -23,8 +23,8 @@ use halo::{
 };
 use ring::{expected, values};
 use runtime_core::{
-    DType, Device, Grid, HostModule, Launch, Layout, Memory, MemoryViewMut, NativeHandle,
-    RegionCopy, Stream, args,
+    DType, Device, Grid, HostModule, Launch, Layout, Memory, MemoryViewMut, RegionCopy, Stream,
+    args,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -462,39 +462,6 @@ fn fields_may_be_parts_of_one_memory() {
                 }
             }
         }
-    }
-}
-
-/// Two ranks adopt one memory. This is detected in any case.
-#[test]
-fn fields_of_two_ranks_that_share_elements_are_refused() {
-    let device = sim();
-    let stream = device.default_stream();
-    for polls in [false, true] {
-        let memory = device.memory_from_slice(&stream, &[1.0_f64; 8]).unwrap();
-        stream.synchronize().unwrap();
-        ThreadCommunicator::run(2, |communicator| {
-            let rank = communicator.rank();
-            let native = memory.view().native().unwrap();
-            let handle = NativeHandle { raw: native.raw + 24 * rank, ..native };
-            // SAFETY: elements of the memory; operations that access them here are refused.
-            let own = unsafe { device.memory_adopt::<f64>(handle, 5, ()) };
-            let mut own = own.unwrap();
-            let mut halo = join(Arc::new(communicator), &device, &HaloOptions::default());
-            let stream = device.stream_create(&Default::default()).unwrap();
-            let outcome = halo.overlap(&stream, &mut [own.view_mut().into()], |progress| {
-                while polls && !progress.poll()? {
-                    thread::yield_now();
-                }
-                Ok(())
-            });
-            let error = outcome.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            let words =
-                format!("field f of rank {rank} and field f of rank {} share elements", 1 - rank);
-            assert!(error.message().ends_with(&words), "{error}");
-        })
-        .unwrap();
     }
 }
 

@@ -6,16 +6,19 @@
 
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
-use super::{Buffer, COLLECTIVE_TAG, Communicator, MAX_RANKS, Request, deadline};
+use super::thread::Group;
+use super::{Buffer, COLLECTIVE_TAG, Claims, Communicator, MAX_RANKS, Request, deadline};
 
 /// The state of one rank in the collective calls of its communicator. Each transport makes one for each communicator,
-/// by `default`, and keeps it. A communicator that wraps another returns that of the other.
+/// by `default`, and keeps it. A communicator that wraps another returns that of the other. That of a
+/// [`ThreadCommunicator`](super::ThreadCommunicator) also shows exchanges which memory other threads use.
 #[derive(Default)]
 pub struct Collectives {
     state: Mutex<State>,
@@ -23,6 +26,8 @@ pub struct Collectives {
     exchanges: AtomicU64,
     /// The number of resets that this rank has completed.
     resets: AtomicU64,
+    /// The ranks of this process, and this rank's number among them, if there may be several.
+    group: Option<(Arc<Group>, usize)>,
 }
 
 #[derive(Default)]
@@ -40,6 +45,17 @@ struct State {
 }
 
 impl Collectives {
+    pub(super) fn of_group(group: &Arc<Group>, rank: usize) -> Self {
+        Self { group: Some((Arc::clone(group), rank)), ..Self::default() }
+    }
+
+    /// The claims of a rank on memory for the exchanges of the object with this number, if it has the same number among
+    /// as many ranks in this process.
+    pub(crate) fn claims(&self, object: u64, numbers: (usize, usize)) -> Option<Claims> {
+        let (group, rank) = self.group.as_ref()?;
+        ((*rank, group.size()) == numbers).then(|| Claims::new(group, *rank, object))
+    }
+
     /// Refuses collective calls because of this error until a reset. All ranks do this together.
     pub(crate) fn fail(&self, error: &Error) {
         // Another thread of this rank may be in a call, against the rules. It is not waited for.

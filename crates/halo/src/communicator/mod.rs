@@ -44,7 +44,7 @@ pub use collective::Collectives;
 pub(crate) use collective::{Reset, reset};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
-pub(crate) use thread::Declined;
+pub(crate) use thread::{Claims, Declined};
 pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommunicator};
 
 /// The tag of the messages of collective calls. No other message may use it.

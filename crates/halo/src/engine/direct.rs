@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use runtime_core::{
-    AnyView, AnyViewOutside, Device, Error, ErrorKind, Memory, RegionCopy, RegionPlan, Result,
-    Slot, Stream, bytemuck,
+    AnyView, AnyViewOutside, Device, Memory, RegionCopy, RegionPlan, Result, Slot, Stream, bytemuck,
 };
 use smallvec::SmallVec;
 
@@ -117,28 +116,6 @@ impl DirectRoute {
         self.plan.execute(stream, &mut slots)?;
         Ok(self.plan.launches())
     }
-}
-
-/// Returns the error for fields of two ranks that share elements, if there are any.
-#[cold]
-pub(crate) fn shared_elements(
-    rank: usize,
-    specs: &[FieldSpec],
-    own: &[Divided<'_>],
-    views: &[LentViews<'_>],
-) -> Option<Error> {
-    let others =
-        || views.iter().flat_map(|views| views.views().zip(specs).map(|field| (views.rank, field)));
-    own.iter().zip(specs).find_map(|((_, outside), spec)| {
-        let own = outside.as_view();
-        let (other_rank, (_, other)) = others().find(|(_, (view, _))| view.overlaps(&own))?;
-        let message = format!(
-            "field {} of rank {rank} and field {} of rank {other_rank} share elements",
-            spec.name(),
-            other.name()
-        );
-        Some(Error::new(ErrorKind::InvalidArgument, "exchange", message))
-    })
 }
 
 /// Whether direct reads would mostly move cache lines back and forth between the cores of a processor.

@@ -12,7 +12,7 @@ pub struct HaloStatistics {
     pub neighbours: Vec<NeighbourTraffic>,
     /// The number of launches on the device; 0 if region copies are emulated. Packing, unpacking and direct copies take
     /// one launch each, or more if the device needs them for many memories: see
-    /// [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
+    /// [`RegionPlan::launches`](runtime_core::RegionPlan::launches). Averages of corners are not counted.
     pub launches: u64,
     /// Launches that pack messages, and copy the data that the rank exchanges with itself.
     pub pack: Time,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use runtime_core::{Error, Result};
+use runtime_core::{Error, Footprint, Result};
 
-use crate::communicator::{Communicator, Direct};
+use crate::communicator::{Claims, Communicator, Direct};
+use crate::engine::Engine;
 use crate::engine::route::Direction;
 use crate::plan::fingerprint::mix;
 use crate::plan::transfer::refuse;
@@ -29,6 +30,10 @@ pub(super) struct Channel {
     epoch: u32,
     /// The number of exchanges so far; the same on every rank.
     pub(super) exchanges: u64,
+    /// The number of exchanges before the latest reset.
+    reset: u64,
+    /// Set if there may be several ranks in this process.
+    claims: Option<Claims>,
     /// Whether all messages of all ranks end with a stamp.
     pub(super) stamps: bool,
 }
@@ -53,15 +58,41 @@ impl Channel {
         serials: Vec<u64>,
         stamps: bool,
     ) -> Self {
+        let claims = communicator.collectives().claims(serials[0], (rank, serials.len()));
+        let (epoch, exchanges, reset) = (0, 0, 0);
         let mut channel =
-            Self { communicator, rank, number, serials, epoch: 0, exchanges: 0, stamps };
+            Self { communicator, rank, number, serials, epoch, exchanges, reset, claims, stamps };
         channel.begin_epoch();
         channel
+    }
+
+    /// Starts an exchange of fields with these elements, those that other memory may have.
+    pub(super) fn begin(&mut self, fields: Vec<(usize, Footprint)>, engine: &Engine) -> Result<()> {
+        self.exchanges += 1;
+        let Some(claims) = &self.claims else { return Ok(()) };
+        let name = |field: usize| engine.specs()[field].name();
+        let claimed = claims.claim(self.reset, self.exchanges, fields, name);
+        claimed.map_err(|error| self.failed(error))
+    }
+
+    /// Takes back the start of an exchange, of which other ranks have noticed nothing.
+    pub(super) fn undo_begin(&mut self) {
+        if let Some(claims) = &self.claims {
+            claims.withdraw(self.exchanges);
+        }
+        self.exchanges -= 1;
+    }
+
+    /// Returns the error of another rank's [`begin`](Self::begin), if there is one.
+    pub(super) fn check_claims(&self) -> Result<()> {
+        let Self { claims, reset, exchanges, .. } = self;
+        claims.as_ref().map_or(Ok(()), |claims| claims.check(*reset, *exchanges))
     }
 
     /// Uses the tags for messages after the latest reset. They are the same on all ranks, even if a rank completed an
     /// earlier reset of the exchange as a reset of the communicator.
     pub(super) fn begin_epoch(&mut self) {
+        self.reset = self.exchanges;
         self.epoch = remainder(self.communicator.collectives().resets(), EPOCHS);
     }
 

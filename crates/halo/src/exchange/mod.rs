@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
 use crate::engine::route::Direction;
 use crate::engine::statistics::HaloStatistics;
-use crate::field::{Dim, Field, Quantity, end_writes};
+use crate::field::{Dim, Field, Quantity, end_writes, footprints};
 use crate::options::{HaloOptions, Staging};
 use crate::plan::transfer::{Edge, refuse};
 use crate::topology::Topology;
@@ -162,7 +162,9 @@ impl HaloExchange {
     ///
     /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
     /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`](crate::HaloTransformer::pack); the exchange
-    /// has not started then. Any other error comes from the device or the transport.
+    /// has not started then. `InvalidArgument` also if fields of two ranks that are threads of one group share elements,
+    /// here or in an earlier exchange: the exchange has failed then, on all ranks. Any other error comes from the device
+    /// or the transport.
     pub fn start<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -309,10 +311,14 @@ impl HaloExchange {
     ) -> Result<InFlight<'a, 'f>> {
         let route = self.engine.route(direction)?;
         self.check(self.engine.routes(route).writes_owned(), stream, fields)?;
-        let mut flight = Flight::new(&mut self.engine, route, stream, fields)?;
         // From here on other ranks are affected.
         self.state = State::Broken;
-        self.channel.exchanges += 1;
+        self.channel.begin(footprints(fields), &self.engine)?;
+        let flight = Flight::new(&mut self.engine, route, stream, fields);
+        let mut flight = flight.inspect_err(|_| {
+            self.channel.undo_begin();
+            self.state = State::Idle;
+        })?;
         flight.receive(&self.engine, &self.channel)?;
         if let Some((route, access)) = self.direct.as_ref().zip(self.channel.direct()) {
             let Channel { exchanges, .. } = self.channel;
@@ -346,6 +352,7 @@ impl HaloExchange {
         let State::Running(mut flight) = std::mem::replace(&mut self.state, State::Broken) else {
             return Err(error_of(&self.engine, ErrorKind::Conflict, "the exchange failed before"));
         };
+        self.channel.check_claims().map_err(|error| self.channel.failed(error))?;
         let done = flight.advance(&mut self.engine, &self.channel, fields)?;
         self.state = State::Running(flight);
         Ok(done)
@@ -425,7 +432,8 @@ impl InFlight<'_, '_> {
     /// # Errors
     ///
     /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
-    /// exchanges or call methods in different orders send such messages. The errors that the device or the transport
+    /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that it
+    /// shares elements of its fields with a rank, as for [`start`](HaloExchange::start). The errors that the device or the transport
     /// reports. After any error the exchange has failed.
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.engine.options.timeout);

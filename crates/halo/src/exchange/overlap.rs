@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use super::{HaloExchange, InFlight, State};
 use crate::communicator::{LentViews, Loan, LoanSession};
 use crate::engine::Engine;
-use crate::engine::direct::{DirectRoute, Divided, shared_elements};
+use crate::engine::direct::{DirectRoute, Divided};
 use crate::engine::statistics::{Moved, Part};
-use crate::field::{Field, end_writes};
+use crate::field::{Field, end_writes, footprints};
 use crate::plan::transfer::refuse;
 
 /// Up to this number of fields, the lists need no allocation.
@@ -25,9 +25,8 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// As for [`start`](Self::start) and [`finish`](InFlight::finish). If ranks read each other's fields,
-    /// `InvalidArgument` if fields of two ranks share elements, and `Conflict` if a neighbour called another method for
-    /// this exchange.
+    /// As for [`start`](Self::start) and [`finish`](InFlight::finish). `Conflict` if ranks read each other's fields, and
+    /// a neighbour called another method for this exchange.
     pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.overlap(stream, fields, |_| Ok(()))
     }
@@ -125,6 +124,7 @@ impl HaloExchange {
             route.use_stream(stream)?;
             route.begin_writes(fields);
         }
+        let elements = footprints(fields);
         let target = Target { fields, has_copied: Cell::new(false) };
         let specs = self.engine.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
@@ -133,7 +133,7 @@ impl HaloExchange {
         }
         // From here on other ranks are affected.
         self.state = State::Broken;
-        self.channel.exchanges += 1;
+        self.channel.begin(elements, &self.engine)?;
         let (Some(route), Some(direct)) = (&self.direct, self.channel.direct()) else {
             return Err(refuse("ranks share no memory any more".to_owned()));
         };
@@ -145,7 +145,8 @@ impl HaloExchange {
             events: &route.events,
             timeout: self.engine.options.timeout,
         };
-        let result = direct.called("exchange").lend(&loan, |session| {
+        let check = || self.channel.check_claims();
+        let result = direct.called("exchange").checked(&check).lend(&loan, |session| {
             let (own, has_copied) = (&mut divided[..], &target.has_copied);
             let read = DirectRead { route, session, stream, own, has_copied, engine: &self.engine };
             let mut progress = Progress::new(Path::Direct(read));
@@ -210,11 +211,7 @@ impl DirectRead<'_, '_> {
         let Self { route, stream, own, has_copied, engine, .. } = self;
         let mut recorder = engine.recorder();
         let copy = || route.execute(stream, own, views).inspect(|_| has_copied.set(true));
-        let copied = recorder.measure(Part::Copy, stream, copy);
-        copied.map_err(|error| {
-            let (rank, specs) = (engine.rank, engine.specs());
-            shared_elements(rank, specs, own, views).unwrap_or(error)
-        })?;
+        recorder.measure(Part::Copy, stream, copy)?;
         for (rank, bytes) in &route.copied {
             recorder.moved(*rank, Moved::Copied, *bytes);
         }

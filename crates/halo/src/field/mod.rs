@@ -6,8 +6,8 @@ mod spec;
 use std::ops::Range;
 
 use runtime_core::{
-    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, MAX_RANK, MemoryViewMut,
-    RegionPlan, Result, Slot, Stream, UnfinishedWrite,
+    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, Footprint, MAX_RANK,
+    MemoryViewMut, RegionPlan, Result, Slot, Stream, UnfinishedWrite,
 };
 use smallvec::SmallVec;
 
@@ -16,8 +16,8 @@ pub use self::spec::{Dim, FieldSpec};
 
 /// The values of a field during an exchange: the owned values to read, and the ghosts around them to write.
 ///
-/// Fields of one exchange share no elements, including ghosts: they are in different memories, or in separate parts of
-/// one memory.
+/// Fields of one exchange share no elements, including ghosts, whether one rank or several ranks have them: they are in
+/// different memories, or in separate parts of one memory. Ranks check this, except between processes.
 #[derive(Debug)]
 pub struct Field<'a> {
     owned: Option<AnyView<'a>>,
@@ -183,6 +183,12 @@ pub(crate) fn end_writes(fields: &mut [Field<'_>]) {
 /// Gives up writes of earlier exchanges that did not complete. They count as failed for ever.
 pub(crate) fn abandon_writes(fields: &mut [Field<'_>]) {
     fields.iter_mut().for_each(|field| field.write = None);
+}
+
+/// The elements of those fields whose elements other memory may have, with the numbers of the fields.
+pub(crate) fn footprints(fields: &[Field<'_>]) -> Vec<(usize, Footprint)> {
+    let elements = |(number, field): (usize, &Field<'_>)| Some((number, field.view().footprint()?));
+    fields.iter().enumerate().filter_map(elements).collect()
 }
 
 /// The index ranges of the values that a rank owns of a field.

@@ -41,7 +41,7 @@ pub(crate) struct Altered {
 /// Whose memory the transport can access.
 pub(crate) enum Access {
     Own,
-    Other(ThreadCommunicator),
+    Other(Box<ThreadCommunicator>),
     None,
 }
 

@@ -22,7 +22,11 @@ pub struct Direct<'c> {
     rank: usize,
     /// The name of the operation in errors.
     operation: &'static str,
+    /// Returns an error if waiting for loans is in vain.
+    check: Option<Check<'c>>,
 }
+
+type Check<'c> = &'c dyn Fn() -> Result<()>;
 
 /// The views that a rank lends to its peers, and the terms of the loan.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +94,7 @@ impl<'a> LentViews<'a> {
 
 impl<'c> Direct<'c> {
     pub(super) fn new(group: &'c Arc<Group>, rank: usize) -> Self {
-        Self { group, rank, operation: "lend" }
+        Self { group, rank, operation: "lend", check: None }
     }
 
     /// The number of this rank and the number of ranks, in the group whose memory it accesses.
@@ -101,6 +105,11 @@ impl<'c> Direct<'c> {
     /// Sets the name of the operation in errors.
     pub(crate) fn called(self, operation: &'static str) -> Self {
         Self { operation, ..self }
+    }
+
+    /// Sets a check to make while a loan is missing.
+    pub(crate) fn checked(self, check: Check<'c>) -> Self {
+        Self { check: Some(check), ..self }
     }
 
     /// Lends views to peers while `f` runs; `f` reads the views that they lend. Each peer lists this rank among its own
@@ -200,6 +209,7 @@ pub struct LoanSession<'a> {
     group: &'a Arc<Group>,
     rank: usize,
     operation: &'static str,
+    check: Option<Check<'a>>,
     loan: &'a Loan<'a>,
     /// Whether the loans of all peers were there, so that this rank has begun to read.
     has_begun: Cell<bool>,
@@ -215,7 +225,7 @@ struct BorrowedViews {
 
 impl<'a> LoanSession<'a> {
     fn begin(direct: &Direct<'a>, loan: &'a Loan<'a>) -> Result<Self> {
-        let Direct { group, rank, operation } = *direct;
+        let Direct { group, rank, operation, check } = *direct;
         let open = OpenLoan {
             tag: loan.tag,
             views: loan.views.as_ptr().cast(),
@@ -236,6 +246,7 @@ impl<'a> LoanSession<'a> {
             group,
             rank,
             operation,
+            check,
             loan,
             has_begun: Cell::new(false),
             has_read: Cell::new(false),
@@ -321,6 +332,7 @@ impl<'a> LoanSession<'a> {
             for earlier in &self.loan.peers[..borrowed.len()] {
                 self.undo_borrow(*earlier);
             }
+            self.check.map_or(Ok(()), |check| check())?;
             return lost.map_or(Ok(None), Err);
         }
         Ok(Some(borrowed))

@@ -2,18 +2,19 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use std::{fmt, hint, thread};
 
 use parking_lot::{Condvar, Mutex};
 use runtime_core::{Error, ErrorKind, Result};
 
+use super::claims::ClaimTable;
 use super::loans::LoanTable;
 use crate::communicator::{Buffer, Envelope, Request, Way};
 
 /// The ranks of one process.
-pub(super) struct Group {
+pub(in crate::communicator) struct Group {
     ranks: Box<[Rank]>,
     /// The first rank that panicked.
     panicked: OnceLock<usize>,
@@ -21,6 +22,8 @@ pub(super) struct Group {
     departures: AtomicU64,
     /// The ranks of which a thread has slept. Few of many ranks may have threads.
     sleepers: Mutex<Vec<usize>>,
+    /// For the exchanges of one object each, with its number.
+    claims: Mutex<Vec<(u64, Weak<ClaimTable>)>>,
 }
 
 #[derive(Default)]
@@ -70,10 +73,11 @@ impl Group {
             panicked: OnceLock::new(),
             departures: AtomicU64::new(0),
             sleepers: Mutex::default(),
+            claims: Mutex::default(),
         }
     }
 
-    pub(super) fn size(&self) -> usize {
+    pub(in crate::communicator) fn size(&self) -> usize {
         self.ranks.len()
     }
 
@@ -115,6 +119,18 @@ impl Group {
 
     pub(super) fn loans(&self, rank: usize) -> &LoanTable {
         &self.ranks[rank].loans
+    }
+
+    /// The claims of all ranks for the exchanges of the object with this number.
+    pub(super) fn claim_table(&self, object: u64) -> Arc<ClaimTable> {
+        let mut tables = self.claims.lock();
+        tables.retain(|(_, table)| table.strong_count() > 0);
+        let existing = tables.iter().find(|(number, _)| *number == object);
+        existing.and_then(|(_, table)| table.upgrade()).unwrap_or_else(|| {
+            let table = Arc::new(ClaimTable::new(self.size()));
+            tables.push((object, Arc::downgrade(&table)));
+            table
+        })
     }
 
     /// The first rank that panicked.

@@ -1,5 +1,6 @@
 //! Ranks as threads of one process.
 
+mod claims;
 mod direct;
 mod group;
 mod loans;
@@ -11,9 +12,10 @@ use std::{fmt, mem, thread};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
 
+pub(crate) use self::claims::Claims;
 pub(crate) use self::direct::Declined;
 pub use self::direct::{Direct, LentViews, Loan, LoanEvents, LoanSession};
-use self::group::Group;
+pub(super) use self::group::Group;
 use super::{Buffer, Collectives, Communicator, Envelope, MAX_RANKS, Request, Way};
 
 /// One of several ranks that are threads of one process.
@@ -60,8 +62,10 @@ impl ThreadCommunicator {
             return Err(Error::new(ErrorKind::InvalidArgument, "group", message));
         }
         let group = Arc::new(Group::new(size));
-        let rank =
-            |rank| Self { group: Arc::clone(&group), rank, collectives: Collectives::default() };
+        let rank = |rank| {
+            let collectives = Collectives::of_group(&group, rank);
+            Self { group: Arc::clone(&group), rank, collectives }
+        };
         Ok((0..size).map(rank).collect())
     }
 

@@ -1,0 +1,133 @@
+//! The memory that ranks of one process use in an exchange, if other memory may have the same elements.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use runtime_core::{Error, ErrorKind, Footprint, Result};
+
+use super::group::Group;
+
+/// What the ranks of a group use in the exchanges of one object, as seen from one of the ranks.
+pub(crate) struct Claims {
+    group: Arc<Group>,
+    rank: usize,
+    table: Arc<ClaimTable>,
+}
+
+/// The claims of all ranks on memory. The numbers of exchanges start at 1.
+pub(super) struct ClaimTable {
+    /// Whether a rank ever claimed memory. Until then no rank takes the lock.
+    is_used: AtomicBool,
+    /// The number of the latest exchange that failed because of a claim, or `NONE`.
+    failed: AtomicU64,
+    state: Mutex<State>,
+}
+
+const NONE: u64 = u64::MAX;
+
+struct State {
+    claims: Vec<Claim>,
+    /// The number of the latest exchange of each rank for which it took the lock.
+    reached: Vec<u64>,
+    error: Option<Error>,
+}
+
+struct Claim {
+    exchange: u64,
+    rank: usize,
+    field: usize,
+    elements: Footprint,
+}
+
+impl ClaimTable {
+    pub(super) fn new(ranks: usize) -> Self {
+        let state = State { claims: Vec::new(), reached: vec![0; ranks], error: None };
+        Self {
+            is_used: AtomicBool::new(false),
+            failed: AtomicU64::new(NONE),
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl Claims {
+    /// The claims of `rank` on memory for the exchanges of the object with this number.
+    pub(in crate::communicator) fn new(group: &Arc<Group>, rank: usize, object: u64) -> Self {
+        Self { group: Arc::clone(group), rank, table: group.claim_table(object) }
+    }
+
+    /// Declares the elements of fields that this rank uses in an exchange, before it uses them. The name of a field is
+    /// `name` of its number. `reset` is the number of the latest exchange before the latest reset.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the elements of a field are also those of another rank, now and in later calls of
+    /// [`check`](Self::check) on every rank.
+    pub(crate) fn claim<'n>(
+        &self,
+        reset: u64,
+        exchange: u64,
+        fields: Vec<(usize, Footprint)>,
+        name: impl Fn(usize) -> &'n str,
+    ) -> Result<()> {
+        self.check(reset, exchange)?;
+        let Self { group, rank, table } = self;
+        if fields.is_empty() && !table.is_used.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        table.is_used.store(true, Ordering::Relaxed);
+        let mut state = table.state.lock();
+        let State { claims, reached, error } = &mut *state;
+        let of_others = || claims.iter().filter(|c| c.exchange == exchange && c.rank != *rank);
+        let shared = fields.iter().find_map(|(field, elements)| {
+            of_others().find(|other| other.elements.overlaps(elements)).map(|other| (*field, other))
+        });
+        if let Some((field, other)) = shared {
+            let message = format!(
+                "field {} of rank {rank} and field {} of rank {} share elements",
+                name(field),
+                name(other.field),
+                other.rank
+            );
+            let found = Error::new(ErrorKind::InvalidArgument, "exchange", message);
+            *error = Some(found.clone());
+            table.failed.store(exchange, Ordering::Release);
+            drop(state);
+            (0..group.size()).for_each(|rank| group.raise(rank));
+            return Err(found);
+        }
+        let claim = |(field, elements)| Claim { exchange, rank: *rank, field, elements };
+        claims.extend(fields.into_iter().map(claim));
+        reached[*rank] = exchange;
+        // All ranks have compared these.
+        let all = reached.iter().copied().min().unwrap_or(0);
+        claims.retain(|claim| claim.exchange > all);
+        Ok(())
+    }
+
+    /// Takes back the claims for an exchange, which this rank has not started.
+    pub(crate) fn withdraw(&self, exchange: u64) {
+        if self.table.is_used.load(Ordering::Relaxed) {
+            let mut state = self.table.state.lock();
+            state.reached[self.rank] = exchange - 1;
+            state.claims.retain(|claim| (claim.rank, claim.exchange) != (self.rank, exchange));
+        }
+    }
+
+    /// Returns the error of [`claim`](Self::claim) on any rank for this exchange, or for an earlier one since the reset.
+    pub(crate) fn check(&self, reset: u64, exchange: u64) -> Result<()> {
+        let failed = self.table.failed.load(Ordering::Acquire);
+        if failed <= reset || failed > exchange {
+            return Ok(());
+        }
+        self.table.state.lock().error.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claims(rank {} of {})", self.rank, self.group.size())
+    }
+}
