@@ -131,3 +131,48 @@ impl fmt::Debug for Claims {
         write!(f, "Claims(rank {} of {})", self.rank, self.group.size())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backend_host::HostDevice;
+    use runtime_core::Device;
+
+    use super::*;
+
+    /// The claims of two ranks of three.
+    fn claims() -> (Arc<Group>, [Claims; 2]) {
+        let group = Arc::new(Group::new(3));
+        let ranks = [0, 1].map(|rank| Claims::new(&group, rank, 7));
+        (group, ranks)
+    }
+
+    #[test]
+    fn memory_that_nobody_else_knows_is_not_listed() {
+        let (_group, [rank, _]) = claims();
+        for exchange in 1..5 {
+            rank.claim(0, exchange, Vec::new(), |_| "f").unwrap();
+        }
+        assert_eq!(rank.table.state.lock().reached, [0; 3]);
+    }
+
+    /// Of the exchanges that a rank has not reached, as long as it has not.
+    #[test]
+    fn claims_are_kept_until_all_ranks_have_compared_theirs() {
+        let (group, ranks) = claims();
+        let device = Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap();
+        let memories = [0, 1].map(|_| device.memory_allocate::<u8>(8).unwrap());
+        assert!(memories.iter().all(|memory| memory.native().is_some()), "handles were given out");
+        let fields = |rank: usize| vec![(0, memories[rank].view().footprint().unwrap())];
+        for exchange in 1..=3 {
+            for rank in [0, 1] {
+                ranks[rank].claim(0, exchange, fields(rank), |_| "f").unwrap();
+            }
+        }
+        let last = Claims::new(&group, 2, 7);
+        let listed = || last.table.state.lock().claims.len();
+        for (exchange, left) in [(1, 4), (2, 2), (3, 0)] {
+            last.claim(0, exchange, Vec::new(), |_| "f").unwrap();
+            assert_eq!(listed(), left);
+        }
+    }
+}
