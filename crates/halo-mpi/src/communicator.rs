@@ -1,5 +1,6 @@
 //! Ranks as processes of an MPI job.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use halo::communicator::{Buffer, Collectives, Communicator, Direct, Envelope, Re
 use runtime_core::{Device, DeviceKind, Result};
 
 use crate::job::{Job, LONG, Place};
-use crate::library::Handle;
+use crate::library::{Handle, Turn};
 use crate::message::Bytes;
 use crate::request::MpiRequest;
 use crate::tag::MAX_TAG;
@@ -104,6 +105,13 @@ impl Communicator for MpiCommunicator {
 
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>> {
         self.start(Way::Receive, from, tag, buffer)
+    }
+
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        let mut matching = self.job.matching.lock();
+        let turn = Turn::take("discard")?;
+        let discarded = matching.discard(&turn, self.job.handle, self.size(), &tags);
+        discarded.map_err(|error| self.job.record_failure(error))
     }
 
     /// Always 0: MPI reports progress only when it is called.

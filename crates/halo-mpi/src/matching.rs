@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
-use halo::communicator::Envelope;
+use halo::communicator::{Envelope, Way};
 use parking_lot::Mutex;
 use runtime_core::{Error, Result};
 
@@ -60,6 +61,46 @@ impl Matching {
         receive
     }
 
+    /// Puts the messages of a peer that have arrived into their queues.
+    fn find_arrived(&mut self, turn: &Turn, on: Handle, peer: usize) -> Result<()> {
+        while let Some(found) = find(turn, on, self.tags, peer)? {
+            self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
+        }
+        Ok(())
+    }
+
+    /// Ends dropped receives with these tags, and takes messages that have arrived and that no receive waits for.
+    pub(crate) fn discard(
+        &mut self,
+        turn: &Turn,
+        on: Handle,
+        size: usize,
+        tags: &Range<u32>,
+    ) -> Result<()> {
+        (0..size).try_for_each(|peer| self.find_arrived(turn, on, peer))?;
+        let queues: Vec<_> =
+            self.queues.keys().filter(|(_, tag)| tags.contains(tag)).copied().collect();
+        for (peer, tag) in queues {
+            self.match_arrived(turn, on, (peer, tag))?;
+            let Some(Queue { receives, mut found }) = self.queues.remove(&(peer, tag)) else {
+                continue;
+            };
+            let (dropped, open): (VecDeque<_>, VecDeque<_>) = receives
+                .into_iter()
+                .partition(|receive| matches!(*receive.stage.lock(), Stage::Waiting(None)));
+            self.dropped_receives -= dropped.len();
+            for found in found.drain(..) {
+                let envelope =
+                    Envelope { way: Way::Receive, peer, tag, len: found.len, message_id: 0 };
+                self.abandoned.push(Message::receive(turn, &envelope, found, None)?);
+            }
+            if !open.is_empty() {
+                self.queues.insert((peer, tag), Queue { receives: open, found });
+            }
+        }
+        Ok(())
+    }
+
     /// Matches messages that have arrived with the receives of a queue.
     pub(crate) fn match_arrived(
         &mut self,
@@ -67,9 +108,7 @@ impl Matching {
         on: Handle,
         (peer, tag): (usize, u32),
     ) -> Result<()> {
-        while let Some(found) = find(turn, on, self.tags, peer)? {
-            self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
-        }
+        self.find_arrived(turn, on, peer)?;
         let Some(Queue { receives, found }) = self.queues.get_mut(&(peer, tag)) else {
             return Ok(());
         };

@@ -70,7 +70,7 @@ fn int(envelope: &Envelope, what: &str, value: usize) -> Result<c_int> {
 pub(crate) struct Found {
     handle: ffi::MPI_Message,
     pub(crate) tag: u32,
-    len: usize,
+    pub(crate) len: usize,
     digest: Digest,
 }
 

@@ -264,6 +264,40 @@ fn a_late_rank_is_an_error_until_reset() {
     });
 }
 
+/// In each of more rounds than there are sets of tags, a rank may send messages that no rank receives, or may begin to
+/// receive messages that no rank sends.
+#[test]
+fn failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again() {
+    const NAME: &str = "failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again";
+    passes(NAME, 3, |ranks| {
+        let rank = ranks.rank();
+        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let stream = device.default_stream();
+        let topology = Topology::cartesian(&[3], &[3], &[true])?;
+        let field = FieldSpec::new("f", DType::U8, &[Dim::axis(0, 1).halo(1, 1)])?;
+        let quantities = [Quantity::scalar(field)];
+        let options = HaloOptions { timeout: LONG, ..Default::default() };
+        let mut halo =
+            HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+        let mut values = device.memory_from_slice(&stream, &[9_u8, 0, 9])?;
+        for round in 0..40_u8 {
+            let own = |rank: usize| 3 * round + rank.to_le_bytes()[0];
+            values.view_mut().slice(1..2)?.copy_from_slice(&stream, &[own(rank)])?;
+            let mut fields = [values.view_mut().into()];
+            if round >= 20 {
+                halo.exchange(&stream, &mut fields)?;
+                assert_eq!(values.to_vec(&stream)?, [rank + 2, rank, rank + 1].map(|r| own(r % 3)));
+            } else if usize::from(round) % 3 != rank {
+                let mut flight = halo.start(&stream, &mut fields)?;
+                stream.synchronize()?;
+                drop(flight.poll());
+            }
+            halo.reset()?;
+        }
+        Ok(())
+    });
+}
+
 /// Two exchanges of one communicator that ranks use in different orders: no message of one is mistaken for a message of
 /// the other.
 fn different_orders(ranks: &Arc<MpiCommunicator>, device: &Device) -> Result<()> {

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use altered::Altered;
 use devices::sim;
-use halo::communicator::{Buffer, COLLECTIVE_TAG, Communicator, ThreadCommunicator};
+use halo::communicator::{
+    Buffer, COLLECTIVE_TAG, Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator,
+};
 use halo::{Error, ErrorKind, HaloExchange, HaloOptions, Result};
 use ring::{exchange, join};
 use runtime_core::{Memory, Stream};
@@ -104,6 +106,71 @@ fn messages_from_before_a_reset_match_no_later_receive() {
             check_exchanges(rank, &mut halo, &mut values, &stream);
         }
     });
+}
+
+/// In each of more rounds than there are sets of tags, a rank may send messages that no rank receives, or may begin to
+/// receive messages that no rank sends.
+fn fail_and_go_on(ranks: Arc<dyn Communicator>) {
+    let rank = ranks.rank();
+    let device = sim(rank as u64);
+    let options =
+        HaloOptions { timeout: Duration::from_secs(5), direct: false, ..Default::default() };
+    let mut halo = join(ranks, &device, &options).unwrap();
+    let stream = device.default_stream();
+    let mut values = ring::values(rank, &stream);
+    // The same on both ranks.
+    let mut numbers = fastrand::Rng::with_seed(7);
+    for _ in 0..20 {
+        if [(); 2].map(|()| numbers.bool())[rank] {
+            let mut fields = [values.view_mut().into()];
+            let mut flight = halo.start(&stream, &mut fields).unwrap();
+            stream.synchronize().unwrap();
+            drop(flight.poll());
+        }
+        halo.reset().unwrap();
+    }
+    for _ in 0..20 {
+        check_exchanges(rank, &mut halo, &mut values, &stream);
+        halo.reset().unwrap();
+    }
+}
+
+#[test]
+fn failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again() {
+    ThreadCommunicator::run(2, |ranks| fail_and_go_on(Arc::new(ranks))).unwrap();
+}
+
+#[test]
+fn messages_that_are_late_disturb_no_exchange_when_their_tags_are_used_again() {
+    let late = Faults::new(3).with(Fault::Delay, 0.5).longest(Duration::from_millis(3));
+    let run = |ranks| fail_and_go_on(Arc::new(FaultyCommunicator::new(ranks, late.clone())));
+    ThreadCommunicator::run(2, run).unwrap();
+}
+
+/// The ranks make the exchange again after each failure.
+#[test]
+fn failed_exchanges_disturb_no_exchange_that_is_made_later() {
+    ThreadCommunicator::run(2, |ranks| {
+        let (rank, ranks): (_, Arc<dyn Communicator>) = (ranks.rank(), Arc::new(ranks));
+        let device = sim(rank as u64);
+        let options =
+            HaloOptions { timeout: Duration::from_secs(5), direct: false, ..Default::default() };
+        let stream = device.default_stream();
+        let mut values = ring::values(rank, &stream);
+        for round in 0..40 {
+            let mut halo = join(Arc::clone(&ranks), &device, &options).unwrap();
+            if round >= 20 {
+                check_exchanges(rank, &mut halo, &mut values, &stream);
+            } else if round % 2 == rank {
+                let mut fields = [values.view_mut().into()];
+                let mut flight = halo.start(&stream, &mut fields).unwrap();
+                stream.synchronize().unwrap();
+                drop(flight.poll());
+            }
+            ranks.reset(LONG).unwrap();
+        }
+    })
+    .unwrap();
 }
 
 /// Both ranks, with messages only and without messages.

@@ -1,7 +1,9 @@
 """Halo exchange over a communicator whose methods are Python code, which keeps what it is given and calls back."""
 
 import collections
+import contextlib
 import gc
+import random
 import sys
 import threading
 import types
@@ -15,11 +17,17 @@ from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quan
 SCALAR = FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))])
 
 
+ANY_SOURCE = -1
+
+
 class Status:
-    count = 0
+    count = source = 0
 
     def Get_count(self):
         return self.count
+
+    def Get_source(self):
+        return self.source
 
 
 class StandIn:
@@ -50,10 +58,11 @@ class StandIn:
 
     def Improbe(self, peer, tag, status):
         self.called("Improbe")
-        line = self.lines[peer, self.rank, tag]
-        if not line:
+        peers = range(self.size) if peer == ANY_SOURCE else [peer]
+        status.source = next((peer for peer in peers if self.lines[peer, self.rank, tag]), None)
+        if status.source is None:
             return None
-        sent = line.popleft()
+        sent = self.lines[status.source, self.rank, tag].popleft()
         status.count = self.called("Get_count") or len(sent)
         return StandInMessage(self, sent)
 
@@ -83,7 +92,12 @@ def ranks(monkeypatch):
     # As in Open MPI, only the communicator of all processes has the largest tag.
     world = types.SimpleNamespace(Get_attr=lambda key: 2**31 - 1)
     mpi = types.SimpleNamespace(
-        Status=Status, TAG_UB=1, COMM_WORLD=world, Is_initialized=lambda: True, Is_finalized=lambda: False
+        Status=Status,
+        ANY_SOURCE=ANY_SOURCE,
+        TAG_UB=1,
+        COMM_WORLD=world,
+        Is_initialized=lambda: True,
+        Is_finalized=lambda: False,
     )
     monkeypatch.setitem(sys.modules, "mpi4py", types.SimpleNamespace(MPI=mpi, __path__=[]))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
@@ -259,3 +273,29 @@ def test_an_interrupt_at_any_call_reaches_the_caller(ranks, monkeypatch, call):
     # The other rank comes late, so this rank waits.
     first, second = on_ranks(lambda rank: (rank == 0 or raised_once.wait(30)) and communicators[rank].barrier(0.5))
     assert first is given
+
+
+def test_failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again(ranks, host):
+    _, communicators = ranks
+
+    def work(rank):
+        exchange, array = halo(communicators[rank], host, timeout=0.05), host.array(values(rank))
+        # The same on both ranks.
+        numbers = random.Random(7)
+        for turn in range(60):
+            takes_part = numbers.choices([True, False], k=2)
+            if turn == 20:
+                exchange = halo(communicators[rank], host)
+            if turn >= 20:
+                array.set(values(rank))
+                exchange.exchange([array])
+                assert array.get().tolist() == EXCHANGED[rank], turn
+            elif takes_part[rank]:
+                with contextlib.suppress(dr.TimeoutError):
+                    exchange.exchange([array])
+            while True:
+                with contextlib.suppress(dr.TimeoutError):
+                    exchange.reset()
+                    break
+
+    assert on_ranks(work) == [None, None]

@@ -184,16 +184,21 @@ impl fmt::Display for Reset {
 }
 
 /// Makes collective calls possible again. Returns the contributions of all ranks, in their order. After a timeout, a
-/// repeated call continues where the earlier call ended.
+/// repeated call continues where the earlier call ended. `before` is called unless the call continues: no rank has
+/// completed the reset then.
 pub(crate) fn reset<C: Communicator + ?Sized>(
     ranks: &C,
     own: Reset,
     timeout: Duration,
+    before: impl FnOnce() -> Result<()>,
 ) -> Result<Vec<Reset>> {
     const OPERATION: &str = "reset";
     let mut state = ranks.collectives().begin(OPERATION, ranks)?;
     let mut gather = match state.reset.take() {
-        None => Gather::new(Kind::Reset, state.calls, &own.to_bytes(), state.numbers()),
+        None => {
+            before()?;
+            Gather::new(Kind::Reset, state.calls, &own.to_bytes(), state.numbers())
+        }
         Some(earlier) => {
             // Other ranks may have read the earlier contribution of this rank.
             let begun = Reset::from_bytes(earlier.mine());

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -291,6 +292,11 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
                 Ok(Box::new(DelayedReceive { inner, until, transport: Arc::clone(transport) }))
             }
         }
+    }
+
+    /// Messages that are delayed are not yet sent, and therefore not discarded.
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        self.transport.inner.discard(tags)
     }
 
     fn progress(&self) -> u64 {

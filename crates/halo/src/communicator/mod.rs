@@ -35,6 +35,7 @@ mod faulty;
 mod thread;
 
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use runtime_core::{Device, Error, ErrorKind, Result};
@@ -101,7 +102,8 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 ///   whole message ID compares as much of it as it can.
 /// - A request returns the buffer that it got, or another buffer of the same kind of memory, device and length.
 /// - Dropping a request does not drop its message: a send still goes out, and a receive still gets its message, which
-///   is discarded. Therefore later messages are matched with later receives. The buffer lives until then.
+///   is discarded. Therefore later messages are matched with later receives. The buffer lives until then. Only
+///   [`discard`](Self::discard) ends them before.
 /// - A request that can never complete ends with an error: when a peer is gone, all present and later requests that
 ///   need it return `PeerLost`.
 /// - No method panics, or blocks for longer than its timeout.
@@ -148,6 +150,14 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// As for [`send`](Self::send). If the message has another length or message ID, the request returns
     /// `InvalidArgument` and the message is discarded.
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
+
+    /// Discards the messages to this rank with these tags that have arrived and that no receive waits for. Dropped
+    /// receives with these tags end, and get no message any more. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// The errors that the transport reports.
+    fn discard(&self, tags: Range<u32>) -> Result<()>;
 
     /// A count of the events on the requests of this rank, to pass to [`wait_beyond`](Self::wait_beyond).
     fn progress(&self) -> u64;
@@ -237,7 +247,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors that the transport
     /// reports.
     fn reset(&self, timeout: Duration) -> Result<()> {
-        reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout).map(drop)
+        reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout, || Ok(())).map(drop)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::plan::fingerprint::mix;
 use crate::plan::transfer::refuse;
 
 /// The number of tag sets of a channel. Each reset moves to the next set, so that late messages from before a reset are
-/// not mistaken for new ones.
+/// not mistaken for new ones. Before a set is used again, what is left in it is discarded.
 const EPOCHS: u32 = 16;
 /// Tags per epoch. Successive exchanges use different tags, so that their messages do not overtake each other.
 const TURNS: u32 = 4;
@@ -96,6 +96,20 @@ impl Channel {
         self.epoch = remainder(self.communicator.collectives().resets(), EPOCHS);
     }
 
+    /// Discards what earlier exchanges of a channel have left, before this rank makes a new one. Its ranks may still
+    /// send what belongs to the receives of the present epoch.
+    pub(super) fn discard_old(communicator: &dyn Communicator, number: u32) -> Result<()> {
+        let epoch = remainder(communicator.collectives().resets(), EPOCHS);
+        discard_except(communicator, number, Some(epoch))
+    }
+
+    /// As `discard_old`, before this rank resets the exchange: no rank has begun a later exchange of the channel.
+    pub(super) fn discard_before_reset(&self) -> Result<()> {
+        let next = remainder(self.communicator.collectives().resets() + 1, EPOCHS);
+        let kept = (self.epoch != next).then_some(self.epoch);
+        discard_except(&*self.communicator, self.number, kept)
+    }
+
     /// The tag of the messages of the current exchange.
     pub(super) fn tag(&self) -> u32 {
         // Tag 0 belongs to collective calls.
@@ -133,6 +147,15 @@ impl Channel {
         let Self { exchanges: number, rank, .. } = self;
         error.about(format_args!("exchange {number} of rank {rank}"))
     }
+}
+
+/// Discards what has the tags of a channel, except those of one epoch.
+fn discard_except(communicator: &dyn Communicator, number: u32, epoch: Option<u32>) -> Result<()> {
+    let first = 1 + number * CHANNEL_TAGS;
+    let end = first + CHANNEL_TAGS;
+    let kept = epoch.map_or(end..end, |epoch| first + epoch * TURNS..first + (epoch + 1) * TURNS);
+    communicator.discard(first..kept.start)?;
+    communicator.discard(kept.end..end)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small number")]

@@ -149,6 +149,7 @@ impl HaloExchange {
             return Err(refuse(message));
         }
         Channel::check(communicator, options.channel)?;
+        Channel::discard_old(communicator, options.channel)?;
         let passes = communicator.passes_memory_of(device);
         Engine::new(topology, rank, quantities, device, options, passes)
     }
@@ -228,9 +229,10 @@ impl HaloExchange {
     /// Blocks until all ranks have called it, for at most twice the timeout: other ranks may first have to wait until
     /// their exchange fails. The ghosts of the abandoned exchange are unspecified.
     ///
-    /// Messages of that exchange without a matching receive, and receives without a matching message, keep their tag. A
-    /// tag is used again after 16 resets of the communicator or of its exchanges. If such a message or receive is then
-    /// matched with one of a later exchange, that exchange fails and must be reset too.
+    /// Messages of that exchange without a matching receive do not disturb later exchanges: they keep their tag. A tag
+    /// is used again after 16 resets of the communicator or of its exchanges. Before, each reset of an exchange of the
+    /// channel, and the making of one, discards what failed exchanges have left, as far as it has arrived. Only a
+    /// message that arrives after these can meet a receive of a later exchange, which then fails and must be reset too.
     ///
     /// # Errors
     ///
@@ -246,8 +248,10 @@ impl HaloExchange {
         let timeout = self.engine.options.timeout;
         // Some ranks may have started more exchanges than others.
         let own = Reset { what: self.channel.identity(), number: self.channel.exchanges };
-        let all = reset(&*self.channel.communicator, own, timeout.saturating_mul(2))
-            .map_err(|error| self.channel.failed(error).about("reset"))?;
+        let channel = &self.channel;
+        let before = || channel.discard_before_reset();
+        let all = reset(&*channel.communicator, own, timeout.saturating_mul(2), before)
+            .map_err(|error| channel.failed(error).about("reset"))?;
         if let Some(rank) = all.iter().position(|other| other.what != own.what) {
             let (own_rank, other) = (self.engine.rank, all[rank]);
             let message = format!("rank {own_rank} resets {own}, rank {rank} resets {other}");

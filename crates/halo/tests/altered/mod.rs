@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test crate uses what it needs")]
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -136,6 +137,9 @@ impl Communicator for Altered {
         let (all, each) = (self.inner.all_gather(mine, timeout)?, mine.len());
         let of_rank = |rank| &all[each * (self.inside)(rank)..][..each];
         Ok((0..self.inner.size()).flat_map(of_rank).copied().collect())
+    }
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        self.inner.discard(tags)
     }
     fn progress(&self) -> u64 {
         self.inner.progress()

@@ -25,6 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("another message ID is an error", another_message_id_is_an_error),
     ("an abandoned receive takes its message", an_abandoned_receive_takes_its_message),
     ("an abandoned send arrives", an_abandoned_send_arrives),
+    ("what is discarded meets nothing later", what_is_discarded_meets_nothing_later),
     ("a timeout leaves requests as they were", a_timeout_leaves_requests_as_they_were),
     ("ranks and tags are bounded", ranks_and_tags_are_bounded),
     ("a request is over once", a_request_is_over_once),
@@ -186,6 +187,30 @@ fn an_abandoned_send_arrives(ranks: &dyn Communicator) {
         // No rank stops making progress before the others are done.
         ranks.barrier(LONG).unwrap();
     }
+}
+
+/// Messages without a receive, and dropped receives without a message; but no others, nor those with other tags.
+fn what_is_discarded_meets_nothing_later(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    let start = |tag, seed| send(ranks, right, tag, bytes(LARGE, seed));
+    let mut sent = vec![start(10, 1), start(13, 2)];
+    let mut unwanted = Some(start(11, 3));
+    drop(receive(ranks, left, 12, LARGE));
+    let open = receive(ranks, left, 12, LARGE);
+    // A large message is sent only when its bytes have been taken.
+    let begun = Instant::now();
+    while ranks.all_gather(&[u8::from(unwanted.is_none())], LONG).unwrap().contains(&0) {
+        assert!(begun.elapsed() < LONG);
+        ranks.discard(11..13).unwrap();
+        unwanted.take_if(|request| request.test().unwrap().is_some());
+    }
+    sent.extend([start(11, 4), start(12, 5)]);
+    for (tag, seed) in [(10, 1), (11, 4), (13, 2)] {
+        let received = receive(ranks, left, tag, LARGE);
+        assert!(finish(ranks, received) == bytes(LARGE, seed), "tag {tag}");
+    }
+    assert!(finish(ranks, open) == bytes(LARGE, 5));
+    sent.into_iter().for_each(|request| drop(finish(ranks, request)));
 }
 
 fn a_timeout_leaves_requests_as_they_were(ranks: &dyn Communicator) {

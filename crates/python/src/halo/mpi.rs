@@ -9,6 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -39,6 +40,8 @@ struct Shared {
     rank: usize,
     size: usize,
     max_tag: u32,
+    /// The number that stands for all ranks.
+    any_rank: i32,
     // Must be locked before attaching to the interpreter, never after.
     lines: CallbackMutex<Lines>,
     /// Messages that MPI still works on and no request waits for.
@@ -108,6 +111,7 @@ impl MpiCommunicator {
             rank: comm.call_method0("Get_rank")?.extract()?,
             size: comm.call_method0("Get_size")?.extract()?,
             max_tag: largest.extract()?,
+            any_rank: mpi.getattr("ANY_SOURCE")?.extract()?,
             mpi: mpi.unbind(),
             lines: CallbackMutex::default(),
             abandoned: Mutex::default(),
@@ -237,17 +241,22 @@ impl Shared {
         }
     }
 
-    /// The next message of a line that has arrived, and its length.
-    fn arrived(&self, peer: usize, tag: u32) -> Result<Option<(Py<PyAny>, usize)>> {
+    /// The next message with a tag that has arrived from a rank, with its source and its length.
+    fn arrived(
+        &self,
+        from: impl for<'py> IntoPyObject<'py>,
+        tag: u32,
+    ) -> Result<Option<(Py<PyAny>, usize, usize)>> {
         let found = Python::attach(|py| {
             let status = self.mpi.bind(py).call_method0(intern!(py, "Status"))?;
-            let probe = (peer, tag, &status);
+            let probe = (from, tag, &status);
             let found = self.comm.bind(py).call_method1(intern!(py, "Improbe"), probe)?;
             if found.is_none() {
                 return Ok(None);
             }
+            let source: usize = status.call_method0(intern!(py, "Get_source"))?.extract()?;
             let len: usize = status.call_method0(intern!(py, "Get_count"))?.extract()?;
-            Ok(Some((found.unbind(), len)))
+            Ok(Some((found.unbind(), source, len)))
         });
         found.map_err(|error| raised("receive", error))
     }
@@ -256,32 +265,59 @@ impl Shared {
     fn meet(&self, lines: &mut Lines, (peer, tag): (usize, u32)) -> Result<()> {
         let Some(line) = lines.get_mut(&(peer, tag)) else { return Ok(()) };
         while !line.is_empty()
-            && let Some((message, len)) = self.arrived(peer, tag)?
+            && let Some((message, _, len)) = self.arrived(peer, tag)?
             && let Some(receive) = line.pop_front()
         {
-            let given = match &mut *crate::lock(&receive) {
-                Stage::Waiting(buffer) => buffer.take(),
-                _ => None,
-            };
-            let fitting = given.filter(|buffer| buffer.len() == len);
-            let buffer = fitting.map_or_else(|| zeros(len).map(Buffer::host), Ok);
-            let started = buffer.and_then(|buffer| {
-                Message::start("receive", buffer, |view| {
-                    message.bind(view.py()).call_method1(intern!(view.py(), "Irecv"), (view,))
-                })
-            });
-            let mut stage = crate::lock(&receive);
-            match started {
-                Ok(message) if matches!(*stage, Stage::Over) => {
-                    crate::lock(&self.abandoned).push(message);
-                }
-                Ok(message) => *stage = Stage::Arriving(message, len),
-                Err(error) => {
-                    *stage = Stage::Failed(error.clone());
-                    return Err(error);
-                }
+            self.take(&message, len, &receive)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a message that has arrived to MPI, for a receive.
+    fn take(&self, message: &Py<PyAny>, len: usize, receive: &Mutex<Stage>) -> Result<()> {
+        let given = match &mut *crate::lock(receive) {
+            Stage::Waiting(buffer) => buffer.take(),
+            _ => None,
+        };
+        let fitting = given.filter(|buffer| buffer.len() == len);
+        let buffer = fitting.map_or_else(|| zeros(len).map(Buffer::host), Ok);
+        let started = buffer.and_then(|buffer| {
+            Message::start("receive", buffer, |view| {
+                message.bind(view.py()).call_method1(intern!(view.py(), "Irecv"), (view,))
+            })
+        });
+        let mut stage = crate::lock(receive);
+        match started {
+            Ok(message) if matches!(*stage, Stage::Over) => {
+                crate::lock(&self.abandoned).push(message);
+            }
+            Ok(message) => *stage = Stage::Arriving(message, len),
+            Err(error) => {
+                *stage = Stage::Failed(error.clone());
+                return Err(error);
             }
         }
+        Ok(())
+    }
+
+    /// Ends dropped receives with these tags, and takes messages that have arrived and that no receive waits for.
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        const OPERATION: &str = "discard";
+        self.check_running(OPERATION)?;
+        let mut lines = self.lines.lock(OPERATION)?;
+        for tag in tags.clone() {
+            while let Some((message, source, len)) = self.arrived(self.any_rank, tag)? {
+                let receive = lines.get_mut(&(source, tag)).and_then(VecDeque::pop_front);
+                let receive = receive.unwrap_or_else(|| Arc::new(Mutex::new(Stage::Over)));
+                self.take(&message, len, &receive)?;
+            }
+        }
+        lines.retain(|(_, tag), line| {
+            if tags.contains(tag) {
+                line.retain(|receive| !matches!(*crate::lock(receive), Stage::Over));
+            }
+            !line.is_empty()
+        });
         Ok(())
     }
 
@@ -360,6 +396,10 @@ impl Communicator for MpiCommunicator {
         lines.entry((from, tag)).or_default().push_back(Arc::clone(&stage));
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(MpiRequest { shared, envelope, kind: Kind::Receive(stage) }))
+    }
+
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        self.shared.discard(tags)
     }
 
     /// Always 0: MPI reports nothing without being polled.

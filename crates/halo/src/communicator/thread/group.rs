@@ -1,6 +1,7 @@
 //! The state that the ranks of a group share: messages, signals, loans, and which ranks have left.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
@@ -200,6 +201,25 @@ impl Group {
         deliver(sent, received);
         self.raise(peer);
         posted
+    }
+
+    /// Ends messages to a rank without a receive, and its dropped receives, with these tags.
+    pub(super) fn discard(&self, rank: usize, tags: &Range<u32>) {
+        let mut sent = Vec::new();
+        self.ranks[rank].messages.lock().retain(|(source, tag), queue| {
+            if tags.contains(tag) {
+                match queue.way {
+                    Way::Send => sent.extend(queue.waiting.drain(..).map(|send| (*source, send))),
+                    // The request has the other share of the ticket.
+                    Way::Receive => queue.waiting.retain(|own| Arc::strong_count(&own.ticket) > 1),
+                }
+            }
+            !queue.waiting.is_empty()
+        });
+        for (source, Waiting { buffer, ticket, .. }) in sent {
+            ticket.complete(Ok(buffer));
+            self.raise(source);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod direct;
 mod group;
 mod loans;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -177,6 +178,11 @@ impl Communicator for ThreadCommunicator {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         // A rank that has left may have sent the message before.
         Ok(Box::new(self.group.post(self.rank, envelope, buffer)))
+    }
+
+    fn discard(&self, tags: Range<u32>) -> Result<()> {
+        self.group.discard(self.rank, &tags);
+        Ok(())
     }
 
     fn progress(&self) -> u64 {
