@@ -294,7 +294,7 @@ impl Device {
         Ok(made)
     }
 
-    /// Creates an array with every element set to ``value``, in stream order.
+    /// Creates an array with every element set to ``value``, converted as by ``DeviceArray.fill``, in stream order.
     #[pyo3(signature = (shape, value, dtype = None, order = Order::C, stream = None))]
     fn full(
         &self,
@@ -311,7 +311,8 @@ impl Device {
     }
 
     /// Creates an array with the values of ``source``: an array that supports a protocol, or anything that NumPy
-    /// converts to an array. The source may be changed after the call returns, unless it is a PinnedArray.
+    /// converts to an array. The source may be changed after the call returns, unless it is a PinnedArray. Lists and
+    /// numbers are converted to ``dtype`` as by ``numpy.asarray``, which cuts off fractions for an integer type.
     #[pyo3(signature = (source, dtype = None, order = None, stream = None))]
     fn array(
         &self,

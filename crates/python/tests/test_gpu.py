@@ -8,6 +8,7 @@ import pytest
 from conftest import DTYPES, ends_well, given_back, values
 
 import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
 
 CUDA, HIP = 2, 10
 
@@ -87,6 +88,21 @@ def test_the_interface_names_a_stream_while_work_is_pending(gpu):
     assert gpu.empty(0).__cuda_array_interface__["data"][0] == 0
 
 
+def test_a_field_beside_an_exchange_is_read_only(gpu):
+    [ranks] = Communicator.threads(1)
+    quantities = [Quantity.scalar(FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))]))]
+    halo = HaloExchange(ranks, Topology.cartesian((4,), (1,), (True,)), quantities, gpu)
+    field = gpu.array(np.arange(6.0))
+
+    def check(is_writable):
+        assert field.__cuda_array_interface__["data"][1] is not is_writable
+        assert gpu.adopt(field).read_only is not is_writable
+
+    check(is_writable=True)
+    halo.overlap([field], lambda progress: check(is_writable=False))
+    check(is_writable=True)
+
+
 def test_the_consumers_stream_waits(gpu):
     """An array is imported on a stream that the producer is requested to order, and can be used there at once."""
     array, work, consumer = gpu.zeros(1 << 20, "uint8"), gpu.stream(), gpu.stream()
@@ -145,6 +161,7 @@ def test_unused_capsules_may_outlive_the_interpreter(gpu):
     program = """
 import builtins, sys
 import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
 array = dr.Device(sys.argv[1]).zeros(10)
 builtins.kept = array.__dlpack__(), array.__dlpack__(max_version=(1, 0)), array.__arrow_c_device_array__()
 """

@@ -113,6 +113,49 @@ for call in [lambda: halo.exchange([values]), ranks.barrier, lambda: Communicato
 """
 
 
+FAILURES = """
+import random, time
+import numpy as np
+from mpi4py import MPI
+import device_runtime as dr
+from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
+
+world, device = MPI.COMM_WORLD, dr.Device("host")
+rank, size, ranks = world.rank, world.size, Communicator.mpi(world.Dup())
+field = FieldSpec("t", "float64", [Dim.axis(0, 1, (1, 1))])
+topology = Topology.cartesian((size,), (size,), (True,))
+make = lambda timeout: HaloExchange(ranks, topology, [Quantity.scalar(field)], device, timeout=timeout)
+halo, array = make(0.3), device.zeros(3)
+numbers = random.Random(5)
+for turn in range(60):
+    if turn == 20:
+        halo = make(60)
+    # The same on all ranks.
+    what = numbers.choices(["right", "right", "late", "absent"], k=size)[rank] if turn < 20 else "right"
+
+    array.set(np.array([-1.0, 10 * turn + rank, -1]))
+    try:
+        time.sleep(0.4 if what == "late" else 0)
+        if what != "absent":
+            halo.exchange([array])
+            assert array.get().tolist() == [10 * turn + (rank + other) % size for other in (-1, 0, 1)]
+    except dr.Error:
+        if turn >= 20:
+            raise
+    while True:
+        try:
+            halo.reset()
+            break
+        except dr.TimeoutError:
+            pass
+print("the end")
+"""
+
+
+def test_failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again():
+    assert over_mpi(3, "-c", FAILURES).count("the end") == 3
+
+
 def test_nothing_is_sent_after_mpi_is_finalized():
     assert over_mpi(2, "-c", FINALIZED).count("refused") == 6
 
@@ -311,6 +354,43 @@ def test_work_beside_an_exchange_reads_its_fields_and_writes_other_elements(devi
     assert old.get().tolist() == [4, 1, 2, 3, 4, 1] and new.get()[1:-1].tolist() == [1, 2, 3, 4]
     another.exchange([old])
     old.fill(9.0)
+
+
+def test_other_libraries_get_the_fields_beside_an_exchange_read_only(device):
+    [ranks] = Communicator.threads(1)
+    halo = HaloExchange(ranks, Topology.cartesian((4,), (1,), (True,)), [Quantity.scalar(SCALAR)], device)
+    field, other = device.zeros((2, 6))
+    field.set(np.arange(6.0))
+    # Other devices' memory has no such interface.
+    shows = [np.asarray, np.from_dlpack] if hasattr(field, "__array_interface__") else []
+    latest = {"max_version": (1, 0)}
+
+    def check(is_writable):
+        assert [show(field).flags.writeable for show in shows] == [is_writable] * len(shows)
+        adopted = [device.adopt(field), device.adopt(field.__dlpack__(**latest))]
+        adopted += [device.adopt(show(field)) for show in shows]
+        assert [array.read_only for array in adopted] == [not is_writable] * len(adopted)
+        if is_writable:
+            field.__dlpack__()
+        else:
+            with pytest.raises(BufferError, match="read-only"):
+                field.__dlpack__()
+            for array in adopted:
+                with pytest.raises(dr.InvalidArgumentError, match="only to be read"):
+                    array.fill(9.0)
+        # Elements that the exchange does not use, and copies.
+        assert not device.adopt(other).read_only
+        assert not device.adopt(field.__dlpack__(copy=True, **latest)).read_only
+
+    def work(progress):
+        check(is_writable=False)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(check, is_writable=False).result()
+
+    check(is_writable=True)
+    halo.overlap([field], work)
+    check(is_writable=True)
+    assert field.get().tolist() == [4, 1, 2, 3, 4, 1]
 
 
 def test_kernels_beside_an_exchange_read_its_fields(opencl):

@@ -325,7 +325,8 @@ impl DeviceArray {
         copy::set_from(&self.part, source, stream)
     }
 
-    /// Enqueues a fill that sets every element to ``value``.
+    /// Enqueues a fill that sets every element to ``value``. For integers it is an integer in range, as for Python's
+    /// ``array.array``. For floating-point numbers it is rounded as by NumPy: 1e300 is infinity in a float32.
     #[pyo3(signature = (value, stream = None))]
     pub(crate) fn fill(
         &self,

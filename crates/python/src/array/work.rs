@@ -7,6 +7,7 @@ use std::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
 };
 
+use runtime::interchange::Access;
 use runtime::{Device, Error, ErrorKind, Event, Stream};
 
 use super::Part;
@@ -88,20 +89,24 @@ impl Work {
 }
 
 impl Part {
-    /// Events after the work on the memory that was enqueued and has not finished.
+    /// Events after the work on the memory that was enqueued and has not finished, and how other libraries may use the
+    /// elements after it.
     ///
     /// May block, so the caller must let other Python threads run.
     ///
     /// # Errors
     ///
     /// `Conflict` if an exchange holds the elements alone.
-    pub(crate) fn unfinished(&self) -> Result<Vec<Event>> {
+    pub(crate) fn unfinished(&self) -> Result<(Vec<Event>, Access)> {
         let (work, mut idle) = (&self.block.work, Vec::new());
         let _turn = (Lock::take(work, false)?, Nested::new());
         self.check_free(false)?;
+        // Others may read the elements during an exchange, and the exchange then does, too.
+        let may_write = !self.read_only && self.check_free(true).is_ok();
+        let access = if may_write { Access::ReadWrite } else { Access::ReadOnly };
         let events: runtime::Result<_> =
             work.busy(&mut idle).iter().map(Stream::record_event).collect();
-        Ok(events?)
+        Ok((events?, access))
     }
 
     /// Refuses a use of elements that an exchange holds.

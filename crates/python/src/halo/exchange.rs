@@ -150,8 +150,8 @@ impl HaloExchange {
 
     /// Fills the halos while ``work(progress)`` runs, and returns the result of ``work``. The work enqueues operations
     /// that need no ghosts, and calls ``progress.poll()`` regularly to advance the messages. It may read the fields.
-    /// Operations that write them raise ConflictError. A kernel that does not declare what it writes must not write
-    /// them.
+    /// Operations that write them raise ConflictError, and other libraries get them read-only. A kernel that does not
+    /// declare what it writes must not write them.
     #[pyo3(signature = (fields, work, stream = None))]
     fn overlap(
         &self,
@@ -213,7 +213,8 @@ impl HaloExchange {
     }
 
     /// Makes exchanges and their collective calls possible again after a failure. All ranks call it together. After a
-    /// TimeoutError, call it again.
+    /// TimeoutError, call it again. Messages from before do not disturb later exchanges, unless they are 15 resets
+    /// late: then an exchange fails, and must be reset too.
     fn reset(&self, py: Python<'_>) -> Result<()> {
         Ok(py.detach(|| self.alone()?.reset())?)
     }

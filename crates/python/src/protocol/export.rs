@@ -20,22 +20,22 @@ use crate::error::{Failure, Result};
 
 /// A capsule of a part, with the work that it waits for.
 fn exchange(py: Python<'_>, part: &Part, held: &BlockMemory<'_>) -> Result<ArrayExchange<Pending>> {
-    let unfinished = py.detach(|| part.unfinished())?;
-    exchange_after(part, held, Pending::events(unfinished))
+    let (unfinished, access) = py.detach(|| part.unfinished())?;
+    exchange_after(part, held, Pending::events(unfinished), access)
 }
 
 /// A capsule of a part for queries only; it records no events.
 fn asked(part: &Part) -> Result<ArrayExchange<Pending>> {
-    exchange_after(part, &part.hold()?, Pending::events([]))
+    exchange_after(part, &part.hold()?, Pending::events([]), Access::ReadOnly)
 }
 
 fn exchange_after(
     part: &Part,
     held: &BlockMemory<'_>,
     after: Pending,
+    access: Access,
 ) -> Result<ArrayExchange<Pending>> {
     let view = part.view(held)?;
-    let access = if part.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let owner = (Arc::clone(&part.block), held.lent());
     // SAFETY: the owner keeps the memory alive, and the access to it if it is lent. Work of this package is ordered
     // before the consumer's here. A caller that enqueues more orders it after the consumer's, as the documentation
@@ -136,13 +136,14 @@ fn tensor<'py>(
     let held = part.hold()?;
     let pending = exchange(py, part, &held)?;
     let (copy, fence) = (request.required_copy(&pending, None)?, request.fence(&pending)?);
+    let is_writable = pending.access().is_writable();
     let options = request.options();
     let tensor = match copy {
         None => {
             let tensor = fenced(py, part, pending, fence, options)?;
             let capsule = capsule::of_tensor(py, tensor)?;
             // Only now: a query, or a refused request, writes nothing.
-            if !part.read_only {
+            if is_writable {
                 held.lend_to_consumers();
             }
             return Ok(capsule);
