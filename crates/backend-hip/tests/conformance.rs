@@ -6,7 +6,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use backend_hip::HipBackend;
-use runtime_core::{Backend, Device, Result};
+use runtime_core::{Backend, Device, Result, Support};
 
 fn open(index: usize, options: &str) -> Result<Device> {
     HipBackend::new().open(&format!("hip:{index}{options}").parse()?)
@@ -18,8 +18,8 @@ mod defaults {
         name: "hip",
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::hip_c(),
-        // Some runtimes have no graphs.
-        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters],
+        // Some runtimes have no graphs. The test below requires them of the stand-in.
+        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
         faults: faults_may_end_the_process,
     }
 }
@@ -30,18 +30,32 @@ mod cached {
         name: "hip, pool=cache",
         open: |index| super::open(index, "?pool=cache"),
         kernels: conformance::kernels::hip_c(),
-        // Some runtimes have no graphs.
-        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters],
+        // Some runtimes have no graphs. The test below requires them of the stand-in.
+        abilities: [Fault, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
         faults: faults_may_end_the_process,
+    }
+}
+
+fn is_stand_in() -> bool {
+    let library = env::var("BACKEND_HIP_LIBRARY").unwrap_or_default();
+    let is_stand_in = library.ends_with("libstandin_hip.so");
+    if !is_stand_in {
+        drop(writeln!(stderr(), "skipped: BACKEND_HIP_LIBRARY does not name the stand-in"));
+    }
+    is_stand_in
+}
+
+#[test]
+fn graphs_are_native_where_the_runtime_has_them() {
+    if is_stand_in() {
+        assert_eq!(open(0, "").unwrap().capabilities().graphs, Support::Native);
     }
 }
 
 /// On the stand-in, which can do so as many versions of the runtime do.
 #[test]
 fn rules_about_faults_run_in_a_child_process_where_a_fault_ends_it() {
-    let library = env::var("BACKEND_HIP_LIBRARY").unwrap_or_default();
-    if !library.ends_with("libstandin_hip.so") {
-        drop(writeln!(stderr(), "skipped: BACKEND_HIP_LIBRARY does not name the stand-in"));
+    if !is_stand_in() {
         return;
     }
     let report = tempfile::NamedTempFile::new().unwrap();

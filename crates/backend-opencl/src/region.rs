@@ -11,6 +11,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backend_support::{
     Binding, Dialect, RegionKernel, RegionLaunch, RegionLaunches, RegionLimits, lock,
@@ -40,6 +41,8 @@ struct OpenClRegions {
     by_argument: Prepared,
     /// Used if memory has addresses and the program uses more memories than one launch takes as arguments.
     by_address: Option<Prepared>,
+    /// Of the latest execution, or of one with memory of the device itself.
+    launches: AtomicUsize,
 }
 
 /// Launches with their words on the device. Each has its own kernel, so executions of different plans do not wait for
@@ -62,7 +65,7 @@ struct Bound {
 
 impl DeviceRegions for OpenClRegions {
     fn launches(&self) -> usize {
-        self.by_address.as_ref().unwrap_or(&self.by_argument).lowered.launches().len()
+        self.launches.load(Ordering::Relaxed)
     }
 }
 
@@ -238,7 +241,8 @@ unsafe impl RegionCopyAbility for OpenClDevice {
         let is_more = self.is_by_pointer() && used > arguments.0.slots();
         let table = self.regions().by_address.as_ref().filter(|_| is_more);
         let by_address = table.map(|table| self.prepare_for(table, program)).transpose()?;
-        Ok(Box::new(OpenClRegions { by_argument, by_address }))
+        let launches = by_address.as_ref().unwrap_or(&by_argument).lowered.launches().len().into();
+        Ok(Box::new(OpenClRegions { by_argument, by_address, launches }))
     }
 
     unsafe fn execute(
@@ -253,13 +257,14 @@ unsafe impl RegionCopyAbility for OpenClDevice {
         let has_address = |memory: &dyn DeviceMemory| {
             own::<OpenClMemory>(memory, OPERATION).is_ok_and(|memory| memory.address().is_some())
         };
-        match &regions.by_address {
+        let by_address = regions.by_address.as_ref().filter(|_| memories.all(has_address));
+        let launches = by_address.unwrap_or(&regions.by_argument).lowered.launches().len();
+        regions.launches.store(launches, Ordering::Relaxed);
+        match by_address {
             // SAFETY: the caller guarantees that the slots match the program.
-            Some(prepared) if memories.all(has_address) => unsafe {
-                prepared.with_table(stream, slots)
-            },
+            Some(prepared) => unsafe { prepared.with_table(stream, slots) },
             // SAFETY: as above.
-            _ => unsafe { regions.by_argument.with_arguments(stream, slots) },
+            None => unsafe { regions.by_argument.with_arguments(stream, slots) },
         }?;
         let flushed = stream.flush(OPERATION);
         stream.queue().emit();

@@ -109,9 +109,10 @@ impl RegionPlan {
     /// The number of launches that one execution makes on the device. 0 if it is emulated.
     ///
     /// Each phase makes one launch if the device finds memories by their addresses. If memories are arguments, a phase
-    /// makes as many launches as are needed to bind all of them. This may also apply when
-    /// [adopted](Device::memory_adopt) memory is bound to a plan over many slots. Launches that set the addresses of
-    /// very many memories are not counted.
+    /// makes as many launches as are needed to bind all of them. Where this depends on whether
+    /// [adopted](Device::memory_adopt) memory is bound, the number is that of the latest execution, or before the first
+    /// one that of an execution without adopted memory. Launches that set the addresses of very many memories are not
+    /// counted.
     pub fn launches(&self) -> usize {
         self.native.as_ref().map_or(0, |native| native.raw.launches())
     }

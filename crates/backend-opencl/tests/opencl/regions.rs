@@ -77,7 +77,10 @@ fn adopted_buffers_go_with_addresses() {
     let own: Vec<Memory<i32>> =
         (1..100).map(|number| device.memory_from_slice(&stream, &[number]).unwrap()).collect();
     let mut gathered = device.memory_from_slice(&stream, &[0_i32; 100]).unwrap();
-    for first in [Slot::from(adopted.view()), Slot::Absent, Slot::from(own[0].view())] {
+    assert_eq!(plan.launches(), 1);
+    for (first, launches) in
+        [(Slot::from(adopted.view()), 4), (Slot::Absent, 1), (Slot::from(own[0].view()), 1)]
+    {
         let expected = match &first {
             Slot::Read(view) => view.typed::<i32>().unwrap().to_vec(&stream).unwrap()[0],
             _ => 0,
@@ -87,6 +90,7 @@ fn adopted_buffers_go_with_addresses() {
             [first].into_iter().chain(own.iter().map(|memory| memory.view().into())).collect();
         bind.push(gathered.view_mut().into());
         plan.execute(&stream, &mut bind).unwrap();
+        assert_eq!(plan.launches(), launches);
         drop(bind);
         let found = gathered.to_vec(&stream).unwrap();
         assert_eq!(found, [expected].into_iter().chain(1..100).collect::<Vec<_>>());

@@ -163,7 +163,9 @@ pub unsafe trait RegionCopyAbility {
 
 /// A region program prepared for a device.
 pub trait DeviceRegions: Any + Send + Sync {
-    /// The number of launches, or equivalent enqueues, that one execution makes. One launch may cover several phases.
+    /// The number of launches, or equivalent enqueues, that one execution makes. If it depends on the memory that is
+    /// bound, it is that of the latest execution, or at first that of an execution with memory that the device
+    /// allocated. One launch may cover several phases.
     fn launches(&self) -> usize;
 }
 
