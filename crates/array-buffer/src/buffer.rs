@@ -5,12 +5,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use ndarray::{Array, Dimension, IntoDimension};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
 use crate::coherence::{Access, Action, HOST, Reduce, Set};
-use crate::core::{Core, Request};
+use crate::core::{Core, Exclusive, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{PartMut, PartRef};
 use crate::poison::Verdict;
@@ -36,7 +37,7 @@ pub enum Constant {}
 /// Metadata calls, such as [`shape`](Self::shape) and [`version`](Self::version), copy nothing. A replica's memory is
 /// allocated when it is first needed. It keeps its address until it is [evicted](Self::evict).
 pub struct ArrayBuffer<T: Element, D: Dimension, A = Mutable> {
-    pub(crate) core: Core<T, D>,
+    pub(crate) core: Arc<Core<T, D>>,
     marker: PhantomData<fn() -> A>,
 }
 
@@ -205,7 +206,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     fn build(shape: D, partition: Partition) -> Result<Self> {
-        Ok(Self { core: Core::new(shape, partition)?, marker: PhantomData })
+        Ok(Self { core: Arc::new(Core::new(shape, partition)?), marker: PhantomData })
     }
 
     /// Borrows the values to read and write on `stream`. Values that are out of date there are copied first.
@@ -216,7 +217,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -239,7 +240,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
@@ -259,7 +260,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -341,7 +342,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         let (all, call_site) = (self.all(), Location::caller());
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         match here() {
             Some(stream) => {
                 WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, call_site, true)
@@ -365,7 +366,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             }
             taken = taken.union(set.0);
         }
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
@@ -400,7 +401,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// them, or if they are page-locked for another device. `LimitExceeded` for a device too many. The array is then as
     /// before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
-        self.core.page_lock(device)
+        self.exclusive().page_lock(device)
     }
 
     /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
@@ -414,7 +415,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn evict(&mut self, device: &Device) -> Result<()> {
-        self.core.evict(Some(device), Location::caller())
+        self.exclusive().evict(Some(device), Location::caller())
     }
 
     /// Frees the host's memory.
@@ -425,13 +426,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn evict_host(&mut self) -> Result<()> {
-        self.core.evict(None, Location::caller())
+        self.exclusive().evict(None, Location::caller())
     }
 
     /// Converts the array into one that cannot be written.
     #[must_use]
     pub fn freeze(mut self) -> ArrayBuffer<T, D, Constant> {
-        self.core.freeze();
+        self.exclusive().freeze();
         ArrayBuffer { core: self.core, marker: PhantomData }
     }
 }
@@ -585,7 +586,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         if let Err(error) = acquired {
             return Err(ConversionError::new(self, error));
         }
-        self.core.storage.take_array(&self.core.shape).map_err(|error| {
+        self.exclusive().take_array().map_err(|error| {
             // This cannot be refused: the parts were just taken.
             let _kept = self.core.end(request.set, false, true, Verdict::Keep);
             ConversionError::new(self, error)
@@ -612,7 +613,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 Err(ConversionError::new(self, invalid("into_memory", message)))
             }
             Ok(at) => {
-                self.core.storage.take_memory(at).map_err(|error| ConversionError::new(self, error))
+                self.exclusive().take_memory(at).map_err(|error| ConversionError::new(self, error))
             }
             Err(error) => Err(ConversionError::new(self, error)),
         }
@@ -673,6 +674,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// The number of bytes of bookkeeping for this array. Elements, transfer report and staging memory are not counted.
     pub fn bookkeeping_bytes(&self) -> usize {
         self.core.bookkeeping_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn exclusive(&mut self) -> Exclusive<'_, T, D> {
+        Exclusive::new(&mut self.core)
     }
 
     #[inline]

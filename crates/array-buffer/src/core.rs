@@ -2,11 +2,14 @@
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ndarray::{Array, Dimension};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, Result, Stream, Support, reported_failures,
+    Device, DeviceKind, Element, Error, ErrorKind, Memory, Result, Stream, Support,
+    reported_failures,
 };
 
 use crate::budget;
@@ -293,16 +296,6 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter.
-    pub(crate) fn freeze(&mut self) {
-        self.state.get_mut().constant = true;
-    }
-
-    /// The replica of a device, if the array has one.
-    fn replica(&self, device: &Device) -> Option<ReplicaId> {
-        self.lock().replica(device)
-    }
-
     /// Brings parts up to date and registers the access. Returns the replica.
     #[inline]
     pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
@@ -418,64 +411,6 @@ impl<T: Element, D> Core<T, D> {
         self.end_slowly(self.partition.all().0, end, failed.unwrap_or(Poison::Work), false)
     }
 
-    /// Frees a replica's memory.
-    pub(crate) fn evict(&mut self, device: Option<&Device>, call_site: CallSite) -> Result<()> {
-        let at = match device {
-            None => HOST,
-            Some(device) => match self.replica(device) {
-                // A device in host memory has no memory of its own.
-                None | Some(HOST) => return Ok(()),
-                Some(at) => at,
-            },
-        };
-        let set = self.partition.all().0;
-        let request = Request { set, stream: None, access: "evict", call_site };
-        {
-            let mut state = self.lock();
-            if at == HOST && state.devices[usize::from(HOST)].is_some() {
-                let message = "host memory that a device works in";
-                return Err(Error::new(ErrorKind::Conflict, "evict", message));
-            }
-            let done = self.carry_out(&mut state, &request, Action::Evict { at }, None);
-            self.mirror.show(&mut state.parts);
-            done?;
-            state.transfers.evict(at);
-        }
-        self.storage.evict(at);
-        Ok(())
-    }
-
-    /// Keeps the host's replica in memory that is page-locked for `device` from now on.
-    pub(crate) fn page_lock(&mut self, device: &Device) -> Result<()> {
-        let mut state = self.lock();
-        if let Some(known) = state.paths.locked {
-            if state.replica(device) == Some(known) {
-                return Ok(());
-            }
-            let message = format!("page-locked for {} already", place(&state.devices, known));
-            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
-        }
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &self.mirror)?,
-        };
-        // A device that works in host memory needs no copies.
-        if at == HOST {
-            return Ok(());
-        }
-        if let Some(shares) = &state.devices[usize::from(HOST)] {
-            let message = format!("{} works in the host's memory", shares.id());
-            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
-        }
-        drop(state);
-        self.storage.page_lock(device)?;
-        let is_direct = |part: &PartId| self.partition.runs(*part).nth(DIRECT_RUNS).is_none();
-        let direct = self.partition.all().0.iter().filter(is_direct).collect();
-        let paths = &mut self.state.get_mut().paths;
-        (paths.locked, paths.direct) = (Some(at), direct);
-        Ok(())
-    }
-
     /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.
     pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<()> {
         self.act(request, |at, by| Action::Prefetch { at, by })?;
@@ -484,20 +419,6 @@ impl<T: Element, D> Core<T, D> {
         }
         // A device that works in host memory may still be writing the values there.
         self.read(request).map(drop)
-    }
-
-    /// Stops tracking idle streams if there is no room for more. Needs exclusive access, because guards on these
-    /// streams must not be alive.
-    ///
-    /// # Errors
-    ///
-    /// The failure of a stream that wrote values; these values are lost.
-    #[inline]
-    pub(crate) fn forget_idle_if_full(&mut self) -> Result<()> {
-        if self.state.get_mut().is_full() {
-            return self.lock().forget_idle(&self.mirror);
-        }
-        Ok(())
     }
 
     /// Locks the state. It then includes every guard that was taken in the mirror, and all reported failures.
@@ -566,7 +487,8 @@ impl<T: Element, D> Core<T, D> {
 
     fn ensure(&self, state: &State<T>, at: ReplicaId) -> Result<()> {
         let device = state.devices.get(usize::from(at)).and_then(Option::as_ref);
-        self.storage.ensure(at, device).map_err(|error| {
+        let lock = state.paths.locked.and_then(|at| state.devices[usize::from(at)].as_ref());
+        self.storage.ensure(at, device, lock).map_err(|error| {
             if error.kind() != ErrorKind::OutOfMemory {
                 return error;
             }
@@ -680,6 +602,107 @@ impl<T: Element, D> Core<T, D> {
     }
 }
 
+/// A core whose array is borrowed exclusively, so that no guard is alive.
+pub(crate) struct Exclusive<'a, T: Element, D>(&'a Core<T, D>);
+
+impl<'a, T: Element, D> Exclusive<'a, T, D> {
+    /// `core` belongs to the borrowed array.
+    pub(crate) fn new(core: &'a mut Arc<Core<T, D>>) -> Self {
+        Self(core)
+    }
+
+    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter.
+    pub(crate) fn freeze(self) {
+        self.0.lock().constant = true;
+    }
+
+    /// Frees a replica's memory.
+    pub(crate) fn evict(self, device: Option<&Device>, call_site: CallSite) -> Result<()> {
+        let core = self.0;
+        let mut state = core.lock();
+        let at = match device.map(|device| state.replica(device)) {
+            None => HOST,
+            // A device in host memory has no memory of its own.
+            Some(None | Some(HOST)) => return Ok(()),
+            Some(Some(at)) => at,
+        };
+        let set = core.partition.all().0;
+        let request = Request { set, stream: None, access: "evict", call_site };
+        if at == HOST && state.devices[usize::from(HOST)].is_some() {
+            let message = "host memory that a device works in";
+            return Err(Error::new(ErrorKind::Conflict, "evict", message));
+        }
+        let done = core.carry_out(&mut state, &request, Action::Evict { at }, None);
+        core.mirror.show(&mut state.parts);
+        done?;
+        state.transfers.evict(at);
+        // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
+        unsafe { core.storage.evict(at) };
+        Ok(())
+    }
+
+    /// Keeps the host's replica in memory that is page-locked for `device` from now on.
+    pub(crate) fn page_lock(self, device: &Device) -> Result<()> {
+        let core = self.0;
+        let mut state = core.lock();
+        if let Some(known) = state.paths.locked {
+            if state.replica(device) == Some(known) {
+                return Ok(());
+            }
+            let message = format!("page-locked for {} already", place(&state.devices, known));
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
+        }
+        let at = match state.replica(device) {
+            Some(at) => at,
+            None => state.add_device(device, &core.mirror)?,
+        };
+        // A device that works in host memory needs no copies.
+        if at == HOST {
+            return Ok(());
+        }
+        if let Some(shares) = &state.devices[usize::from(HOST)] {
+            let message = format!("{} works in the host's memory", shares.id());
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
+        }
+        // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
+        unsafe { core.storage.page_lock(device) }?;
+        let is_direct = |part: &PartId| core.partition.runs(*part).nth(DIRECT_RUNS).is_none();
+        let direct = core.partition.all().0.iter().filter(is_direct).collect();
+        (state.paths.locked, state.paths.direct) = (Some(at), direct);
+        Ok(())
+    }
+
+    /// Stops tracking idle streams if there is no room for more. Guards on these streams must not be alive.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a stream that wrote values; these values are lost.
+    #[inline]
+    pub(crate) fn forget_idle_if_full(self) -> Result<()> {
+        if self.0.mirror.is_full() {
+            return self.0.lock().forget_idle(&self.0.mirror);
+        }
+        Ok(())
+    }
+
+    /// Moves the host's elements out. The host has just taken all parts for writing.
+    pub(crate) fn take_array(self) -> Result<Array<T, D>>
+    where
+        D: Dimension,
+    {
+        let _state = self.0.lock();
+        // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the host has waited.
+        unsafe { self.0.storage.take_array(&self.0.shape) }
+    }
+
+    /// Moves a device's memory out. A stream has just taken all parts for writing.
+    pub(crate) fn take_memory(self, at: ReplicaId) -> Result<Memory<T>> {
+        let _state = self.0.lock();
+        // SAFETY: as above.
+        unsafe { self.0.storage.take_memory(at) }
+    }
+}
+
 impl Writer {
     fn new(site: Option<AccessSite>) -> Self {
         Self { site, poison: Poison::Forgotten }
@@ -753,6 +776,7 @@ impl<T: Element> State<T> {
             self.free.remove(lane);
             self.lanes[usize::from(lane)] = TrackedStream::new(stream);
             mirror.set_lane(lane, stream.id(), at);
+            mirror.set_full(self.is_full());
             return Ok(lane);
         }
         if self.is_full() {
@@ -765,6 +789,7 @@ impl<T: Element> State<T> {
         let lane = self.lanes.len().to_le_bytes()[0];
         self.lanes.push(TrackedStream::new(stream));
         mirror.set_lane(lane, stream.id(), at);
+        mirror.set_full(self.is_full());
         Ok(lane)
     }
 
@@ -805,6 +830,7 @@ impl<T: Element> State<T> {
     /// Stops tracking idle streams, except default streams. Called when all lanes are in use.
     fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
         let settled = self.forget_settled(mirror);
+        mirror.set_full(self.is_full());
         mirror.publish(&self.parts);
         settled
     }

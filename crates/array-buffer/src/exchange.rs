@@ -42,7 +42,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
-        self.core.forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_full()?;
         let access = match exchange {
             Exchange::Broadcast => "broadcast",
             Exchange::Reduce => "reduce",
@@ -66,7 +66,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let reports = (0..self.partition().count()).map(|_| WriteReport::new()).collect();
         let (read, forest) = (Cell::new(Parts::NONE), WriteReport::new());
         let covered = Parts::NONE;
-        let core = &self.core;
+        let core = &*self.core;
         let ended = false;
         Ok(InFlight { core, stream, at, op, ghosts, needed, reports, forest, read, covered, ended })
     }

@@ -121,7 +121,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         timeout: Duration,
     ) -> Result<Lease<T, D>> {
         let mut lock = self.write(timeout)?;
-        lock.core.forget_idle_if_full()?;
+        lock.exclusive().forget_idle_if_full()?;
         let request = request(&lock, stream, name, Location::caller());
         let (at, quick) = lock.core.acquire(&request, access, true)?;
         Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))

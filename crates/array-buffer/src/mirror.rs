@@ -10,7 +10,7 @@
 use std::panic::Location;
 
 // Those of the parent module: tests replace them.
-use super::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use super::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::coherence::{
     Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
     owner, take_up,
@@ -25,6 +25,8 @@ pub(crate) struct Mirror {
     removals: AtomicU64,
     /// The number of reported failures of the process, as far as the state includes their effects.
     failures: AtomicU64,
+    /// Whether all lanes are in use.
+    full: AtomicBool,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Mirror {
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
             removals: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            full: AtomicBool::new(false),
         }
     }
 
@@ -90,6 +93,16 @@ impl Mirror {
     pub(crate) fn include(&self, failures: u64) {
         // Releases what was published.
         self.failures.store(failures, Ordering::Release);
+    }
+
+    /// Whether all lanes are in use. For the thread that borrows the array exclusively.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     /// The lane and replica of a known stream.

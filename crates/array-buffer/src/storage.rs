@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "host memory is shared out by part, which no slice can express")]
 
 use std::any::Any;
+use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -68,11 +69,50 @@ impl<T: Element> Drop for HostBytes<T> {
 /// The storage of one array. Each replica is made when it is first needed, and keeps its address until it is evicted.
 pub(crate) struct Storage<T: Element> {
     len: usize,
-    host: OnceLock<Arc<HostBytes<T>>>,
-    /// The device for which the host's replica is page-locked.
-    lock: Option<Device>,
+    host: Slot<Arc<HostBytes<T>>>,
     /// Memory on devices; the first entry is for a device that works in host memory.
-    memories: [OnceLock<Box<Memory<T>>>; REPLICAS],
+    memories: [Slot<Box<Memory<T>>>; REPLICAS],
+}
+
+/// A value that is made once, and can be taken out again.
+struct Slot<V>(UnsafeCell<OnceLock<V>>);
+
+// SAFETY: users share the cell as a lock that is set once; `take` needs that there are no other users.
+unsafe impl<V: Send + Sync> Sync for Slot<V> {}
+
+impl<V> Default for Slot<V> {
+    fn default() -> Self {
+        Self(UnsafeCell::new(OnceLock::new()))
+    }
+}
+
+impl<V> Slot<V> {
+    #[inline]
+    fn cell(&self) -> &OnceLock<V> {
+        // SAFETY: only `take` borrows the content exclusively, and its caller promises that nobody else uses it then.
+        unsafe { &*self.0.get() }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<&V> {
+        self.cell().get()
+    }
+
+    /// Sets the value. An empty slot is expected.
+    fn set(&self, value: V) {
+        let kept = self.cell().set(value);
+        debug_assert!(kept.is_ok(), "the slot is empty");
+    }
+
+    /// Takes the value out.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the slot meanwhile, nor a reference to its value.
+    unsafe fn take(&self) -> Option<V> {
+        // SAFETY: the caller promises it.
+        unsafe { &mut *self.0.get() }.take()
+    }
 }
 
 impl<T: Element> Storage<T> {
@@ -84,7 +124,7 @@ impl<T: Element> Storage<T> {
     pub(crate) fn new(shape: &[usize]) -> Result<Self> {
         // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
         let len = Layout::contiguous(T::DTYPE, shape)?.len();
-        Ok(Self { len, host: OnceLock::new(), lock: None, memories: Default::default() })
+        Ok(Self { len, host: Slot::default(), memories: Default::default() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -93,8 +133,7 @@ impl<T: Element> Storage<T> {
 
     /// Takes ownership of elements in row-major order.
     pub(crate) fn adopt_host(&self, elements: Vec<T>) {
-        let kept = self.host.set(Arc::new(HostBytes::owned(elements)));
-        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+        self.host.set(Arc::new(HostBytes::owned(elements)));
     }
 
     /// Uses elements that the caller lends.
@@ -105,8 +144,7 @@ impl<T: Element> Storage<T> {
     /// After that, nothing that was made from this storage uses them.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
         let bytes = HostBytes { first, len: self.len(), holder: Holder::Lender };
-        let kept = self.host.set(Arc::new(bytes));
-        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+        self.host.set(Arc::new(bytes));
     }
 
     /// Uses elements that `owner` keeps alive.
@@ -122,33 +160,34 @@ impl<T: Element> Storage<T> {
     ) {
         let holder = Holder::Foreign(Owner::new(owner));
         let bytes = HostBytes { first, len: self.len(), holder };
-        let kept = self.host.set(Arc::new(bytes));
-        debug_assert!(kept.is_ok(), "a new buffer has no host replica");
+        self.host.set(Arc::new(bytes));
     }
 
     pub(crate) fn adopt_memory(&self, at: ReplicaId, memory: Memory<T>) {
-        let kept = self.memories[usize::from(at)].set(Box::new(memory));
-        debug_assert!(kept.is_ok(), "a new replica has no memory");
+        self.memories[usize::from(at)].set(Box::new(memory));
     }
 
-    /// Keeps the host's replica in page-locked memory of `device` from now on. If there is a host replica, its elements
-    /// move; no other code uses them meanwhile.
+    /// Moves the host's elements, if there are any, to page-locked memory of `device`.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`. `Conflict` if another owner holds the host's elements.
-    pub(crate) fn page_lock(&mut self, device: &Device) -> Result<()> {
-        if let Some(bytes) = self.host.get() {
-            if !matches!(bytes.holder, Holder::Vector(_)) {
-                let message = "the host's elements belong to another owner";
-                return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
-            }
-            let mut elements = device.pinned_allocate::<T>(self.len)?;
-            // SAFETY: the caller says that no other code uses the elements.
-            unsafe { self.read_host(0, elements.as_mut_slice()?) }?;
-            self.host = OnceLock::from(Arc::new(HostBytes::page_locked(elements)));
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the host's replica meanwhile.
+    pub(crate) unsafe fn page_lock(&self, device: &Device) -> Result<()> {
+        let Some(bytes) = self.host.get() else { return Ok(()) };
+        if !matches!(bytes.holder, Holder::Vector(_)) {
+            let message = "the host's elements belong to another owner";
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
         }
-        self.lock = Some(device.clone());
+        let mut elements = device.pinned_allocate::<T>(self.len)?;
+        // SAFETY: the caller says that no other code uses the elements.
+        unsafe { self.read_host(0, elements.as_mut_slice()?) }?;
+        // SAFETY: the same.
+        unsafe { self.host.take() };
+        self.host.set(Arc::new(HostBytes::page_locked(elements)));
         Ok(())
     }
 
@@ -166,19 +205,24 @@ impl<T: Element> Storage<T> {
     }
 
     /// Makes the replica if it does not exist. `device` is the replica's device. The host's replica has one if a device
-    /// works in host memory.
+    /// works in host memory; otherwise it is page-locked for `lock`.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`.
-    pub(crate) fn ensure(&self, at: ReplicaId, device: Option<&Device>) -> Result<()> {
+    pub(crate) fn ensure(
+        &self,
+        at: ReplicaId,
+        device: Option<&Device>,
+        lock: Option<&Device>,
+    ) -> Result<()> {
         let memory = &self.memories[usize::from(at)];
         if memory.get().is_some() || (at == HOST && self.host.get().is_some() && device.is_none()) {
             return Ok(());
         }
         match device {
             None => {
-                let locked = self.lock.as_ref().map(|device| device.pinned_allocate(self.len));
+                let locked = lock.map(|device| device.pinned_allocate(self.len));
                 let bytes = match locked {
                     Some(Ok(elements)) => HostBytes::page_locked(elements),
                     Some(Err(error)) => {
@@ -187,7 +231,7 @@ impl<T: Element> Storage<T> {
                     }
                     None => HostBytes::owned(zeroed(self.len)?),
                 };
-                self.host.get_or_init(|| Arc::new(bytes));
+                self.host.set(Arc::new(bytes));
             }
             Some(device) if at == HOST => match self.host.get() {
                 Some(bytes) => self.adopt_memory(at, share(bytes, device)?),
@@ -205,10 +249,16 @@ impl<T: Element> Storage<T> {
     }
 
     /// Frees a replica's memory.
-    pub(crate) fn evict(&mut self, at: ReplicaId) {
-        self.memories[usize::from(at)].take();
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the replica.
+    pub(crate) unsafe fn evict(&self, at: ReplicaId) {
+        // SAFETY: the caller promises it.
+        unsafe { self.memories[usize::from(at)].take() };
         if at == HOST {
-            self.host.take();
+            // SAFETY: the same.
+            unsafe { self.host.take() };
         }
     }
 
@@ -217,8 +267,14 @@ impl<T: Element> Storage<T> {
     }
 
     /// Moves the memory out.
-    pub(crate) fn take_memory(&mut self, at: ReplicaId) -> Result<Memory<T>> {
-        self.memories[usize::from(at)].take().map(|memory| *memory).ok_or_else(|| lost(at))
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the replica.
+    pub(crate) unsafe fn take_memory(&self, at: ReplicaId) -> Result<Memory<T>> {
+        // SAFETY: the caller promises it.
+        let taken = unsafe { self.memories[usize::from(at)].take() };
+        taken.map(|memory| *memory).ok_or_else(|| lost(at))
     }
 
     /// Moves the host's elements out, as a row-major array. Copies only if this array does not own them, or if a device
@@ -227,12 +283,17 @@ impl<T: Element> Storage<T> {
     /// # Errors
     ///
     /// `OutOfMemory`, if the elements must be copied; nothing is moved then.
-    pub(crate) fn take_array<D: Dimension>(&mut self, shape: &D) -> Result<Array<T, D>> {
-        let elements = match self.take_owned() {
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the host's replica, and work on it has finished.
+    pub(crate) unsafe fn take_array<D: Dimension>(&self, shape: &D) -> Result<Array<T, D>> {
+        // SAFETY: the caller promises it.
+        let elements = match unsafe { self.take_owned() } {
             Some(elements) => elements,
             None => {
                 let mut copy = zeroed::<T>(self.len())?;
-                // SAFETY: the memory is alive and work on it has finished: the host has just taken it for writing.
+                // SAFETY: the caller promises that work on it has finished.
                 unsafe { self.read_host(0, &mut copy) }?;
                 copy
             }
@@ -241,11 +302,15 @@ impl<T: Element> Storage<T> {
         Ok(unsafe { Array::from_shape_vec_unchecked(shape.clone(), elements) })
     }
 
-    fn take_owned(&mut self) -> Option<Vec<T>> {
-        let bytes = self.host.take()?;
+    /// # Safety
+    ///
+    /// As `take_array`.
+    unsafe fn take_owned(&self) -> Option<Vec<T>> {
+        // SAFETY: the caller promises it.
+        let bytes = unsafe { self.host.take() }?;
         // A device that works on these elements releases its hold.
-        let memory = self.memories[usize::from(HOST)].take();
-        drop(memory);
+        // SAFETY: the same.
+        drop(unsafe { self.memories[usize::from(HOST)].take() });
         // Otherwise a device releases the elements a little later.
         let kept = match Arc::try_unwrap(bytes) {
             Ok(mut bytes) => match bytes.take() {
@@ -254,7 +319,7 @@ impl<T: Element> Storage<T> {
             },
             Err(bytes) => bytes,
         };
-        self.host.get_or_init(|| kept);
+        self.host.set(kept);
         None
     }
 
