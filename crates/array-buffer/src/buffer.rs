@@ -405,24 +405,26 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
-    /// blocks.
+    /// blocks. If they exist elsewhere only by copies that are still running, the call waits for one of these.
     ///
     /// Does nothing for a device that works in host memory, because it has no memory of its own.
     ///
     /// # Errors
     ///
-    /// Errors of the copy to the host; nothing is freed then.
+    /// Errors of the copies; nothing is freed then.
     #[track_caller]
     #[inline]
     pub fn evict(&mut self, device: &Device) -> Result<()> {
         self.exclusive().evict(Some(device), Location::caller())
     }
 
-    /// Frees the host's memory.
+    /// Frees the host's memory. If values exist elsewhere only by copies that are still running, the call waits for one
+    /// of these.
     ///
     /// # Errors
     ///
-    /// `Conflict` if values exist nowhere else, or if a device works in that memory.
+    /// `Conflict` if values exist nowhere else, or if a device works in that memory. Errors of the copies. Nothing is
+    /// freed then.
     #[track_caller]
     #[inline]
     pub fn evict_host(&mut self) -> Result<()> {

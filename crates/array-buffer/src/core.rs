@@ -219,10 +219,15 @@ impl<T: Element, D> Core<T, D> {
         unsafe { self.storage.host_copy(runs) }
     }
 
-    /// Blocks until all streams that were used have finished. Returns the outcome of each.
+    /// Blocks until all streams that were used have finished. The streams report their own failures. Returns the
+    /// outcome of each wait.
     pub(crate) fn drain(&self) -> Vec<Result<()>> {
         let lanes = self.lock().lanes.clone();
-        lanes.iter().map(|known| known.stream.synchronize()).collect()
+        let wait = |stream: &Stream| match stream.record_event().and_then(|end| end.wait()) {
+            Err(error) if !error.is_refused_wait() => stream.synchronize(),
+            done => done,
+        };
+        lanes.iter().map(|known| wait(&known.stream)).collect()
     }
 
     /// Returns the replica of a stream's device; adds it if it is new.
@@ -524,10 +529,8 @@ impl<T: Element, D> Core<T, D> {
                 continue;
             }
             state.parts = plan.interrupted(&state.parts, index);
-            if let Step::Wait { who: None, on } = *step
-                && !matches!(&done, Ok(Err(error)) if error.is_refused_wait())
-            {
-                state.lose(on);
+            if let Step::Wait { who: None, on } = *step {
+                state.waited(on, done.as_ref().ok().and_then(|done| done.as_ref().err()));
             }
             state.process_failures();
             return done.unwrap_or_else(|panic| {
@@ -551,11 +554,8 @@ impl<T: Element, D> Core<T, D> {
                 lanes[usize::from(who)].stream.wait(&event)
             }
             Step::See { part, on, origins } => {
-                let seen = transfers.see(part, (on, &lanes[usize::from(on)].stream));
-                if let Err(error) = seen {
-                    if !error.is_refused_wait() {
-                        state.lose(on);
-                    }
+                if let Err(error) = transfers.see(part, (on, &lanes[usize::from(on)].stream)) {
+                    state.waited(on, Some(&error));
                     return Err(error);
                 }
                 // The work that the copies wait for is done as well.
@@ -644,6 +644,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     /// Keeps the host's replica in memory that is page-locked for `device` from now on.
     pub(crate) fn page_lock(self, device: &Device) -> Result<()> {
         let core = self.0;
+        self.forget_idle_if_full()?;
         let mut state = core.lock();
         if let Some(known) = state.paths.locked {
             if state.replica(device) == Some(known) {
@@ -736,6 +737,28 @@ impl<T: Element> State<T> {
         let all = Set::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
             self.replace(plan.next, Poison::Work);
+        }
+    }
+
+    /// Processes a wait for a lane that failed, or panicked without an error.
+    fn waited(&mut self, on: Lane, error: Option<&Error>) {
+        if error.is_some_and(Error::is_refused_wait) {
+            return;
+        }
+        self.lose(on);
+        if error.is_none_or(|error| error.kind() != ErrorKind::DeviceLost) {
+            return;
+        }
+        // A lost device does no more work, so nothing needs to wait for its streams.
+        let device = self.lanes[usize::from(on)].stream.device().clone();
+        for lane in Set::below(self.lanes.len().min(LANES)).iter() {
+            if self.lanes[usize::from(lane)].stream.device().is_same(&device) {
+                self.lose(lane);
+                let all = Set::below(self.parts.len());
+                if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
+                    self.parts = plan.next;
+                }
+            }
         }
     }
 
@@ -927,6 +950,7 @@ impl<T: Element> State<T> {
                 ErrorKind::Conflict,
                 format!("part {part} is nowhere else; prefetch it to a device first"),
             ),
+            Refusal::InUse(part) => (ErrorKind::Conflict, format!("part {part} is in use")),
             Refusal::NotWriting(part) => {
                 (ErrorKind::Poisoned, format!("part {part} was lost while it was written"))
             }

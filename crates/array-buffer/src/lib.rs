@@ -87,7 +87,7 @@
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
 //! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it, also by [`prefetch_host`](ArrayBuffer::prefetch_host) | no |
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
-//! | [`evict`](ArrayBuffer::evict) | if the values are nowhere else: until they are written and copied to the host |
+//! | [`evict`](ArrayBuffer::evict), [`evict_host`](ArrayBuffer::evict_host) | if the values are nowhere else: until they are written and copied to the host; if copies of them are still running: until one of these has arrived |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.

@@ -638,3 +638,29 @@ fn a_failure_that_is_reported_during_a_duplication_reaches_the_copy() {
         copy.part(owned).unwrap().read_host().unwrap_err();
     }
 }
+
+/// Streams report failures of work that has nothing to do with the lent array, to whoever asks them.
+#[test]
+fn lending_leaves_the_failures_of_other_work_to_its_streams() {
+    let setup = Setup::peers();
+    let (s, t) = (&setup.s, &setup.t);
+    let [mut a, mut b] =
+        [&setup.a, &setup.b].map(|device| device.memory_allocate::<f64>(4).unwrap());
+    let mut values = ndarray::array![1.0, 2.0];
+    array_buffer::lend(values.view_mut(), |array| {
+        array.read(s).unwrap();
+        array.read(t).unwrap();
+        for (stream, memory) in [(s, &mut a), (t, &mut b)] {
+            let sim = SimHandle::of(stream.device()).unwrap();
+            let fills = sim.counts().on_device.count;
+            let copies = sim.counts().to_device.count + sim.counts().from_device.count;
+            let next = fills + copies + sim.counts().from_peers.count + 1;
+            sim.inject(Fault::fail_late(Operation::Copy, next));
+            memory.fill(stream, 1.0).unwrap();
+        }
+    })
+    .unwrap();
+    s.synchronize().unwrap_err();
+    t.synchronize().unwrap_err();
+    assert_eq!(values.to_vec(), [1.0, 2.0]);
+}

@@ -437,8 +437,7 @@ fn a_duplicate_depends_on_its_source() {
     let setup = Setup::peers();
     let mut array = counting(50);
     fill_that_fails_late(&setup, &mut array);
-    array.prefetch(&setup.t).unwrap();
-    array.evict(&setup.a).unwrap();
+    add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
     let copy = array.duplicate().unwrap();
     assert!(copy.is_valid_on(&setup.b));
     assert_eq!(setup.s.synchronize().unwrap_err().kind(), ErrorKind::Driver);

@@ -324,3 +324,73 @@ fn an_eviction_waits_for_its_copies() {
     fail_late(&setup, 1);
     assert!(array.evict(&setup.a).is_err());
 }
+
+/// Values leave a replica when the copy of them elsewhere has arrived, and stay if it fails.
+#[test]
+fn an_eviction_waits_for_the_copy_that_keeps_the_values() {
+    for is_locked in [true, false] {
+        let setup = Setup::sim(SimConfig::new().peers(false));
+        let s = &setup.s;
+        let mut array = if is_locked { locked(&setup, 100) } else { counting(100) };
+        set(&mut array.write(s).unwrap(), s, 5.0).unwrap();
+        // The host has seen that the values are good.
+        assert_eq!(values(&array), [5.0; 100]);
+        fail_late(&setup, 1);
+        array.evict_host().unwrap();
+        let brought = array.prefetch_host().and_then(|()| array.evict(&setup.a));
+        brought.unwrap_err();
+        assert_eq!(values(&array), [5.0; 100]);
+        array.evict(&setup.a).unwrap();
+        fail_late(&setup, 1);
+        array.prefetch(s).unwrap();
+        array.evict_host().unwrap_err();
+        assert_eq!(values(&array), [5.0; 100]);
+        assert_eq!(values_on(&array, s), [5.0; 100]);
+    }
+}
+
+#[test]
+fn the_host_writes_on_when_the_device_is_lost() {
+    for waits in [true, false] {
+        let setup = Setup::sim(SimConfig::new());
+        let mut array = locked(&setup, 10);
+        array.prefetch(&setup.s).unwrap();
+        array.prefetch(&setup.stream()).unwrap();
+        if waits {
+            setup.a.synchronize().unwrap();
+        }
+        SimHandle::of(&setup.a).unwrap().lose();
+        let lost = array.write_host().map(drop).unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost);
+        array.write_host().unwrap().fill(2.0);
+        assert_eq!(values_on(&array, &setup.t), [2.0; 10]);
+        assert_eq!(array.into_inner().unwrap().to_vec(), [2.0; 10]);
+    }
+}
+
+#[test]
+fn memory_is_locked_after_idle_streams_were_forgotten() {
+    let setup = Setup::peers();
+    let mut array = counting(10);
+    let streams: Vec<Stream> = (0..15).map(|_| setup.stream()).collect();
+    streams.iter().for_each(|stream| array.prefetch(stream).unwrap());
+    setup.a.synchronize().unwrap();
+    array.page_lock(&setup.b).unwrap();
+    assert_eq!(values_on(&array, &setup.t)[9], 9.0);
+}
+
+#[test]
+fn memory_that_could_not_be_locked_is_locked_later() {
+    let config = SimConfig::new().fault(Fault::fail(Operation::Allocation, 1));
+    let setup = Setup::sim(config);
+    let mut array = ArrayBuffer::<f64, Ix1>::uninit(10).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    array.write_host().unwrap().fill(1.0);
+    array.prefetch(&setup.s).unwrap();
+    array.evict_host().unwrap();
+    assert_eq!(values(&array), [1.0; 10]);
+    array.page_lock(&setup.a).unwrap();
+    array.write_host().unwrap().fill(2.0);
+    does_not_wait(&setup.s, || array.prefetch(&setup.s).unwrap());
+    assert_eq!(values_on(&array, &setup.s), [2.0; 10]);
+}

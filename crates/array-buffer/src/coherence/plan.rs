@@ -22,8 +22,10 @@ pub(crate) enum Action {
     Abort,
     /// Make bytes valid at a replica, without an access.
     Prefetch { at: ReplicaId, by: Who },
-    /// Free a replica's memory. Applies to all parts.
+    /// Free the memory of parts in a replica. No guard is alive.
     Evict { at: ReplicaId },
+    /// As `Evict`, while guards may be alive.
+    MakeRoom { at: ReplicaId },
     /// Begin an exchange between owned and ghost parts. Applies to all parts.
     Begin { at: ReplicaId, by: Who, exchange: Exchange },
     /// The exchange's work is enqueued.
@@ -83,7 +85,8 @@ pub(crate) fn plan(
         Action::Keep => draft.keep(set)?,
         Action::Abort => draft.abort(set)?,
         Action::Prefetch { at, by } => draft.prefetch(set, at, by)?,
-        Action::Evict { at } => draft.evict(at)?,
+        Action::Evict { at } => draft.evict(set, at)?,
+        Action::MakeRoom { at } => draft.make_room(set, at)?,
         Action::Begin { at, by, exchange } => draft.begin(at, by, exchange)?,
         Action::End => draft.end(),
         Action::Fail => draft.fail(),
@@ -235,22 +238,34 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn evict(&mut self, at: ReplicaId) -> Result<(), Refusal> {
+    fn make_room(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
+        let in_use = |part: &u8| self.parts[usize::from(*part)].user() == Some(at);
+        if let Some(part) = set.iter().find(in_use) {
+            return Err(Refusal::InUse(part));
+        }
+        self.evict(set, at)
+    }
+
+    fn evict(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
         let last = |part: &u8| {
             let state = &self.parts[usize::from(*part)];
             state.valid == Set::one(at) && state.health == Health::Good
         };
-        let moved: Set = self.all().iter().filter(last).collect();
+        let moved: Set = set.iter().filter(last).collect();
         match moved.first() {
             Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
             _ => self.bring(moved, HOST, None),
         }
-        for part in moved.iter().filter(|part| self.paths.is_copied_alone(*part, HOST)) {
-            self.wait_to_read(part, HOST, None);
+        moved.iter().for_each(|part| self.wait_to_read(part, HOST, None));
+        for part in set.without(moved).iter() {
+            if let Some(kept) = self.doubtful_without(part, at) {
+                self.wait_to_read(part, kept, None);
+            }
         }
-        for state in &mut self.parts {
-            if matches!(state.health, Health::Writing { at: used, .. } | Health::Exchanging { at: used, .. } if used == at)
-            {
+        for part in set.iter() {
+            let state = self.part(part);
+            // The guard was forgotten.
+            if state.user() == Some(at) {
                 poison(state);
             }
             state.valid.remove(at);
@@ -258,6 +273,19 @@ impl Draft<'_> {
             *state.bytes_mut(at) = Bytes::default();
         }
         Ok(())
+    }
+
+    /// The replica that keeps a part's values when `at` loses them, if all such replicas depend on work that the values
+    /// at `at` do not depend on, such as the copy from `at`. This work may still fail.
+    fn doubtful_without(&self, part: PartId, at: ReplicaId) -> Option<ReplicaId> {
+        let state = &self.parts[usize::from(part)];
+        if !state.valid.contains(at) || state.health != Health::Good {
+            return None;
+        }
+        let known = state.bytes(at).sources().set();
+        let mut others = state.valid.without(Set::one(at)).iter();
+        let safe = |other: ReplicaId| state.bytes(other).sources().set().is_subset(known);
+        if others.clone().any(safe) { None } else { others.next() }
     }
 
     fn begin(&mut self, at: ReplicaId, by: Who, exchange: Exchange) -> Result<(), Refusal> {
@@ -599,11 +627,7 @@ fn mark_written(bytes: &mut Bytes, who: Who, mut origins: SmallSet) {
 
 /// Clears the origins of replicas that have no values.
 fn forget_origins(state: &mut PartState) {
-    let held = match state.health {
-        Health::Writing { at, .. } | Health::Exchanging { at, .. } => Set::one(at),
-        Health::Uninit | Health::Good | Health::Poisoned => Set::EMPTY,
-    };
-    let held = state.valid.union(held);
+    let held = state.valid.union(state.user().map_or(Set::EMPTY, Set::one));
     for (_, bytes) in (0..).zip(&mut state.bytes).filter(|(at, _)| !held.contains(*at)) {
         bytes.origins = SmallSet::EMPTY;
     }

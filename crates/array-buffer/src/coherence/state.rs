@@ -135,6 +135,14 @@ impl PartState {
         }
     }
 
+    /// The replica that a write guard or an exchange uses.
+    pub(crate) fn user(&self) -> Option<ReplicaId> {
+        match self.health {
+            Health::Writing { at, .. } | Health::Exchanging { at, .. } => Some(at),
+            Health::Uninit | Health::Good | Health::Poisoned => None,
+        }
+    }
+
     pub(crate) fn bytes(&self, at: ReplicaId) -> &Bytes {
         &self.bytes[usize::from(at)]
     }
@@ -220,4 +228,6 @@ pub(crate) enum Refusal {
     LastReplica(PartId),
     /// The part has no write guard.
     NotWriting(PartId),
+    /// A write guard or an exchange uses the part.
+    InUse(PartId),
 }

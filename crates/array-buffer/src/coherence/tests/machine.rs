@@ -59,8 +59,8 @@ impl Machine {
     }
 
     /// Drops the work on memory that is evicted: the memory is freed after that work, and new memory has no work.
-    pub(super) fn evict(&mut self, at: ReplicaId) {
-        self.retain(|_, op| op.at != at);
+    pub(super) fn evict(&mut self, set: Set, at: ReplicaId) {
+        self.retain(|_, op| op.at != at || !set.contains(op.part));
     }
 
     fn retain(&mut self, keep: impl Fn(usize, &Op) -> bool) {

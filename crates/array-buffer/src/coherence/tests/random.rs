@@ -129,6 +129,7 @@ impl Program {
         if self.act(random, set, Action::Acquire { at, by, access }).is_none() {
             return;
         }
+        self.make_room(random);
         if access == Access::ReadWrite {
             self.touch(by, set, at, false);
         }
@@ -141,6 +142,7 @@ impl Program {
         if end != Action::Keep {
             self.touch(by, set, at, true);
         }
+        self.make_room(random);
         let before = self.version;
         self.act(random, set, end).unwrap();
         assert_eq!(
@@ -174,6 +176,7 @@ impl Program {
         };
         self.touch(by, read, at, false);
         self.touch(by, written, at, true);
+        self.make_room(random);
         let end = random.pick(&[Action::End, Action::End, Action::End, Action::Fail]);
         self.act(random, all, end).unwrap();
         if end == Action::End {
@@ -181,9 +184,27 @@ impl Program {
         }
     }
 
+    /// Sometimes frees the memory of some parts while guards are alive.
+    fn make_room(&mut self, random: &mut Random) {
+        let (set, at) = (self.some(random), u8::try_from(random.below(PLACES.into())).unwrap());
+        let is_read =
+            |&(_, of, here): &(Lane, Set, ReplicaId)| here == at && !of.and(set).is_empty();
+        if random.one_in(2) || self.guards.iter().any(is_read) {
+            return;
+        }
+        if self.act(random, set, Action::MakeRoom { at }).is_some() {
+            self.machine.evict(set, at);
+        }
+    }
+
+    /// A set of parts that is not empty.
+    fn some(&self, random: &mut Random) -> Set {
+        Set(1 + random.next() % Set::below(self.parts.len()).0)
+    }
+
     fn turn(&mut self, random: &mut Random) {
         let count = self.parts.len();
-        let set = Set(1 + random.next() % Set::below(count).0);
+        let set = self.some(random);
         let at = u8::try_from(random.below(PLACES.into())).unwrap();
         let lanes = self.world.lanes[usize::from(at)];
         let by = match lanes.len() {
@@ -209,11 +230,12 @@ impl Program {
             }
             6 => {
                 self.act(random, set, Action::Prefetch { at, by });
+                self.make_room(random);
             }
             7..12 => self.write(random, set, at, by),
             12 => {
                 if self.act(random, Set::below(count), Action::Evict { at }).is_some() {
-                    self.machine.evict(at);
+                    self.machine.evict(Set::below(count), at);
                 }
             }
             13 => {
