@@ -18,7 +18,7 @@ use crate::poison::Verdict;
 use crate::report::TransferReport;
 use crate::scope::here;
 use crate::status::PartStatus;
-use crate::{ConversionError, Partition, Parts};
+use crate::{ConversionError, MemoryBudget, Partition, Parts, Priority};
 
 /// The type parameter of an [`ArrayBuffer`] that can be written.
 #[derive(Clone, Copy, Debug)]
@@ -404,6 +404,25 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.exclusive().page_lock(device)
     }
 
+    /// Limits the array's memory on the budget's device, from now on. Each part then has memory of its own there, from
+    /// its first use, and leaves the device when other accesses need its memory: see [`MemoryBudget`].
+    ///
+    /// On that device, each part is accessed by itself: views of several parts are refused with `InvalidArgument`, as
+    /// are [`StarForest`](crate::StarForest)s and [`into_memory`](Self::into_memory). Does nothing for a device that
+    /// works in host memory.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` if the array has memory on the device already, or another budget for it. `LimitExceeded` for a device
+    /// too many. The array is then as before.
+    pub fn set_memory_budget(&mut self, budget: &MemoryBudget) -> Result<()>
+    where
+        D: 'static,
+    {
+        let core = Arc::downgrade(&self.core);
+        self.exclusive().set_memory_budget(budget, core)
+    }
+
     /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
     /// blocks. If they exist elsewhere only by copies that are still running, the call waits for one of these.
     ///
@@ -494,6 +513,17 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         Ok(PartRef { core: &self.core, set: parts.0 })
     }
 
+    /// Sets how long parts stay on a device with a [memory budget](Self::set_memory_budget).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if there is no budget for the device, or if the array does not have all of the parts.
+    /// `LimitExceeded` if the parts to [keep](Priority::Keep) have more bytes than the budget.
+    pub fn set_priority(&self, device: &Device, parts: Parts, priority: Priority) -> Result<()> {
+        self.check(parts)?;
+        self.core.set_priority(device, parts.0, priority)
+    }
+
     /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream. Copies from
     /// the host block for the bytes that do not fit into the pinned buffers: see [blocking](crate#blocking).
     ///
@@ -535,7 +565,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
         let readable: Set = self.core.readable().union(self.core.partition.owned().0);
-        let stream = self.core.common_stream(readable);
+        // Parts with separate memory are copied on the host.
+        let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
         let request = Request { set: readable, stream: by, access: "duplicate", call_site };
         let (at, mut origins) = self.core.read_with_origins(&request)?;
@@ -605,6 +636,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     pub fn into_memory(mut self, stream: &Stream) -> Result<Memory<T>, ConversionError<Self>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());
+        if let Err(error) = self.core.check_whole(stream.device()) {
+            return Err(ConversionError::new(self, error));
+        }
         let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
         match self.core.act(&request, acquire) {
             Ok(HOST) => {

@@ -2,24 +2,27 @@
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use ndarray::{Array, Dimension};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, Memory, Result, Stream, Support,
-    reported_failures,
+    Device, DeviceKind, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut, Result,
+    Stream, Support, reported_failures,
 };
 
 use crate::budget;
 use crate::call_site::{At, CallSite};
 use crate::coherence::{
-    Access, Action, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan, REPLICAS, Reduce,
-    Refusal, ReplicaId, Set, SmallSet, Step, Who, plan, readable,
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
+    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
+};
+use crate::memory_budget::{
+    Idle, Membership, MemoryBudget, Priority, Resident, Room, RoomCause, Standing,
 };
 use crate::mirror::Mirror;
-use crate::partition::Partition;
+use crate::partition::{Partition, Ranges};
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
@@ -51,6 +54,8 @@ struct State<T: Element> {
     /// Lanes that are no longer in use.
     free: SmallSet,
     constant: bool,
+    /// The memory budgets of replicas.
+    budgets: Vec<(ReplicaId, Arc<Membership>)>,
     transfers: Transfers<T>,
     /// The last writer of each part.
     writers: Vec<Writer>,
@@ -135,6 +140,7 @@ impl<T: Element, D> Core<T, D> {
                 lanes: Vec::new(),
                 free: SmallSet::EMPTY,
                 constant: false,
+                budgets: Vec::new(),
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
             }),
@@ -217,6 +223,54 @@ impl<T: Element, D> Core<T, D> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
         // SAFETY: the caller borrows the array to read these parts, so no access writes them.
         unsafe { self.storage.host_copy(runs) }
+    }
+
+    /// The box that the parts tile in a replica.
+    pub(crate) fn view(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+        if let Some(divided) = self.storage.divided(at) {
+            let part = alone(set)?;
+            return divided.memory(part)?.view().reshape(&self.partition.extents(part));
+        }
+        let whole = self.storage.view(at)?.reshape(self.partition.shape())?;
+        if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
+    }
+
+    /// As `view`, to write.
+    #[inline]
+    pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+        if let Some(divided) = self.storage.divided(at) {
+            let part = alone(set)?;
+            return divided.view_mut(part)?.reshape(&self.partition.extents(part));
+        }
+        let whole = self.storage.view_mut(at)?.reshape(self.partition.shape())?;
+        if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
+    }
+
+    /// All elements of a replica from the first to the last of the parts.
+    pub(crate) fn span(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+        match self.storage.divided(at) {
+            Some(divided) => Ok(divided.memory(alone(set)?)?.view()),
+            None => self.storage.view(at)?.slice(self.partition.span(set)),
+        }
+    }
+
+    /// As `span`, to write.
+    pub(crate) fn span_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+        match self.storage.divided(at) {
+            Some(divided) => divided.view_mut(alone(set)?),
+            None => self.storage.view_mut(at)?.slice(self.partition.span(set)),
+        }
+    }
+
+    /// The ranges of the box that the parts tile.
+    fn hull(&self, set: Set) -> Result<Ranges> {
+        match self.partition.hull(set) {
+            (ranges, true) => Ok(ranges),
+            _ => {
+                let message = format!("parts {set:?} tile no box; take each by itself");
+                Err(Error::new(ErrorKind::InvalidArgument, "view", message))
+            }
+        }
     }
 
     /// Blocks until all streams that were used have finished. The streams report their own failures. Returns the
@@ -339,28 +393,101 @@ impl<T: Element, D> Core<T, D> {
         Ok((at, false))
     }
 
-    /// Carries out an action in the place of the request. Returns the replica.
+    /// Carries out an action in the place of the request. Returns the replica. If its parts have memory of their own, a
+    /// read or an exchange holds this memory until [`let_go`](Self::let_go).
     #[cold]
     pub(crate) fn act(
         &self,
         request: &Request<'_>,
-        action: impl FnOnce(ReplicaId, Who) -> Action,
+        action: impl Fn(ReplicaId, Who) -> Action,
     ) -> Result<ReplicaId> {
-        let mut state = self.lock();
-        let (at, by) = match request.stream {
-            None => (HOST, None),
-            Some(stream) => {
-                let (lane, at) = state.lane(stream, &self.mirror)?;
-                (at, Some(lane))
+        let mut rooms: Vec<Room<T>> = Vec::new();
+        loop {
+            let mut state = self.lock();
+            let (at, by) = match request.stream {
+                None => (HOST, None),
+                Some(stream) => {
+                    let (lane, at) = state.lane(stream, &self.mirror)?;
+                    (at, Some(lane))
+                }
+            };
+            let action = action(at, by);
+            let divided = self.storage.divided(at);
+            if let (Some(divided), Some(stream)) = (divided, request.stream) {
+                let needed = state.needed(request.set, action);
+                let lacks = |part: &PartId| {
+                    !divided.has_memory(*part) && rooms.iter().all(|room| room.part != *part)
+                };
+                if let Some(part) = needed.iter().find(lacks) {
+                    // A refused access frees no memory.
+                    self.plan(&state, request, action)?;
+                    let budget = state.budget(at)?;
+                    drop(state);
+                    let Request { access, call_site, .. } = *request;
+                    let cause = RoomCause { access, call_site };
+                    rooms.push(budget.room(part, needed, self.partition.len(part), cause)?);
+                    continue;
+                }
+                let budget = state.budget(at)?;
+                for room in rooms.drain(..).filter(|room| !divided.has_memory(room.part)) {
+                    divided.set(room.part, budget.settle(room));
+                }
+                // Work of parts that had the memory before may still use it.
+                let fresh =
+                    |part: &PartId| *state.parts[usize::from(*part)].bytes(at) == Bytes::default();
+                needed
+                    .iter()
+                    .filter(fresh)
+                    .try_for_each(|part| divided.memory(part)?.order_before(stream))?;
+                budget.touch(needed);
             }
-        };
-        let action = action(at, by);
-        if let Action::Acquire { .. } = action {
-            state.wait_for_forgotten(by)?;
+            if let Action::Acquire { .. } = action {
+                state.wait_for_forgotten(by)?;
+            }
+            let done = self.carry_out(&mut state, request, action, Some(at));
+            if let (Ok(()), Some(divided), Action::Read { .. } | Action::Begin { .. }) =
+                (&done, divided, action)
+            {
+                divided.hold(state.needed(request.set, action));
+            }
+            self.mirror.show(&mut state.parts);
+            return done.map(|_| at);
         }
-        let done = self.carry_out(&mut state, request, action, Some(at));
-        self.mirror.show(&mut state.parts);
-        done.map(|_| at)
+    }
+
+    /// Lets the memory of parts leave the device that a read or an exchange has used.
+    #[inline]
+    pub(crate) fn let_go(&self, set: Set, at: ReplicaId) {
+        if let Some(divided) = self.storage.divided(at) {
+            divided.let_go(set);
+        }
+    }
+
+    /// Whether only the borrower of an array that is borrowed exclusively uses its state.
+    #[inline]
+    pub(crate) fn is_private(&self) -> bool {
+        self.mirror.is_private()
+    }
+
+    /// Refuses a device where the parts have separate memory.
+    pub(crate) fn check_whole(&self, device: &Device) -> Result<()> {
+        let at = self.lock().replica(device);
+        match at.and_then(|at| self.storage.divided(at)) {
+            Some(_) => alone(self.partition.all().0).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets how long parts stay on a device with a memory budget.
+    pub(crate) fn set_priority(&self, device: &Device, set: Set, priority: Priority) -> Result<()> {
+        let state = self.lock();
+        let known = state.replica(device).and_then(|at| state.budget(at).ok());
+        let Some(budget) = known else {
+            let message = format!("the array has no memory budget for {}", device.id());
+            return Err(Error::new(ErrorKind::InvalidArgument, "set_priority", message));
+        };
+        let bytes = |part| self.partition.len(part) * size_of::<T>();
+        set.iter().try_for_each(|part| budget.set_priority(part, priority, bytes(part)))
     }
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.
@@ -428,7 +555,10 @@ impl<T: Element, D> Core<T, D> {
 
     /// Locks the state. It then includes every guard that was taken in the mirror, and all reported failures.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        let mut state = self.state.lock();
+        self.include_all(self.state.lock())
+    }
+
+    fn include_all<'a>(&self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         let (taken, failures) = (self.mirror.take_up(&mut state.parts), reported_failures());
         let is_current = self.mirror.includes(failures);
         if !is_current {
@@ -451,17 +581,7 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         at: Option<ReplicaId>,
     ) -> Result<()> {
-        let plan = plan(&state.parts, request.set, action, &state.paths)
-            .map_err(|why| state.refused(why, request.access, Some(request.call_site)))?;
-        let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
-        let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
-        if is_charged {
-            let copies = plan.steps.iter().filter_map(|step| match step {
-                Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
-                _ => None,
-            });
-            budget::check(copies, request.access, request.call_site)?;
-        }
+        let (plan, is_charged) = self.plan(state, request, action)?;
         let places = plan.steps.iter().filter_map(|step| match step {
             Step::Copy { from, to, .. } => Some([*from, *to]),
             _ => None,
@@ -490,7 +610,32 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
+    /// Plans an action. Returns whether its copies count for limits on transfers, which allow them.
+    fn plan(
+        &self,
+        state: &State<T>,
+        request: &Request<'_>,
+        action: Action,
+    ) -> Result<(Plan, bool)> {
+        let plan = plan(&state.parts, request.set, action, &state.paths)
+            .map_err(|why| state.refused(why, request.access, Some(request.call_site)))?;
+        let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
+        let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
+        if is_charged {
+            let copies = plan.steps.iter().filter_map(|step| match step {
+                Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
+                _ => None,
+            });
+            budget::check(copies, request.access, request.call_site)?;
+        }
+        Ok((plan, is_charged))
+    }
+
     fn ensure(&self, state: &State<T>, at: ReplicaId) -> Result<()> {
+        // The parts have memory of their own, which the access has asked for.
+        if self.storage.divided(at).is_some() {
+            return Ok(());
+        }
         let device = state.devices.get(usize::from(at)).and_then(Option::as_ref);
         let lock = state.paths.locked.and_then(|at| state.devices[usize::from(at)].as_ref());
         self.storage.ensure(at, device, lock).map_err(|error| {
@@ -636,8 +781,51 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         core.mirror.show(&mut state.parts);
         done?;
         state.transfers.evict(at);
-        // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
+        if let (Some(divided), Ok(budget)) = (core.storage.divided(at), state.budget(at)) {
+            for part in set.iter().filter(|part| divided.has_memory(*part)) {
+                // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
+                drop(unsafe { divided.take(part) });
+                budget.free(part);
+            }
+        }
+        // SAFETY: as above.
         unsafe { core.storage.evict(at) };
+        Ok(())
+    }
+
+    /// Gives each part memory of its own on the budget's device, within the budget. `array` is the core.
+    pub(crate) fn set_memory_budget(
+        self,
+        budget: &MemoryBudget,
+        array: Weak<dyn Resident>,
+    ) -> Result<()> {
+        let (core, device) = (self.0, budget.device());
+        self.forget_idle_if_full()?;
+        let mut state = core.lock();
+        let at = match state.replica(device) {
+            Some(at) => at,
+            None => state.add_device(device, &core.mirror)?,
+        };
+        // A device that works in host memory has no memory of its own.
+        if at == HOST {
+            return Ok(());
+        }
+        let conflict = |message: String| {
+            let error = Error::new(ErrorKind::Conflict, "set_memory_budget", message);
+            Err(error.on(device.id()))
+        };
+        match state.budget(at) {
+            Ok(known) if known.is_of(budget) => return Ok(()),
+            Ok(_) => return conflict("the array has another memory budget there".to_owned()),
+            Err(_) => {}
+        }
+        if core.storage.has_memory(at) {
+            return conflict("the array has memory there; evict it first".to_owned());
+        }
+        core.storage.divide(at, state.parts.len());
+        core.mirror.hide(at);
+        state.budgets.push((at, Arc::new(budget.join(array, at))));
+        core.mirror.show(&mut state.parts);
         Ok(())
     }
 
@@ -698,7 +886,16 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
 
     /// Moves a device's memory out. A stream has just taken all parts for writing.
     pub(crate) fn take_memory(self, at: ReplicaId) -> Result<Memory<T>> {
-        let _state = self.0.lock();
+        let state = self.0.lock();
+        if let (Some(divided), Ok(budget)) = (self.0.storage.divided(at), state.budget(at)) {
+            let part = alone(self.0.partition.all().0)?;
+            divided.memory(part)?;
+            budget.free(part);
+            // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the part has memory.
+            if let Some(memory) = unsafe { divided.take(part) } {
+                return Ok(memory);
+            }
+        }
         // SAFETY: as above.
         unsafe { self.0.storage.take_memory(at) }
     }
@@ -710,7 +907,73 @@ impl Writer {
     }
 }
 
+impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
+    fn standing(&self, part: PartId, at: ReplicaId) -> Standing {
+        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
+            return Standing::Busy;
+        };
+        let state = self.include_all(state);
+        let known = &state.parts[usize::from(part)];
+        if divided.is_held(part) || known.user() == Some(at) || !divided.has_memory(part) {
+            return Standing::Held;
+        }
+        Standing::Free { must_copy: known.health == Health::Good && known.valid == Set::one(at) }
+    }
+
+    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>> {
+        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
+            return Ok(None);
+        };
+        let mut state = self.include_all(state);
+        let is_used = state.parts[usize::from(part)].user() == Some(at);
+        if is_used || divided.is_held(part) || !divided.has_memory(part) {
+            return Ok(None);
+        }
+        let RoomCause { access, call_site } = cause;
+        let set = Set::one(part);
+        let request = Request { set, stream: None, access: "make room", call_site };
+        let budget = state.budget(at)?;
+        let done = self.carry_out(&mut state, &request, Action::MakeRoom { at }, None);
+        self.mirror.show(&mut state.parts);
+        let bytes = self.partition.len(part) * size_of::<T>();
+        done.map_err(|error| {
+            error.about(format_args!("freeing the {bytes} bytes of part {part} for another access"))
+        })?;
+        budget.leave(part);
+        state.ledger.add_eviction(bytes, AccessSite { at, access, call_site });
+        // SAFETY: no guard uses the part there, nor does a reader. New ones need the state's lock.
+        Ok(unsafe { divided.take(part) }.map(Idle::new))
+    }
+}
+
 impl<T: Element> State<T> {
+    /// The budget for the memory of a replica.
+    fn budget(&self, at: ReplicaId) -> Result<Arc<Membership>> {
+        let known = self.budgets.iter().find(|(of, _)| *of == at);
+        known.map(|(_, budget)| Arc::clone(budget)).ok_or_else(|| {
+            let message = format!("no memory budget for {}", place(&self.devices, at));
+            Error::new(ErrorKind::InvalidArgument, "array", message)
+        })
+    }
+
+    /// The parts that need memory in the place of an action on `set`.
+    fn needed(&self, set: Set, action: Action) -> Set {
+        let concerned = |part: &PartState| match action {
+            Action::Begin { exchange: Exchange::Reduce, .. } => {
+                part.role == Role::Owned || part.pending.is_some()
+            }
+            _ => true,
+        };
+        match action {
+            Action::Read { .. } | Action::Acquire { .. } | Action::Prefetch { .. } => set,
+            Action::Begin { .. } => {
+                let all = (0..).zip(&self.parts).filter(|(_, part)| concerned(part));
+                all.map(|(part, _)| part).collect()
+            }
+            _ => Set::EMPTY,
+        }
+    }
+
     /// Replaces the parts. Parts that are newly poisoned get the reason `poison`.
     fn replace(&mut self, next: Vec<PartState>, poison: Poison) {
         for ((old, new), writer) in self.parts.iter().zip(&next).zip(&mut self.writers) {
@@ -956,6 +1219,19 @@ impl<T: Element> State<T> {
             }
         };
         Error::new(kind, operation, message + &access)
+    }
+}
+
+/// The only part of the set.
+fn alone(set: Set) -> Result<PartId> {
+    match set.first() {
+        Some(part) if set.len() == 1 => Ok(part),
+        _ => {
+            let message = format!(
+                "parts {set:?} have separate memory under a memory budget; take each by itself"
+            );
+            Err(Error::new(ErrorKind::InvalidArgument, "view", message))
+        }
     }
 }
 

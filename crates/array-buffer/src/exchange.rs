@@ -97,6 +97,13 @@ pub struct InFlight<'b, T: Element, D> {
     ended: bool,
 }
 
+impl<T: Element, D> InFlight<'_, T, D> {
+    /// The parts whose memory the exchange holds.
+    fn held(&self) -> Parts {
+        self.core.partition.owned() | self.ghosts
+    }
+}
+
 impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     /// The operation of a reduction; `None` for a broadcast.
     pub fn reduction(&self) -> Option<Reduce> {
@@ -112,11 +119,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let parts = if self.op.is_some() { self.ghosts } else { self.owned() };
         self.check(part, parts, "read")?;
         self.read.set(self.read.get() | Parts::one(part));
-        let partition = &self.core.partition;
-        let shape = partition.shape();
-        let view =
-            self.core.storage.view(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
-        view.on_stream(self.stream)
+        self.core.view(Parts::one(part).0, self.at)?.on_stream(self.stream)
     }
 
     /// Returns a part to write: a ghost part in a broadcast, an owned part in a reduction.
@@ -127,10 +130,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_, T>> {
         let parts = if self.op.is_some() { self.owned() } else { self.ghosts };
         self.check(part, parts, "written")?;
-        let partition = &self.core.partition;
-        let shape = partition.shape();
-        let view =
-            self.core.storage.view_mut(self.at)?.reshape(shape)?.region(partition.ranges(part))?;
+        let view = self.core.view_mut(Parts::one(part).0, self.at)?;
         view.on_stream(self.stream)?.reporting_to(&self.reports[part])
     }
 
@@ -156,7 +156,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
         let device = self.stream.device();
         let planned = forest.plan::<T>(device, &self.core.partition, self.op, self.ghosts)?;
-        let view = self.core.storage.view_mut(self.at)?;
+        let view = self.core.span_mut(self.core.partition.all().0, self.at)?;
         let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
         // A forest without links has nothing to bind.
         if !planned.plan.slots().is_empty() {
@@ -216,6 +216,7 @@ impl<T: Element, D> Drop for InFlight<'_, T, D> {
             // This cannot be refused.
             let _failed = self.core.end_exchange(Some(Poison::Unfinished));
         }
+        self.core.let_go(self.held().0, self.at);
     }
 }
 

@@ -123,7 +123,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         let mut lock = self.write(timeout)?;
         lock.exclusive().forget_idle_if_full()?;
         let request = request(&lock, stream, name, Location::caller());
-        let (at, quick) = lock.core.acquire(&request, access, true)?;
+        let (at, quick) = lock.core.acquire(&request, access, lock.core.is_private())?;
         Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))
     }
 }
@@ -223,7 +223,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let Some(stream) = &self.stream else {
             return core.storage.host_ptr().map(Leased::Host);
         };
-        let view = core.storage.view(self.at)?.reshape(core.partition.shape())?;
+        let view = core.view(core.partition.all().0, self.at)?;
         Ok(Leased::Device(view.on_stream(stream)?))
     }
 
@@ -244,7 +244,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             return Err(Error::new(ErrorKind::InvalidArgument, "lease", message));
         };
         let core = &self.lock.array().core;
-        let view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
+        let view = core.view_mut(core.partition.all().0, self.at)?;
         view.on_stream(stream)?.reporting_to(&self.report)
     }
 
@@ -285,10 +285,13 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
         match &self.lock {
-            Lock::Read(_) => Ok(()),
+            Lock::Read(array) => {
+                array.core.let_go(array.core.partition.all().0, self.at);
+                Ok(())
+            }
             Lock::Write(array) => {
                 let all = array.core.partition.all().0;
-                array.core.end(all, self.quick, true, verdict)
+                array.core.end(all, self.quick, array.core.is_private(), verdict)
             }
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Mirror {
     failures: AtomicU64,
     /// Whether all lanes are in use.
     full: AtomicBool,
+    /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
+    hidden: AtomicU32,
 }
 
 #[derive(Default)]
@@ -73,6 +75,7 @@ impl Mirror {
             removals: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            hidden: AtomicU32::new(0),
         }
     }
 
@@ -103,6 +106,18 @@ impl Mirror {
 
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Lets all accesses in a replica use the state from now on.
+    pub(crate) fn hide(&self, at: ReplicaId) {
+        self.hidden.fetch_or(1 << at, Ordering::Relaxed);
+    }
+
+    /// Whether only the borrower of an array that is borrowed exclusively uses the state. Otherwise arrays with the same
+    /// memory budget do, too.
+    #[inline]
+    pub(crate) fn is_private(&self) -> bool {
+        self.hidden.load(Ordering::Relaxed) == 0
     }
 
     /// The lane and replica of a known stream.
@@ -273,12 +288,15 @@ impl Mirror {
 
     /// Publishes a state. Writes that began in the mirror stay there.
     pub(crate) fn publish(&self, state: &[PartState]) {
+        let hidden = self.hidden.load(Ordering::Relaxed);
+        let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {
                 // Releases the values that they may read.
-                readers.store(fast_readers(state, part, at), Ordering::Release);
+                let users = if is_shown(at) { fast_readers(state, part, at) } else { 0 };
+                readers.store(users, Ordering::Release);
             }
-            let word = owner(state, part).map_or(0, |owner| {
+            let word = owner(state, part).filter(|owner| is_shown(owner.at)).map_or(0, |owner| {
                 owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }
             });
             mirror.owner.store(word, Ordering::Relaxed);

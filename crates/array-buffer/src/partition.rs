@@ -67,7 +67,7 @@ impl fmt::Debug for Parts {
     }
 }
 
-type Ranges = SmallVec<[Range<usize>; 3]>;
+pub(crate) type Ranges = SmallVec<[Range<usize>; 3]>;
 
 /// Boxes that tile an array. Each box is owned or ghost, and has its own validity.
 ///
@@ -256,6 +256,11 @@ impl Partition {
     }
 
     /// The number of heap bytes, for partitions of up to three dimensions.
+    /// The lengths of a part's ranges.
+    pub(crate) fn extents(&self, part: u8) -> SmallVec<[usize; 6]> {
+        self.ranges(part.into()).iter().map(Range::len).collect()
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<(Role, Ranges)>()
     }

@@ -53,6 +53,18 @@ pub struct Transfer {
     pub invalidated_by: Option<Cause>,
 }
 
+/// Parts that have left a device because another access needed memory there: see
+/// [`MemoryBudget`](crate::MemoryBudget).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The device.
+    pub from: String,
+    /// The number of parts, and the bytes of their memory. Copies to the host are [transfers](Transfer).
+    pub traffic: Traffic,
+    /// The access that needed memory.
+    pub wanted_by: Cause,
+}
+
 /// The transfers of one array, grouped by cause. Displays as a table.
 ///
 /// ```
@@ -71,12 +83,18 @@ pub struct Transfer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransferReport {
     transfers: Vec<Transfer>,
+    evictions: Vec<Eviction>,
 }
 
 impl TransferReport {
     /// All groups of transfers, in the order of their first transfer.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers
+    }
+
+    /// All groups of evictions that made room for other accesses, in the order of their first eviction.
+    pub fn evictions(&self) -> &[Eviction] {
+        &self.evictions
     }
 
     /// The total of all transfers.
@@ -127,6 +145,15 @@ impl Add for TransferReport {
                 None => self.transfers.push(transfer),
             }
         }
+        for eviction in other.evictions {
+            let same = |known: &&mut Eviction| {
+                (&known.from, &known.wanted_by) == (&eviction.from, &eviction.wanted_by)
+            };
+            match self.evictions.iter_mut().find(same) {
+                Some(known) => known.traffic = add(known.traffic, eviction.traffic),
+                None => self.evictions.push(eviction),
+            }
+        }
         self
     }
 }
@@ -141,7 +168,10 @@ pub(crate) struct AccessSite {
 
 /// The transfers of one array, without place names, because every transfer adds to it.
 #[derive(Default)]
-pub(crate) struct Ledger(Vec<Line>);
+pub(crate) struct Ledger {
+    lines: Vec<Line>,
+    evictions: Vec<(AccessSite, Traffic)>,
+}
 
 struct Line {
     from: ReplicaId,
@@ -167,17 +197,26 @@ impl Ledger {
                 && line.wanted_by == wanted_by
                 && line.invalidated_by == invalidated_by
         };
-        let index = self.0.iter().position(same).unwrap_or_else(|| {
+        let index = self.lines.iter().position(same).unwrap_or_else(|| {
             let (traffic, total) = (Traffic::default(), total(name(from), name(to)));
-            self.0.push(Line { from, to, wanted_by, invalidated_by, traffic, total });
-            self.0.len() - 1
+            self.lines.push(Line { from, to, wanted_by, invalidated_by, traffic, total });
+            self.lines.len() - 1
         });
-        let line = &mut self.0[index];
+        let line = &mut self.lines[index];
         line.traffic = add(line.traffic, Traffic { count: 1, bytes: bytes as u64 });
         line.total.count.fetch_add(1, Ordering::Relaxed);
         line.total.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let AccessSite { access, call_site, .. } = wanted_by;
         tracing::debug!(from, to, bytes, access, %call_site, "array transfer");
+    }
+
+    /// Records that a part has left the device of `wanted_by`.
+    pub(crate) fn add_eviction(&mut self, bytes: usize, wanted_by: AccessSite) {
+        let one = Traffic { count: 1, bytes: bytes as u64 };
+        match self.evictions.iter_mut().find(|(of, _)| *of == wanted_by) {
+            Some((_, traffic)) => *traffic = add(*traffic, one),
+            None => self.evictions.push((wanted_by, one)),
+        }
     }
 
     pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
@@ -193,7 +232,15 @@ impl Ledger {
             wanted_by: cause(line.wanted_by),
             invalidated_by: line.invalidated_by.map(cause),
         };
-        TransferReport { transfers: self.0.iter().map(transfer).collect() }
+        let eviction = |(site, traffic): &(AccessSite, Traffic)| Eviction {
+            from: name(site.at),
+            traffic: *traffic,
+            wanted_by: cause(*site),
+        };
+        TransferReport {
+            transfers: self.lines.iter().map(transfer).collect(),
+            evictions: self.evictions.iter().map(eviction).collect(),
+        }
     }
 }
 
@@ -214,6 +261,16 @@ impl fmt::Display for TransferReport {
                 transfer.traffic.bytes.to_string(),
                 transfer.wanted_by.to_string(),
                 transfer.invalidated_by.as_ref().map_or("its maker".to_owned(), Cause::to_string),
+            ]);
+        }
+        for eviction in &self.evictions {
+            table.add_row([
+                eviction.from.clone(),
+                "evicted".to_owned(),
+                eviction.traffic.count.to_string(),
+                eviction.traffic.bytes.to_string(),
+                eviction.wanted_by.to_string(),
+                String::new(),
             ]);
         }
         let total = self.total();

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
@@ -12,7 +13,7 @@ use runtime_core::{
     NativeKind, Owner, Pinned, Result, bytemuck,
 };
 
-use crate::coherence::{HOST, REPLICAS, ReplicaId};
+use crate::coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 
 /// Elements in host memory, at a fixed address.
 struct HostBytes<T: Element> {
@@ -72,6 +73,83 @@ pub(crate) struct Storage<T: Element> {
     host: Slot<Arc<HostBytes<T>>>,
     /// Memory on devices; the first entry is for a device that works in host memory.
     memories: [Slot<Box<Memory<T>>>; REPLICAS],
+    /// The memory of replicas whose parts have memory of their own.
+    divided: [OnceLock<Divided<T>>; REPLICAS],
+}
+
+/// A replica whose parts have memory of their own, contiguous and in row-major order. The memory of a part can be freed
+/// while others are in use.
+pub(crate) struct Divided<T: Element>(Box<[Own<T>]>);
+
+/// The memory of one part.
+struct Own<T: Element> {
+    memory: Slot<Box<Memory<T>>>,
+    /// The number of readers that may use the memory: read guards, leases and exchanges.
+    readers: AtomicU32,
+}
+
+impl<T: Element> Default for Own<T> {
+    fn default() -> Self {
+        Self { memory: Slot::default(), readers: AtomicU32::new(0) }
+    }
+}
+
+impl<T: Element> Divided<T> {
+    fn own(&self, part: PartId) -> &Own<T> {
+        &self.0[usize::from(part)]
+    }
+
+    pub(crate) fn memory(&self, part: PartId) -> Result<&Memory<T>> {
+        self.own(part).memory.get().map(|memory| &**memory).ok_or_else(|| {
+            let message = format!("part {part} has no memory");
+            Error::new(ErrorKind::InvalidArgument, "array", message)
+        })
+    }
+
+    pub(crate) fn view_mut(&self, part: PartId) -> Result<MemoryViewMut<'_, T>> {
+        let memory = self.memory(part)?;
+        // SAFETY: as for `Storage::view_mut`.
+        Ok(unsafe { memory.view_mut_shared() })
+    }
+
+    pub(crate) fn has_memory(&self, part: PartId) -> bool {
+        self.own(part).memory.get().is_some()
+    }
+
+    /// Gives the part memory. It has none.
+    pub(crate) fn set(&self, part: PartId, memory: Memory<T>) {
+        self.own(part).memory.set(Box::new(memory));
+    }
+
+    /// Takes the part's memory.
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the memory.
+    pub(crate) unsafe fn take(&self, part: PartId) -> Option<Memory<T>> {
+        // SAFETY: the caller promises it.
+        unsafe { self.own(part).memory.take() }.map(|memory| *memory)
+    }
+
+    /// Counts a reader of each part, under the state's lock.
+    pub(crate) fn hold(&self, set: Set) {
+        for part in set.iter() {
+            self.own(part).readers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends what `hold` began.
+    pub(crate) fn let_go(&self, set: Set) {
+        for part in set.iter() {
+            // Releases the uses of the memory to `is_held`.
+            self.own(part).readers.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether a reader may use the part's memory.
+    pub(crate) fn is_held(&self, part: PartId) -> bool {
+        self.own(part).readers.load(Ordering::Acquire) > 0
+    }
 }
 
 /// A value that is made once, and can be taken out again.
@@ -124,7 +202,12 @@ impl<T: Element> Storage<T> {
     pub(crate) fn new(shape: &[usize]) -> Result<Self> {
         // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
         let len = Layout::contiguous(T::DTYPE, shape)?.len();
-        Ok(Self { len, host: Slot::default(), memories: Default::default() })
+        Ok(Self {
+            len,
+            host: Slot::default(),
+            memories: Default::default(),
+            divided: Default::default(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -260,6 +343,24 @@ impl<T: Element> Storage<T> {
             // SAFETY: the same.
             unsafe { self.host.take() };
         }
+    }
+
+    /// Gives each part of a replica memory of its own from now on. The replica has no memory yet.
+    pub(crate) fn divide(&self, at: ReplicaId, parts: usize) {
+        let divided = Divided((0..parts).map(|_| Own::default()).collect());
+        let kept = self.divided[usize::from(at)].set(divided);
+        debug_assert!(kept.is_ok(), "a replica is divided once");
+    }
+
+    /// The memory of a replica whose parts have memory of their own.
+    #[inline]
+    pub(crate) fn divided(&self, at: ReplicaId) -> Option<&Divided<T>> {
+        self.divided[usize::from(at)].get()
+    }
+
+    /// Whether the replica has memory.
+    pub(crate) fn has_memory(&self, at: ReplicaId) -> bool {
+        self.memories[usize::from(at)].get().is_some()
     }
 
     pub(crate) fn memory(&self, at: ReplicaId) -> Result<&Memory<T>> {

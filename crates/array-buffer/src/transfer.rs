@@ -56,19 +56,38 @@ impl<T: Element> Piece<'_, T> {
         self.partition.len(self.part)
     }
 
-    /// The part as a contiguous row, if it is contiguous.
-    fn row(&self) -> Option<Range<usize>> {
+    /// The part as a contiguous row of a replica's memory, if it is contiguous there.
+    fn row(&self, at: ReplicaId) -> Option<Range<usize>> {
+        if self.storage.divided(at).is_some() {
+            return Some(0..self.len());
+        }
         let mut runs = self.partition.runs(self.part);
         let first = runs.next().unwrap_or(0..0);
         runs.next().is_none().then_some(first)
     }
 
+    /// The contiguous runs of the part in the host's replica, and where each is in a replica's memory.
+    fn runs(&self, at: ReplicaId) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let (is_own, mut start) = (self.storage.divided(at).is_some(), 0);
+        self.partition.runs(self.part).map(move |run| {
+            let own = start..start + run.len();
+            start = own.end;
+            (run.clone(), if is_own { own } else { run })
+        })
+    }
+
     fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_, T>> {
-        self.storage.view(at)?.slice(row)
+        match self.storage.divided(at) {
+            Some(divided) => divided.memory(self.part)?.view().slice(row),
+            None => self.storage.view(at)?.slice(row),
+        }
     }
 
     fn view_mut(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryViewMut<'_, T>> {
-        self.storage.view_mut(at)?.slice(row)
+        match self.storage.divided(at) {
+            Some(divided) => divided.view_mut(self.part)?.slice(row),
+            None => self.storage.view_mut(at)?.slice(row),
+        }
     }
 
     /// The part in the array's memory, for slot 0 of a region plan.
@@ -131,15 +150,15 @@ impl<T: Element> Transfers<T> {
                 None => stream.device().event_create(false)?,
             };
         let host = piece.storage.page_locked()?;
-        for run in piece.partition.runs(piece.part) {
+        for (run, place) in piece.runs(if to == HOST { from } else { to }) {
             if to == HOST {
                 // SAFETY: the state orders the copies of a part with each other and with the host.
-                let target = unsafe { host.slice_mut_unordered(run.clone()) }?;
-                piece.view(from, run)?.copy_to_pinned(stream, target)?;
+                let target = unsafe { host.slice_mut_unordered(run) }?;
+                piece.view(from, place)?.copy_to_pinned(stream, target)?;
             } else {
                 // SAFETY: as above.
-                let source = unsafe { host.slice_unordered(run.clone()) }?;
-                piece.view_mut(to, run)?.copy_from_pinned(stream, source)?;
+                let source = unsafe { host.slice_unordered(run) }?;
+                piece.view_mut(to, place)?.copy_from_pinned(stream, source)?;
             }
         }
         stream.record(&end)?;
@@ -162,22 +181,30 @@ impl<T: Element> Transfers<T> {
         from: &End<'_>,
         to: &End<'_>,
     ) -> Result<()> {
-        if let Some(row) = piece.row() {
-            let source = piece.view(from.at, row.clone())?;
-            return piece.view_mut(to.at, row)?.copy_from_device(to.stream, &source, from.stream);
-        }
+        let rows = (piece.row(from.at), piece.row(to.at));
         let native = [from, to].iter().all(|end| copies_regions(end.stream));
-        if !native {
-            return piece.partition.runs(piece.part).try_for_each(|run| {
-                let source = piece.view(from.at, run.clone())?;
-                piece.view_mut(to.at, run)?.copy_from_device(to.stream, &source, from.stream)
+        if !native && (rows.0.is_none() || rows.1.is_none()) {
+            let mut runs = piece.runs(from.at).zip(piece.runs(to.at));
+            return runs.try_for_each(|((_, from_run), (_, to_run))| {
+                let source = piece.view(from.at, from_run)?;
+                piece.view_mut(to.at, to_run)?.copy_from_device(to.stream, &source, from.stream)
             });
         }
-        let mut packed = from.stream.device().memory_allocate::<T>(piece.len())?;
-        self.run(piece, Shape::Gather, from, &mut packed)?;
+        let packed;
+        let source = match rows.0 {
+            Some(row) => piece.view(from.at, row)?,
+            None => {
+                let mut memory = from.stream.device().memory_allocate::<T>(piece.len())?;
+                self.run(piece, Shape::Gather, from, &mut memory)?;
+                packed = memory;
+                packed.view()
+            }
+        };
+        if let Some(row) = rows.1 {
+            return piece.view_mut(to.at, row)?.copy_from_device(to.stream, &source, from.stream);
+        }
         let mut arrived = to.stream.device().memory_allocate::<T>(piece.len())?;
-        let mut target = arrived.view_mut();
-        target.copy_from_device(to.stream, &packed.view(), from.stream)?;
+        arrived.view_mut().copy_from_device(to.stream, &source, from.stream)?;
         self.run(piece, Shape::Scatter, to, &mut arrived)
     }
 
@@ -234,7 +261,7 @@ impl<T: Element> Transfers<T> {
     /// Fills a part with the neutral value of `op`.
     pub(crate) fn fill(&mut self, piece: &Piece<'_, T>, to: &End<'_>, op: Reduce) -> Result<()> {
         let value = neutral::<T>(op);
-        if let Some(row) = piece.row() {
+        if let Some(row) = piece.row(to.at) {
             return piece.view_mut(to.at, row)?.fill(to.stream, value);
         }
         if !copies_regions(to.stream) {
@@ -264,7 +291,7 @@ impl<T: Element> Transfers<T> {
         mut take: impl FnMut(&[T]) -> Result<()>,
     ) -> Result<()> {
         let packed;
-        let source = match piece.row() {
+        let source = match piece.row(from.at) {
             Some(row) => piece.view(from.at, row)?,
             None if copies_regions(from.stream) => {
                 let mut memory = from.stream.device().memory_allocate::<T>(piece.len())?;
@@ -291,7 +318,7 @@ impl<T: Element> Transfers<T> {
         piece: &'a Piece<'_, T>,
         to: &'a End<'_>,
     ) -> Result<Upload<'a, T>> {
-        let is_row = piece.row().is_some();
+        let is_row = piece.row(to.at).is_some();
         let is_packed = !is_row && copies_regions(to.stream);
         let packed = if is_packed {
             Some(to.stream.device().memory_allocate::<T>(piece.len())?)
@@ -433,7 +460,13 @@ impl<T: Element> Upload<'_, T> {
         let stream = self.to.stream;
         let mut target = match &mut self.packed {
             Some(packed) => packed.view_mut().slice(self.sent..self.sent + len)?,
-            None => self.piece.view_mut(self.to.at, self.runs.next(len))?,
+            None => {
+                let row = match self.piece.row(self.to.at) {
+                    Some(row) => row.start + self.sent..row.start + self.sent + len,
+                    None => self.runs.next(len),
+                };
+                self.piece.view_mut(self.to.at, row)?
+            }
         };
         match &self.buffers {
             Buffers::Pinned(pinned) => target.copy_from_pinned(stream, &pinned[self.turn % 2])?,

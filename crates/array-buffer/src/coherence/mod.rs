@@ -15,6 +15,6 @@ pub(crate) use plan::{Action, Plan, Step, plan, take_up};
 pub(crate) use set::{Set, SmallSet};
 pub use state::Reduce;
 pub(crate) use state::{
-    Access, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Refusal,
+    Access, Bytes, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Refusal,
     ReplicaId, Role, Who,
 };

@@ -31,7 +31,8 @@ impl StreamRef<'_> {
 /// A guard for reading values on a stream. Work that is enqueued on the stream from now on finds the values valid.
 ///
 /// The read counts as running for as long as the stream has work: the next writer of these values waits for all of that
-/// work. So dropping the guard does nothing, and forgetting it (`mem::forget`) is harmless.
+/// work. So dropping the guard does nothing, and forgetting it (`mem::forget`) is harmless. Under a
+/// [`MemoryBudget`](crate::MemoryBudget), the values stay on the device until the guard is dropped.
 pub struct ReadGuard<'b, T: Element, D> {
     core: &'b Core<T, D>,
     stream: StreamRef<'b>,
@@ -58,7 +59,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     ///
     /// `InvalidArgument` if the guard's parts do not tile a box: see [`part`](Self::part) and [`whole`](Self::whole).
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        view(self.core, self.set, self.at)?.on_stream(self.stream.get())
+        self.core.view(self.set, self.at)?.on_stream(self.stream.get())
     }
 
     /// The values of one part.
@@ -68,7 +69,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part(&self, part: usize) -> Result<MemoryView<'_, T>> {
         let set = one(self.set, part)?;
-        view(self.core, set, self.at)?.on_stream(self.stream.get())
+        self.core.view(set, self.at)?.on_stream(self.stream.get())
     }
 
     /// The whole array as a view, for kernels and exchanges that find the guard's parts by their position in the array.
@@ -84,7 +85,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
         let all = self.core.partition.all().0;
-        view(self.core, all, self.at)?.on_stream(self.stream.get())
+        self.core.view(all, self.at)?.on_stream(self.stream.get())
     }
 
     /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view. This is for
@@ -99,8 +100,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// As [`whole`](Self::whole).
     #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span(&self) -> Result<MemoryView<'_, T>> {
-        let view = self.core.storage.view(self.at)?.slice(self.core.partition.span(self.set))?;
-        view.on_stream(self.stream.get())
+        self.core.span(self.set, self.at)?.on_stream(self.stream.get())
     }
 
     /// The parts of the guard.
@@ -131,6 +131,13 @@ pub struct WriteGuard<'b, T: Element, D> {
     at: ReplicaId,
 }
 
+impl<T: Element, D> Drop for ReadGuard<'_, T, D> {
+    #[inline]
+    fn drop(&mut self) {
+        self.core.let_go(self.set, self.at);
+    }
+}
+
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// Takes parts for writing. `alone` says whether the whole array is borrowed exclusively, and not only some parts.
     #[inline]
@@ -143,6 +150,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
+        let alone = alone && core.is_private();
         let request = Request { set, stream: Some(stream.get()), access: name(access), call_site };
         let (at, quick) = core.acquire(&request, access, alone)?;
         Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at })
@@ -154,7 +162,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::view`].
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        let view = view(self.held.core, self.held.set, self.at)?;
+        let view = self.held.core.view(self.held.set, self.at)?;
         view.on_stream(self.stream.get())
     }
 
@@ -203,18 +211,13 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
-        let core = self.held.core;
-        let view = core.storage.view_mut(self.at)?.slice(core.partition.span(self.held.set))?;
+        let view = self.held.core.span_mut(self.held.set, self.at)?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     #[inline]
     fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_, T>> {
-        let core = self.held.core;
-        let mut view = core.storage.view_mut(self.at)?.reshape(core.partition.shape())?;
-        if !core.partition.is_all(set) {
-            view = view.region(&hull(core, set)?)?;
-        }
+        let view = self.held.core.view_mut(set, self.at)?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
@@ -222,9 +225,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// unless [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         self.held.patterned = true;
-        let ranges = hull(self.held.core, self.held.set)?;
-        let shape = self.held.core.partition.shape();
-        let view = self.held.core.storage.view_mut(self.at)?.reshape(shape)?.region(&ranges)?;
+        let view = self.held.core.view_mut(self.held.set, self.at)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
         view.reinterpret(0, &row)?.typed()?.fill(self.stream.get(), byte)
     }
@@ -273,27 +274,6 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     pub fn abort(self) {
         self.held.abort();
     }
-}
-
-/// Returns the box that the parts tile.
-fn hull<T: Element, D>(
-    core: &Core<T, D>,
-    set: Set,
-) -> Result<impl std::ops::Deref<Target = [std::ops::Range<usize>]> + use<T, D>> {
-    let (ranges, tiles) = core.partition.hull(set);
-    if !tiles {
-        let message = format!("parts {set:?} tile no box; take each by itself");
-        return Err(Error::new(ErrorKind::InvalidArgument, "view", message));
-    }
-    Ok(ranges)
-}
-
-fn view<T: Element, D>(core: &Core<T, D>, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
-    let whole = core.storage.view(at)?.reshape(core.partition.shape())?;
-    if core.partition.is_all(set) {
-        return Ok(whole);
-    }
-    whole.region(&hull(core, set)?)
 }
 
 fn one(set: Set, part: usize) -> Result<Set> {

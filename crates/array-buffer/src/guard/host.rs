@@ -57,6 +57,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
+        let alone = alone && core.is_private();
         let ranges = tiled(core, set)?;
         let request = Request { set, stream: None, access: name(access), call_site };
         let (_, quick) = core.acquire(&request, access, alone)?;

@@ -1,0 +1,587 @@
+//! Arrays whose memory on a device is limited: parts leave when others need their memory, and no value is lost.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
+
+mod common;
+#[path = "../../interchange/tests/common/gate.rs"]
+mod gate;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use array_buffer::{
+    ArrayBuffer, Candidate, Exchange, MemoryBudget, Partition, Parts, Policy, Priority, Reduce,
+    SharedArrayBuffer, StarForest, TransferBudget,
+};
+use backend_sim::{Fault, Operation, SimConfig, SimHandle};
+use common::{Setup, add, counting, values, values_on};
+use gate::start;
+use ndarray::{Array1, Array2, Ix1, Ix2};
+use runtime_core::{ErrorKind, Result, Stream};
+
+/// The number of elements of a part, and its bytes.
+const LEN: usize = 10;
+const PART: u64 = 80;
+
+fn partition(parts: usize) -> Partition {
+    let ranges: Vec<_> = (0..parts).map(|part| [LEN * part..LEN * (part + 1)]).collect();
+    let ranges: Vec<_> = ranges.iter().map(|range| &range[..]).collect();
+    Partition::new(&[LEN * parts], &ranges, &[]).unwrap()
+}
+
+/// `[0, 1, 2, …]` in parts of ten elements, within the budget.
+fn parted(parts: usize, budget: &MemoryBudget) -> ArrayBuffer<f64, Ix1> {
+    let start = Array1::from_iter((0..LEN * parts).map(|value| value as f64));
+    let mut array = ArrayBuffer::from_array_with(start, partition(parts)).unwrap();
+    array.set_memory_budget(budget).unwrap();
+    array
+}
+
+fn add_to(array: &mut ArrayBuffer<f64, Ix1>, part: usize, stream: &Stream) -> Result<()> {
+    let [mut part] = array.split([Parts::one(part)]).unwrap();
+    add(&mut part.read_write(stream)?, stream, 1.0)
+}
+
+/// Whether a part has values on the device.
+fn is_there(array: &ArrayBuffer<f64, Ix1>, part: usize, stream: &Stream) -> bool {
+    let budget = TransferBudget::forbid();
+    let part = array.part(Parts::one(part)).unwrap();
+    let is_there = part.read(stream).is_ok();
+    drop(budget);
+    is_there
+}
+
+/// Lets a copy of the setup's first device fail: at once, or when its turn comes. The next copy is number 1.
+fn fail(setup: &Setup, number: u64, late: bool) {
+    let sim = SimHandle::of(&setup.a).unwrap();
+    let counts = sim.counts();
+    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+    let number = past.iter().map(|traffic| traffic.count).sum::<u64>() + number;
+    sim.inject(match late {
+        true => Fault::fail_late(Operation::Copy, number),
+        false => Fault::fail(Operation::Copy, number),
+    });
+}
+
+/// A sweep over more than fits, with more than one stream, and a second array that needs the same memory.
+fn sweeps_over_more_than_fits_have_the_right_values(setup: &Setup) {
+    for limit in [PART, 2 * PART, 5 * PART, 100 * PART] {
+        let budget = MemoryBudget::new(&setup.a, limit);
+        let (mut x, mut y) = (parted(6, &budget), parted(6, &budget));
+        let streams = [setup.s.clone(), setup.stream()];
+        for sweep in 0..3 {
+            for part in 0..6 {
+                add_to(&mut x, part, &streams[part % 2]).unwrap();
+                add_to(&mut y, part, &streams[sweep % 2]).unwrap();
+                add_to(&mut x, part, &setup.t).unwrap();
+            }
+        }
+        if !setup.shares() {
+            assert!(budget.used() <= limit, "{budget:?}");
+        }
+        let expected = |more: f64| (0..60).map(|value| f64::from(value) + more).collect::<Vec<_>>();
+        assert_eq!(values(&x), expected(6.0));
+        assert_eq!(values(&y), expected(3.0));
+    }
+}
+
+/// Parts that are not contiguous in the array are contiguous in their own memory.
+fn parts_with_gaps_have_the_right_values(setup: &Setup) {
+    let quarters: [&[_]; 4] = [&[0..3, 0..2], &[0..3, 2..5], &[3..7, 0..2], &[3..7, 2..5]];
+    let start = Array2::from_shape_fn((7, 5), |(i, j)| (5 * i + j) as f64);
+    for is_locked in [false, true] {
+        let partition = Partition::new(&[7, 5], &quarters, &[]).unwrap();
+        let mut array = ArrayBuffer::<f64, Ix2>::from_array_with(start.clone(), partition).unwrap();
+        if is_locked {
+            array.page_lock(&setup.a).unwrap();
+        }
+        array.set_memory_budget(&MemoryBudget::new(&setup.a, 12 * 8)).unwrap();
+        for part in [0, 1, 2, 3, 2, 1, 0] {
+            let [mut only] = array.split([Parts::one(part)]).unwrap();
+            let shape = [[3, 2], [3, 3], [4, 2], [4, 3]][part];
+            let mut guard = only.read_write(&setup.s).unwrap();
+            assert_eq!(guard.view().unwrap().layout().shape(), shape);
+            add(&mut guard, &setup.s, 1.0).unwrap();
+            drop(guard);
+            // A device without a budget has the whole array in one piece.
+            add(&mut only.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
+        }
+        let mut expected = start.clone() + 4.0;
+        expected.slice_mut(ndarray::s![3..7, 2..5]).mapv_inplace(|value| value - 2.0);
+        assert_eq!(array.read_host().unwrap().to_owned(), expected);
+    }
+}
+
+/// Ghosts are filled and reduced by exchanges of parts.
+fn exchanges_hold_their_parts(setup: &Setup) {
+    if setup.shares() {
+        return;
+    }
+    let budget = MemoryBudget::new(&setup.a, 30 * 8);
+    let partition = Partition::new(&[20], &[&[0..10]], &[&[10..20]]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array1::ones(20), partition).unwrap();
+    array.set_memory_budget(&budget).unwrap();
+    let mut other = parted(2, &budget);
+    let mut flight = array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap();
+    // Only one part of the other array fits beside the exchange.
+    add_to(&mut other, 0, &setup.s).unwrap();
+    add_to(&mut other, 1, &setup.s).unwrap();
+    let other_again = other.read(&setup.s).map(drop).unwrap_err();
+    assert_eq!(other_again.kind(), ErrorKind::OutOfMemory, "{other_again}");
+    let mut ring = StarForest::new([(vec![10..20], vec![0..10])]);
+    assert_eq!(flight.run(&mut ring).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    drop(flight);
+    array.write_host().unwrap().fill(2.0);
+    let mut flight = array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap();
+    flight.target(1).unwrap().fill(&setup.s, 5.0).unwrap();
+    flight.finish().unwrap();
+    let mut expected = vec![2.0; 10];
+    expected.extend([5.0; 10]);
+    assert_eq!(values(&array), expected);
+    for part in 0..2 {
+        let [mut part] = array.split([Parts::one(part)]).unwrap();
+        let mut guard = part.accumulate(&setup.s, Reduce::Sum).unwrap();
+        add(&mut guard, &setup.s, 1.0).unwrap();
+    }
+    let mut flight = array.begin_exchange(&setup.s, Exchange::Reduce).unwrap();
+    flight.source(1).unwrap();
+    flight.target(0).unwrap().fill(&setup.s, 4.0).unwrap();
+    flight.finish().unwrap();
+    add_to(&mut other, 1, &setup.s).unwrap();
+    let [owned] = array.split([Parts::one(0)]).unwrap();
+    assert_eq!(owned.read_host().unwrap().to_vec(), [4.0; 10]);
+}
+
+/// Memory of elements of other types and lengths is freed, and not used again.
+fn arrays_of_several_types_share_a_budget(setup: &Setup) {
+    let budget = MemoryBudget::new(&setup.a, 100);
+    let mut x = counting(10);
+    let mut y = ArrayBuffer::from_vec(vec![1_u8; 90], 90).unwrap();
+    let mut z = ArrayBuffer::from_vec(vec![2_i64; 10], 10).unwrap();
+    x.set_memory_budget(&budget).unwrap();
+    y.set_memory_budget(&budget).unwrap();
+    z.set_memory_budget(&budget).unwrap();
+    for round in 0..3 {
+        add(&mut x.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        y.read_write(&setup.s).unwrap().view_mut().unwrap().fill(&setup.s, round).unwrap();
+        assert_eq!(z.read(&setup.s).unwrap().view().unwrap().to_vec(&setup.s).unwrap(), [2; 10]);
+    }
+    assert_eq!(values(&x)[9], 12.0);
+    assert_eq!(y.read_host().unwrap().to_vec(), [2; 90]);
+}
+
+on_all_devices! {
+    sweeps_over_more_than_fits_have_the_right_values,
+    parts_with_gaps_have_the_right_values,
+    exchanges_hold_their_parts,
+    arrays_of_several_types_share_a_budget,
+}
+
+/// What fits stays, and moves once.
+#[test]
+fn nothing_leaves_while_all_fits() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, 3 * PART);
+    let mut array = parted(3, &budget);
+    for _ in 0..4 {
+        (0..3).for_each(|part| add_to(&mut array, part, &setup.s).unwrap());
+    }
+    assert_eq!((budget.used(), budget.evicted().count), (3 * PART, 0));
+    assert_eq!(array.transfers().total().bytes, 3 * PART);
+}
+
+#[test]
+fn values_that_are_elsewhere_leave_first_and_then_the_least_recently_used() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 3 * PART);
+    let mut array = parted(6, &budget);
+    add_to(&mut array, 0, s).unwrap();
+    add_to(&mut array, 1, s).unwrap();
+    let part = |part| Parts::one(part);
+    array.part(part(2)).unwrap().prefetch(s).unwrap();
+    // Part 2 was used last, and its values are on the host.
+    add_to(&mut array, 3, s).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|part| is_there(&array, part, s)), [true, true, false, true]);
+    // That has used part 0 again before part 1.
+    add_to(&mut array, 4, s).unwrap();
+    assert_eq!([0, 1, 3, 4].map(|part| is_there(&array, part, s)), [false, true, true, true]);
+    let report = array.transfers();
+    let line = report.evictions()[0].wanted_by.call_site.line();
+    assert_eq!(report.evictions().iter().map(|group| group.traffic.count).sum::<u64>(), 2);
+    assert_eq!(report.between("sim:0", "host").bytes, PART);
+    assert!(line > 0 && report.to_string().contains("evicted"), "{report}");
+}
+
+#[test]
+fn parts_stay_by_priority() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 3 * PART);
+    let mut array = parted(6, &budget);
+    let set = |array: &ArrayBuffer<f64, Ix1>, part, priority| {
+        array.set_priority(&setup.a, Parts::one(part), priority)
+    };
+    set(&array, 0, Priority::Keep).unwrap();
+    set(&array, 1, Priority::High).unwrap();
+    for part in 0..6 {
+        add_to(&mut array, part, s).unwrap();
+    }
+    assert_eq!([0, 1, 5].map(|part| is_there(&array, part, s)), [true; 3]);
+    set(&array, 1, Priority::Low).unwrap();
+    add_to(&mut array, 4, s).unwrap();
+    assert_eq!([0, 1, 4, 5].map(|part| is_there(&array, part, s)), [true, false, true, true]);
+    for part in 1..3 {
+        set(&array, part, Priority::Keep).unwrap();
+    }
+    let error = set(&array, 3, Priority::Keep).unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::LimitExceeded, "set_priority"));
+    assert!(error.message().contains("320 bytes") && error.message().contains("240"), "{error}");
+    set(&array, 0, Priority::Normal).unwrap();
+    set(&array, 3, Priority::Keep).unwrap();
+    let without = counting(3);
+    let error = without.set_priority(&setup.a, Parts::one(0), Priority::High).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// What is in use stays, and the error says what is in the way.
+#[test]
+fn parts_in_use_stay() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 2 * PART);
+    let mut array = parted(4, &budget);
+    let mut other = parted(1, &budget);
+    let [first, mut second, mut third] = array.split([0, 1, 2].map(Parts::one)).unwrap();
+    let read = first.read(s).unwrap();
+    let write = second.read_write(s).unwrap();
+    for _ in 0..2 {
+        let error = third.read_write(s).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let message = error.to_string();
+        assert!(message.contains("80 bytes for part 2: 160 of 160 bytes"), "{message}");
+        assert!(message.contains("memory_budget.rs"), "{message}");
+        assert_eq!(add_to(&mut other, 0, s).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+    // The guards' values are still there.
+    assert_eq!(read.view().unwrap().to_vec(s).unwrap()[1], 1.0);
+    assert_eq!(write.view().unwrap().to_vec(s).unwrap()[1], 11.0);
+    drop(read);
+    add(&mut third.read_write(s).unwrap(), s, 1.0).unwrap();
+    drop(write);
+    add_to(&mut other, 0, s).unwrap();
+    assert_eq!(
+        values(&array),
+        [
+            (0..20).map(f64::from).collect::<Vec<_>>(),
+            (20..30).map(|value| f64::from(value) + 1.0).collect(),
+            (30..40).map(f64::from).collect(),
+        ]
+        .concat()
+    );
+}
+
+#[test]
+fn an_access_that_needs_more_than_the_budget_is_refused_and_changes_nothing() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, 2 * PART - 1);
+    let mut array = parted(2, &budget);
+    add_to(&mut array, 0, &setup.s).unwrap();
+    let error = array.read(&setup.s).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(values(&array)[..3], [1.0, 2.0, 3.0]);
+    let small = MemoryBudget::new(&setup.a, PART - 1);
+    let mut array = parted(1, &small);
+    assert_eq!(array.read(&setup.s).map(drop).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!((small.used(), values(&array)[9]), (0, 9.0));
+    add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
+    assert_eq!(values(&array)[9], 10.0);
+}
+
+/// Refused accesses let nothing leave.
+#[test]
+fn a_refused_access_frees_no_memory() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let mut array = parted(2, &budget);
+    add_to(&mut array, 0, s).unwrap();
+    {
+        let _limit = TransferBudget::forbid();
+        assert_eq!(add_to(&mut array, 1, s).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+    let mut empty = ArrayBuffer::<f64, Ix1>::uninit(10).unwrap();
+    empty.set_memory_budget(&budget).unwrap();
+    assert_eq!(empty.read(s).map(drop).unwrap_err().kind(), ErrorKind::Uninitialized);
+    assert_eq!(budget.evicted().count, 0);
+    // An overwrite needs no copy for itself, but the values that leave need one.
+    let _limit = TransferBudget::forbid();
+    assert_eq!(empty.write(s).map(drop).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    assert!(is_there(&array, 0, s));
+}
+
+/// Without a limit of its own, the budget is what the device has.
+#[test]
+fn a_full_device_makes_room() {
+    for memory in [2 * PART, 3 * PART] {
+        let setup = Setup::sim(SimConfig::new().memory_bytes(usize::try_from(memory).unwrap()));
+        let budget = MemoryBudget::with_policy(&setup.a, None, array_buffer::LeastRecentlyUsed);
+        let (mut x, mut y) =
+            (parted(5, &budget), ArrayBuffer::from_vec(vec![1.0_f64; 5], 5).unwrap());
+        y.set_memory_budget(&budget).unwrap();
+        let other = setup.stream();
+        for part in [0, 1, 2, 3, 4, 0, 1, 2] {
+            add_to(&mut x, part, if part % 2 == 0 { &setup.s } else { &other }).unwrap();
+            add(&mut y.read_write(&other).unwrap(), &other, 1.0).unwrap();
+        }
+        assert!(budget.used() <= memory && budget.limit().is_none(), "{budget:?}");
+        assert_eq!(values(&x)[..30], (0..30).map(|v| f64::from(v) + 2.0).collect::<Vec<_>>());
+        assert_eq!(values(&y), [9.0; 5]);
+    }
+}
+
+/// A copy that fails, at once or late, while a part leaves: the access returns the error, and no value is lost.
+#[test]
+fn a_failed_copy_to_the_host_loses_nothing() {
+    for is_locked in [false, true] {
+        for late in [false, true] {
+            let setup = Setup::apart();
+            let s = &setup.s;
+            let budget = MemoryBudget::new(&setup.a, PART);
+            let mut array = ArrayBuffer::from_vec(vec![1.0; 10], 10).unwrap();
+            if is_locked {
+                array.page_lock(&setup.a).unwrap();
+            }
+            array.set_memory_budget(&budget).unwrap();
+            let mut other = parted(1, &budget);
+            add(&mut array.read_write(s).unwrap(), s, 1.0).unwrap();
+            // The writer is known to have succeeded.
+            assert_eq!(values(&array), [2.0; 10]);
+            array.evict_host().unwrap();
+            fail(&setup, 1, late);
+            let error = add_to(&mut other, 0, s).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+            let message = error.to_string();
+            assert!(message.contains("80 bytes of part 0 for another access"), "{message}");
+            assert_eq!(s.synchronize().map_err(|error| error.to_string()), Ok(()));
+            assert_eq!(values(&other)[9], 9.0);
+            assert_eq!(values(&array), [2.0; 10], "{is_locked} {late}");
+            add_to(&mut other, 0, s).unwrap();
+            assert_eq!((values(&array)[0], values(&other)[9]), (2.0, 10.0));
+        }
+    }
+}
+
+/// A part whose writer failed leaves without a copy; the writer's stream reports the failure.
+#[test]
+fn a_part_whose_writer_failed_leaves_with_an_error() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let (mut array, mut other) = (parted(1, &budget), parted(1, &budget));
+    let mut guard = array.write(s).unwrap();
+    fail(&setup, 1, true);
+    guard.view_mut().unwrap().fill(s, 1.0).unwrap();
+    drop(guard);
+    let error = add_to(&mut other, 0, s).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver);
+    add_to(&mut other, 0, s).unwrap();
+    assert_eq!(array.read_host().map(drop).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(values(&other)[9], 10.0);
+}
+
+/// Memory that leaves while work still uses it is used again after that work, on any stream.
+#[test]
+fn memory_is_used_again_after_the_work_that_uses_it() {
+    let setup = Setup::apart();
+    let (s, other) = (&setup.s, setup.stream());
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let (x, mut y) = (parted(1, &budget), parted(1, &budget));
+    let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
+    x.prefetch(s).unwrap();
+    setup.a.synchronize().unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    let guard = x.read(s).unwrap();
+    seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
+    drop(guard);
+    y.write(&other).unwrap().view_mut().unwrap().fill(&other, 7.0).unwrap();
+    assert!(!gate.is_open(), "the access waited");
+    assert_eq!(budget.used(), PART);
+    gate.open();
+    assert_eq!(values_on(&y, &setup.stream()), [7.0; 10]);
+    assert_eq!(seen.to_vec(s).unwrap()[9], 9.0);
+}
+
+/// An access that fails after it was given memory leaves no unordered memory behind.
+#[test]
+fn memory_of_a_failed_access_is_ordered_for_the_next_one() {
+    let setup = Setup::apart();
+    let (s, other, third) = (&setup.s, setup.stream(), setup.stream());
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let (x, mut y) = (parted(1, &budget), parted(1, &budget));
+    let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
+    x.prefetch(s).unwrap();
+    setup.a.synchronize().unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    let guard = x.read(s).unwrap();
+    seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
+    drop(guard);
+    fail(&setup, 1, false);
+    y.prefetch(&other).unwrap_err();
+    y.write(&third).unwrap().view_mut().unwrap().fill(&third, 7.0).unwrap();
+    assert!(!gate.is_open(), "the access waited");
+    gate.open();
+    assert_eq!(seen.to_vec(s).unwrap()[9], 9.0);
+    assert_eq!(values_on(&y, s)[9], 7.0);
+}
+
+#[test]
+fn memory_is_given_back() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 2 * PART);
+    let mut array = parted(3, &budget);
+    (0..3).for_each(|part| add_to(&mut array, part, s).unwrap());
+    array.evict(&setup.a).unwrap();
+    assert_eq!((budget.used(), values(&array)[29]), (0, 30.0));
+    add_to(&mut array, 0, s).unwrap();
+    let mut single = parted(1, &budget);
+    add_to(&mut single, 0, s).unwrap();
+    assert_eq!(single.into_memory(s).unwrap().to_vec(s).unwrap()[9], 10.0);
+    assert_eq!(budget.used(), PART);
+    let error = array.into_memory(s).unwrap_err();
+    assert_eq!(error.error().kind(), ErrorKind::InvalidArgument);
+    let (array, _) = error.into_parts();
+    assert_eq!(values(&array)[0], 2.0);
+    drop(array);
+    assert_eq!(budget.used(), 0);
+    let (mut x, mut y) = (parted(2, &budget), ArrayBuffer::from_vec(vec![1_u8; 100], 100).unwrap());
+    y.set_memory_budget(&budget).unwrap();
+    x.split([Parts::one(0)]).unwrap()[0].read_write(s).unwrap();
+    x.split([Parts::one(1)]).unwrap()[0].read_write(s).unwrap();
+    drop(y.read(s).unwrap());
+    assert_eq!(budget.used(), 100);
+    drop((x, y));
+    budget.trim();
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_budget_is_set_before_there_is_memory() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let mut array = counting(10);
+    array.prefetch(&setup.s).unwrap();
+    assert_eq!(array.set_memory_budget(&budget).unwrap_err().kind(), ErrorKind::Conflict);
+    array.evict(&setup.a).unwrap();
+    array.set_memory_budget(&budget).unwrap();
+    array.set_memory_budget(&budget.clone()).unwrap();
+    let another = MemoryBudget::new(&setup.a, PART);
+    assert_eq!(array.set_memory_budget(&another).unwrap_err().kind(), ErrorKind::Conflict);
+    array.set_memory_budget(&MemoryBudget::new(&setup.b, PART)).unwrap();
+    assert_eq!(values_on(&array, &setup.s), values_on(&array, &setup.t));
+    // Host devices have no memory of their own.
+    let host = Setup::host();
+    let budget = MemoryBudget::new(&host.a, 1);
+    let mut array = counting(10);
+    array.set_memory_budget(&budget).unwrap();
+    add(&mut array.read_write(&host.s).unwrap(), &host.s, 1.0).unwrap();
+    assert_eq!((values(&array)[9], budget.used()), (10.0, 0));
+}
+
+#[test]
+fn views_of_several_parts_are_refused() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 4 * PART);
+    let array = parted(2, &budget);
+    let guard = array.read(s).unwrap();
+    let error = guard.view().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("separate memory"), "{error}");
+    assert_eq!(guard.part(1).unwrap().to_vec(s).unwrap()[9], 19.0);
+    drop(guard);
+    let copy = array.duplicate().unwrap();
+    assert_eq!(values(&copy)[19], 19.0);
+    let shared = SharedArrayBuffer::new(array);
+    let lease = shared.lease_read(Some(s), Duration::ZERO).unwrap();
+    assert_eq!(lease.values().unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn leases_hold_their_memory() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let shared = SharedArrayBuffer::new(parted(1, &budget));
+    let mut other = parted(1, &budget);
+    for writes in [false, true] {
+        let lease = match writes {
+            false => shared.lease_read(Some(s), Duration::ZERO).unwrap(),
+            true => shared.lease_read_write(Some(s), Duration::ZERO).unwrap(),
+        };
+        assert_eq!(add_to(&mut other, 0, s).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        drop(lease);
+        add_to(&mut other, 0, s).unwrap();
+    }
+    assert_eq!((values(&other)[0], values(&shared.read(Duration::ZERO).unwrap())[9]), (2.0, 9.0));
+}
+
+/// A policy is asked with what it needs to know, and a wrong answer is an error.
+#[test]
+fn policies_choose() {
+    struct Last(Arc<AtomicUsize>);
+    impl Policy for Last {
+        fn choose(&self, candidates: &[Candidate]) -> usize {
+            assert!(candidates.iter().all(|of| of.bytes == PART && of.must_copy));
+            let last = candidates.iter().enumerate().max_by_key(|(_, of)| of.last_use);
+            last.map_or(0, |(index, _)| index) + self.0.load(Ordering::Relaxed)
+        }
+    }
+    let setup = Setup::apart();
+    let wrong = Arc::new(AtomicUsize::new(0));
+    let budget = MemoryBudget::with_policy(&setup.a, Some(3 * PART), Last(Arc::clone(&wrong)));
+    let mut array = parted(5, &budget);
+    (0..5).for_each(|part| add_to(&mut array, part, &setup.s).unwrap());
+    assert_eq!([0, 1, 4].map(|part| is_there(&array, part, &setup.s)), [true; 3]);
+    wrong.store(7, Ordering::Relaxed);
+    let error = add_to(&mut array, 2, &setup.s).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("of 3"), "{error}");
+    assert_eq!(values(&array)[49], 50.0);
+}
+
+/// Threads with arrays of their own share a budget that holds fewer parts than there are threads.
+#[test]
+fn threads_share_a_budget() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, 4 * PART);
+    let began = Instant::now();
+    let ready = Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut array = parted(4, &budget);
+                let stream = setup.stream();
+                ready.wait();
+                for _ in 0..50 {
+                    for part in 0..4 {
+                        add_to(&mut array, part, &stream).unwrap();
+                        let read = array.part(Parts::one(3 - part)).unwrap();
+                        let read = read.read_host().unwrap()[0];
+                        assert!(read >= (LEN * (3 - part)) as f64);
+                    }
+                }
+                assert_eq!(
+                    values(&array),
+                    (0..40).map(|v| f64::from(v) + 50.0).collect::<Vec<_>>()
+                );
+            });
+        }
+    });
+    assert!(budget.used() <= 4 * PART, "{budget:?}");
+    assert!(began.elapsed() < Duration::from_secs(60));
+}
