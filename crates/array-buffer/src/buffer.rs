@@ -641,14 +641,14 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         }
         let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
         match self.core.act(&request, acquire) {
-            Ok(HOST) => {
+            Ok((HOST, _)) => {
                 // This cannot be refused: the parts were just taken.
                 let _kept = self.core.end(request.set, false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
                 Err(ConversionError::new(self, invalid("into_memory", message)))
             }
-            Ok(at) => {
+            Ok((at, _)) => {
                 self.exclusive().take_memory(at).map_err(|error| ConversionError::new(self, error))
             }
             Err(error) => Err(ConversionError::new(self, error)),

@@ -26,7 +26,7 @@ use crate::partition::{Partition, Ranges};
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
-use crate::storage::Storage;
+use crate::storage::{Hold, Storage};
 use crate::transfer::{End, Piece, Transfers};
 
 /// The greatest number of rows of a part that are copied one by one from and to page-locked memory. A part with more
@@ -307,7 +307,7 @@ impl<T: Element, D> Core<T, D> {
         request: &Request<'_>,
     ) -> Result<(ReplicaId, Vec<TrackedStream>)> {
         loop {
-            let at = self.read(request)?;
+            let (at, _) = self.read(request)?;
             if let Some(origins) = self.origins(request.set, at) {
                 return Ok((at, origins));
             }
@@ -355,9 +355,10 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Brings parts up to date and registers the access. Returns the replica.
+    /// Brings parts up to date and registers the access. Returns the replica, and what keeps their memory there if the
+    /// parts have memory of their own.
     #[inline]
-    pub(crate) fn read(&self, request: &Request<'_>) -> Result<ReplicaId> {
+    pub(crate) fn read(&self, request: &Request<'_>) -> Result<(ReplicaId, Option<Hold>)> {
         let hit = match request.stream {
             _ if !self.mirror.includes(reported_failures()) => None,
             Some(stream) => self.mirror.read(request.set, stream.id()),
@@ -365,7 +366,7 @@ impl<T: Element, D> Core<T, D> {
         };
         match hit {
             // No parts are valid everywhere, also where there is no memory.
-            Some(at) if !request.set.is_empty() => Ok(at),
+            Some(at) if !request.set.is_empty() => Ok((at, None)),
             _ => self.act(request, |at, by| Action::Read { at, by }),
         }
     }
@@ -389,18 +390,18 @@ impl<T: Element, D> Core<T, D> {
         {
             return Ok((at, true));
         }
-        let at = self.act(request, |at, by| Action::Acquire { at, by, access })?;
+        let (at, _) = self.act(request, |at, by| Action::Acquire { at, by, access })?;
         Ok((at, false))
     }
 
-    /// Carries out an action in the place of the request. Returns the replica. If its parts have memory of their own, a
-    /// read or an exchange holds this memory until [`let_go`](Self::let_go).
+    /// Carries out an action in the place of the request. Returns the replica, and, for a read or an exchange, what keeps
+    /// the memory of parts there that have memory of their own.
     #[cold]
     pub(crate) fn act(
         &self,
         request: &Request<'_>,
         action: impl Fn(ReplicaId, Who) -> Action,
-    ) -> Result<ReplicaId> {
+    ) -> Result<(ReplicaId, Option<Hold>)> {
         let mut rooms: Vec<Room<T>> = Vec::new();
         loop {
             let mut state = self.lock();
@@ -445,21 +446,14 @@ impl<T: Element, D> Core<T, D> {
                 state.wait_for_forgotten(by)?;
             }
             let done = self.carry_out(&mut state, request, action, Some(at));
-            if let (Ok(()), Some(divided), Action::Read { .. } | Action::Begin { .. }) =
-                (&done, divided, action)
-            {
-                divided.hold(state.needed(request.set, action));
-            }
+            let hold = match (&done, divided, action) {
+                (Ok(()), Some(divided), Action::Read { .. } | Action::Begin { .. }) => {
+                    Some(divided.hold(state.needed(request.set, action)))
+                }
+                _ => None,
+            };
             self.mirror.show(&mut state.parts);
-            return done.map(|_| at);
-        }
-    }
-
-    /// Lets the memory of parts leave the device that a read or an exchange has used.
-    #[inline]
-    pub(crate) fn let_go(&self, set: Set, at: ReplicaId) {
-        if let Some(divided) = self.storage.divided(at) {
-            divided.let_go(set);
+            return done.map(|()| (at, hold));
         }
     }
 

@@ -16,6 +16,7 @@ use crate::core::{Core, Request};
 use crate::part::PartRef;
 use crate::partition::{overlap, volume};
 use crate::poison::Poison;
+use crate::storage::Hold;
 use crate::transfer::side_of;
 use crate::{ArrayBuffer, PartStatus, Partition, Parts};
 
@@ -61,14 +62,27 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             Exchange::Reduce => self.partition().owned().0,
         };
         let request = Request { set, stream: Some(stream), access, call_site: Location::caller() };
-        let at = self.core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
+        let (at, hold) = self.core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
         let op = op.filter(|_| exchange == Exchange::Reduce);
         let reports = (0..self.partition().count()).map(|_| WriteReport::new()).collect();
         let (read, forest) = (Cell::new(Parts::NONE), WriteReport::new());
         let covered = Parts::NONE;
         let core = &*self.core;
         let ended = false;
-        Ok(InFlight { core, stream, at, op, ghosts, needed, reports, forest, read, covered, ended })
+        Ok(InFlight {
+            core,
+            stream,
+            at,
+            op,
+            ghosts,
+            needed,
+            reports,
+            forest,
+            read,
+            covered,
+            ended,
+            _hold: hold,
+        })
     }
 }
 
@@ -95,13 +109,7 @@ pub struct InFlight<'b, T: Element, D> {
     /// Ghost parts that a forest covered.
     covered: Parts,
     ended: bool,
-}
-
-impl<T: Element, D> InFlight<'_, T, D> {
-    /// The parts whose memory the exchange holds.
-    fn held(&self) -> Parts {
-        self.core.partition.owned() | self.ghosts
-    }
+    _hold: Option<Hold>,
 }
 
 impl<T: Element, D: Dimension> InFlight<'_, T, D> {
@@ -216,7 +224,6 @@ impl<T: Element, D> Drop for InFlight<'_, T, D> {
             // This cannot be refused.
             let _failed = self.core.end_exchange(Some(Poison::Unfinished));
         }
-        self.core.let_go(self.held().0, self.at);
     }
 }
 

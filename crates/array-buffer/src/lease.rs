@@ -14,6 +14,7 @@ use runtime_core::{
 use crate::coherence::{Access, ReplicaId};
 use crate::core::{Request, TrackedStream};
 use crate::poison::{Poison, Verdict};
+use crate::storage::Hold;
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
 
 /// Holds the values of a whole array, on a device or on the host, for reading or for reading and writing. Dropping the
@@ -48,6 +49,8 @@ pub struct Lease<T: Element, D: Dimension> {
     report: WriteReport,
     panicking: bool,
     ended: bool,
+    /// Keeps the memory of a lease to read.
+    hold: Option<Hold>,
 }
 
 /// The location of the values of a [`Lease`], in row-major order.
@@ -83,8 +86,10 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     #[track_caller]
     pub fn lease_read(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
         let lock = self.read(timeout)?;
-        let at = lock.core.read(&request(&lock, stream, "read", Location::caller()))?;
-        Ok(Lease::new(Lock::Read(lock), stream, at, false, None))
+        let (at, hold) = lock.core.read(&request(&lock, stream, "read", Location::caller()))?;
+        let mut lease = Lease::new(Lock::Read(lock), stream, at, false, None);
+        lease.hold = hold;
+        Ok(lease)
     }
 
     /// As [`lease_read`](Self::lease_read), for reading and writing. Waits at most `timeout` for other holders.
@@ -148,7 +153,18 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let panicking = std::thread::panicking();
         let stream = stream.cloned();
         let report = WriteReport::new();
-        Self { lock, stream, at, quick, access, wrote: false, report, panicking, ended: false }
+        Self {
+            lock,
+            stream,
+            at,
+            quick,
+            access,
+            wrote: false,
+            report,
+            panicking,
+            ended: false,
+            hold: None,
+        }
     }
 
     /// Whether the values may be written.
@@ -285,8 +301,8 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
         match &self.lock {
-            Lock::Read(array) => {
-                array.core.let_go(array.core.partition.all().0, self.at);
+            Lock::Read(_) => {
+                self.hold = None;
                 Ok(())
             }
             Lock::Write(array) => {

@@ -79,28 +79,34 @@ pub(crate) struct Storage<T: Element> {
 
 /// A replica whose parts have memory of their own, contiguous and in row-major order. The memory of a part can be freed
 /// while others are in use.
-pub(crate) struct Divided<T: Element>(Box<[Own<T>]>);
-
-/// The memory of one part.
-struct Own<T: Element> {
-    memory: Slot<Box<Memory<T>>>,
-    /// The number of readers that may use the memory: read guards, leases and exchanges.
-    readers: AtomicU32,
+pub(crate) struct Divided<T: Element> {
+    memories: Box<[Slot<Box<Memory<T>>>]>,
+    /// The number of readers that may use each part's memory: read guards, leases and exchanges.
+    readers: Arc<[AtomicU32]>,
 }
 
-impl<T: Element> Default for Own<T> {
-    fn default() -> Self {
-        Self { memory: Slot::default(), readers: AtomicU32::new(0) }
+/// Keeps the memory of some parts on a device. It borrows nothing, so that a guard's borrow ends with its last use.
+pub(crate) struct Hold {
+    readers: Arc<[AtomicU32]>,
+    set: Set,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        for part in self.set.iter() {
+            // Releases the uses of the memory to `is_held`.
+            self.readers[usize::from(part)].fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
 impl<T: Element> Divided<T> {
-    fn own(&self, part: PartId) -> &Own<T> {
-        &self.0[usize::from(part)]
+    fn slot(&self, part: PartId) -> &Slot<Box<Memory<T>>> {
+        &self.memories[usize::from(part)]
     }
 
     pub(crate) fn memory(&self, part: PartId) -> Result<&Memory<T>> {
-        self.own(part).memory.get().map(|memory| &**memory).ok_or_else(|| {
+        self.slot(part).get().map(|memory| &**memory).ok_or_else(|| {
             let message = format!("part {part} has no memory");
             Error::new(ErrorKind::InvalidArgument, "array", message)
         })
@@ -113,12 +119,12 @@ impl<T: Element> Divided<T> {
     }
 
     pub(crate) fn has_memory(&self, part: PartId) -> bool {
-        self.own(part).memory.get().is_some()
+        self.slot(part).get().is_some()
     }
 
     /// Gives the part memory. It has none.
     pub(crate) fn set(&self, part: PartId, memory: Memory<T>) {
-        self.own(part).memory.set(Box::new(memory));
+        self.slot(part).set(Box::new(memory));
     }
 
     /// Takes the part's memory.
@@ -128,27 +134,20 @@ impl<T: Element> Divided<T> {
     /// No other code uses the memory.
     pub(crate) unsafe fn take(&self, part: PartId) -> Option<Memory<T>> {
         // SAFETY: the caller promises it.
-        unsafe { self.own(part).memory.take() }.map(|memory| *memory)
+        unsafe { self.slot(part).take() }.map(|memory| *memory)
     }
 
-    /// Counts a reader of each part, under the state's lock.
-    pub(crate) fn hold(&self, set: Set) {
+    /// Holds the memory of some parts, under the state's lock.
+    pub(crate) fn hold(&self, set: Set) -> Hold {
         for part in set.iter() {
-            self.own(part).readers.fetch_add(1, Ordering::Relaxed);
+            self.readers[usize::from(part)].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Ends what `hold` began.
-    pub(crate) fn let_go(&self, set: Set) {
-        for part in set.iter() {
-            // Releases the uses of the memory to `is_held`.
-            self.own(part).readers.fetch_sub(1, Ordering::Release);
-        }
+        Hold { readers: Arc::clone(&self.readers), set }
     }
 
     /// Whether a reader may use the part's memory.
     pub(crate) fn is_held(&self, part: PartId) -> bool {
-        self.own(part).readers.load(Ordering::Acquire) > 0
+        self.readers[usize::from(part)].load(Ordering::Acquire) > 0
     }
 }
 
@@ -347,7 +346,10 @@ impl<T: Element> Storage<T> {
 
     /// Gives each part of a replica memory of its own from now on. The replica has no memory yet.
     pub(crate) fn divide(&self, at: ReplicaId, parts: usize) {
-        let divided = Divided((0..parts).map(|_| Own::default()).collect());
+        let divided = Divided {
+            memories: (0..parts).map(|_| Slot::default()).collect(),
+            readers: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+        };
         let kept = self.divided[usize::from(at)].set(divided);
         debug_assert!(kept.is_ok(), "a replica is divided once");
     }

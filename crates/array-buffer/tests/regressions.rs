@@ -406,7 +406,6 @@ fn wo_waits_inflight_reader(setup: &Setup) {
         }
         let guard = array.read(&slow).unwrap();
         seen.view_mut().copy_from(&slow, &guard.view().unwrap()).unwrap();
-        drop(guard);
         set(&mut array.write(&setup.s).unwrap(), &setup.s, -1.0).unwrap();
         let seen = seen.to_vec(&slow).unwrap();
         assert_eq!(seen[3999], 3999.0);
@@ -443,7 +442,6 @@ fn pinned_source_outlives_copy(setup: &Setup) {
         seen.fill(&stream, 0.0).unwrap();
         let guard = array.read(&stream).unwrap();
         seen.view_mut().copy_from(&stream, &guard.view().unwrap()).unwrap();
-        drop(guard);
         // The array, its staging memory and its replica are dropped while the copies wait in the stream.
         drop(array);
         assert_eq!(seen.to_vec(&stream).unwrap()[2999], 2999.0);

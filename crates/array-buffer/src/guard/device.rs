@@ -11,6 +11,7 @@ use crate::Parts;
 use crate::call_site::CallSite;
 use crate::coherence::{Access, ReplicaId, Set};
 use crate::core::{Core, Request};
+use crate::storage::Hold;
 
 /// The stream of a guard: borrowed from the caller, or the current stream of this thread.
 pub(crate) enum StreamRef<'b> {
@@ -38,6 +39,7 @@ pub struct ReadGuard<'b, T: Element, D> {
     stream: StreamRef<'b>,
     set: Set,
     at: ReplicaId,
+    _hold: Option<Hold>,
 }
 
 impl<'b, T: Element, D> ReadGuard<'b, T, D> {
@@ -48,9 +50,9 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         stream: StreamRef<'b>,
         call_site: CallSite,
     ) -> Result<Self> {
-        let at =
+        let (at, hold) =
             core.read(&Request { set, stream: Some(stream.get()), access: "read", call_site })?;
-        Ok(Self { core, stream, set, at })
+        Ok(Self { core, stream, set, at, _hold: hold })
     }
 
     /// The values as a view, bound to the guard's stream. Using it on another stream is refused with `WrongStream`.
@@ -129,13 +131,6 @@ pub struct WriteGuard<'b, T: Element, D> {
     held: WriteAccess<'b, T, D>,
     stream: StreamRef<'b>,
     at: ReplicaId,
-}
-
-impl<T: Element, D> Drop for ReadGuard<'_, T, D> {
-    #[inline]
-    fn drop(&mut self) {
-        self.core.let_go(self.set, self.at);
-    }
 }
 
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {

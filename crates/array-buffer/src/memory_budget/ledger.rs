@@ -122,3 +122,151 @@ impl Ledger {
         all.filter(may_leave).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, VecDeque};
+
+    use super::*;
+
+    const LIMIT: u64 = 3;
+    /// The parts of two arrays, and the bytes of each.
+    const PARTS: [(Key, u64); 4] = [((0, 0), 1), ((0, 1), 2), ((1, 0), 1), ((1, 1), 3)];
+
+    /// What a budget does with its account, and what it knows beside it.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    struct Model {
+        reserved: Vec<Key>,
+        resident: Vec<Key>,
+        /// Bytes of memory that no part uses.
+        idle: Vec<u64>,
+        kept: BTreeSet<Key>,
+    }
+
+    fn bytes(key: Key) -> u64 {
+        PARTS.iter().find(|(of, _)| *of == key).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// All states that follow.
+    fn next(ledger: &Ledger, model: &Model) -> Vec<(Ledger, Model)> {
+        let mut all = Vec::new();
+        let mut go = |change: &dyn Fn(&mut Ledger, &mut Model) -> bool| {
+            let mut next = (ledger.clone(), model.clone());
+            if change(&mut next.0, &mut next.1) {
+                all.push(next);
+            }
+        };
+        for (key, size) in PARTS {
+            let is_resident = model.resident.contains(&key);
+            let is_reserved = model.reserved.contains(&key);
+            if !is_resident && !is_reserved {
+                go(&|ledger, model| {
+                    let fits = ledger.used() + size <= LIMIT;
+                    assert_eq!(ledger.reserve(size), fits);
+                    model.reserved.push(key);
+                    fits
+                });
+                go(&|_, model| {
+                    // Memory that other parts have left keeps its bytes in the account.
+                    let found = model.idle.iter().position(|idle| *idle == size);
+                    model.reserved.push(key);
+                    found.map(|index| model.idle.swap_remove(index)).is_some()
+                });
+            }
+            if is_reserved {
+                for settles in [true, false] {
+                    go(&|ledger, model| {
+                        model.reserved.retain(|of| *of != key);
+                        if settles {
+                            ledger.settle(key, size);
+                            model.resident.push(key);
+                        } else {
+                            ledger.release(size);
+                        }
+                        true
+                    });
+                }
+            }
+            if is_resident {
+                go(&|ledger, model| {
+                    assert_eq!(ledger.leave(key), size);
+                    model.resident.retain(|of| *of != key);
+                    model.idle.push(size);
+                    true
+                });
+                go(&|ledger, model| {
+                    ledger.touch(key.0, Set::one(key.1));
+                    // In the order of their last use.
+                    model.resident.retain(|of| *of != key);
+                    model.resident.push(key);
+                    true
+                });
+            }
+            for priority in [Priority::Keep, Priority::Normal] {
+                go(&|ledger, model| {
+                    model.kept.remove(&key);
+                    let kept = model.kept.iter().map(|of| bytes(*of)).sum::<u64>() + size;
+                    let is_kept = priority == Priority::Keep;
+                    let fits = !is_kept || kept <= LIMIT;
+                    let set = ledger.set_priority(key, priority, size);
+                    assert_eq!(set, if fits { Ok(()) } else { Err(kept) });
+                    if is_kept {
+                        model.kept.insert(key);
+                    }
+                    fits
+                });
+            }
+        }
+        if let Some(size) = model.idle.last() {
+            go(&|ledger, model| {
+                ledger.release(*size);
+                model.idle.pop().is_some()
+            });
+        }
+        go(&|ledger, model| {
+            // An array is dropped while no access asks for its memory.
+            ledger.forget(1);
+            model.resident.retain(|key| key.0 != 1);
+            model.kept.retain(|key| key.0 != 1);
+            model.reserved.iter().all(|key| key.0 != 1)
+        });
+        all
+    }
+
+    fn check(ledger: &Ledger, model: &Model) {
+        let parts = model.resident.iter().chain(&model.reserved).map(|key| bytes(*key));
+        let used: u64 = parts.chain(model.idle.iter().copied()).sum();
+        assert_eq!(ledger.used(), used, "{model:?}");
+        assert!(used <= LIMIT, "{model:?}");
+        for needed in [Set::EMPTY, Set::one(0), Set::one(1), Set::below(2)] {
+            for owner in 0..2 {
+                let mut offered = ledger.candidates(owner, needed);
+                offered.sort_by_key(|(_, of)| of.last_use);
+                let offered: Vec<Key> = offered.iter().map(|(key, _)| *key).collect();
+                let may_leave = |key: &&Key| {
+                    !(model.kept.contains(key) || key.0 == owner && needed.contains(key.1))
+                };
+                let expected: Vec<Key> = model.resident.iter().filter(may_leave).copied().collect();
+                assert_eq!(offered, expected, "{model:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_account_is_right_in_every_state() {
+        let first = (Ledger::new(Some(LIMIT)), Model::default());
+        let mut seen = BTreeSet::from([first.1.clone()]);
+        let mut queue = VecDeque::from([first]);
+        while let Some((ledger, model)) = queue.pop_front() {
+            for (ledger, mut model) in next(&ledger, &model) {
+                check(&ledger, &model);
+                model.idle.sort_unstable();
+                model.reserved.sort_unstable();
+                if seen.insert(model.clone()) {
+                    queue.push_back((ledger, model));
+                }
+            }
+        }
+        assert_eq!(seen.len(), 392);
+    }
+}

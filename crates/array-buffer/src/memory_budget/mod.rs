@@ -92,7 +92,7 @@ trait AnyMemory: Any + Send {
 
 impl<T: Element> AnyMemory for Memory<T> {
     fn order_before(&self, stream: &Stream) -> Result<()> {
-        Memory::order_before(self, stream)
+        Self::order_before(self, stream)
     }
 }
 

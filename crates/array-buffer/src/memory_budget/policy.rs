@@ -1,7 +1,5 @@
 //! What leaves a device first.
 
-use std::fmt;
-
 /// How long parts stay on a device when memory is needed there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
@@ -32,8 +30,7 @@ pub struct Candidate {
 
 /// Chooses what leaves a device to make room.
 pub trait Policy: Send + Sync + 'static {
-    /// Returns the index of the part that leaves. There is at least one candidate. The call must not use arrays with
-    /// this budget.
+    /// Returns the index of the part that leaves. There is at least one candidate.
     fn choose(&self, candidates: &[Candidate]) -> usize;
 }
 
@@ -47,16 +44,5 @@ impl Policy for LeastRecentlyUsed {
         let order = |of: &&Candidate| (of.priority, of.must_copy, of.last_use);
         let first = candidates.iter().min_by_key(order);
         first.and_then(|first| candidates.iter().position(|of| of == first)).unwrap_or(0)
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-            Self::Keep => "keep",
-        })
     }
 }
