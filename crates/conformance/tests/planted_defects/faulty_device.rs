@@ -33,6 +33,8 @@ pub(crate) enum Broken {
     // Streams.
     MemoryCopy,
     MemoryCopyTo,
+    /// No defect: copies behind a failure are skipped until the failure is taken.
+    MemoryCopyToIsSkipped,
     MemoryCopyFrom,
     PinnedCopyTo,
     PinnedCopyFrom,
@@ -189,6 +191,8 @@ fn enqueued() {
 struct Stream {
     inner: Box<dyn DeviceStream>,
     broken: Broken,
+    /// A failure that skips copies.
+    failure: Mutex<Option<Error>>,
 }
 
 struct Event {
@@ -284,7 +288,7 @@ unsafe impl AcceleratorDevice for FaultyDevice {
 
     fn stream_create(&self, options: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         let inner = self.inner.stream_create(options)?;
-        Ok(Box::new(Stream { inner, broken: self.broken }))
+        Ok(Box::new(Stream::new(inner, self.broken)))
     }
 
     fn event_create(&self, options: &EventOptions) -> Result<Box<dyn DeviceEvent>> {
@@ -363,7 +367,7 @@ unsafe impl RegionCopyAbility for FaultyDevice {
 unsafe impl GraphCapture for FaultyDevice {
     fn begin(&self) -> Result<Box<dyn DeviceStream>> {
         let inner = self.inner.abilities().graphs().expect("the ability").begin()?;
-        Ok(Box::new(Stream { inner, broken: self.broken }))
+        Ok(Box::new(Stream::new(inner, self.broken)))
     }
 
     fn end(&self, captured: Box<dyn DeviceStream>) -> Result<Box<dyn DeviceGraph>> {
@@ -429,7 +433,7 @@ unsafe impl NativeInterop for FaultyDevice {
             // SAFETY: forwarded.
             _ => unsafe { ability.stream(handle) }?,
         };
-        Ok(Box::new(Stream { inner, broken: self.broken }))
+        Ok(Box::new(Stream::new(inner, self.broken)))
     }
 
     unsafe fn stream_end(&self, ended: &dyn DeviceStream) {
@@ -574,6 +578,21 @@ impl CounterSet for Count {
 }
 
 impl Stream {
+    fn new(inner: Box<dyn DeviceStream>, broken: Broken) -> Self {
+        Self { inner, broken, failure: Mutex::default() }
+    }
+
+    /// Whether a copy is skipped because work before it has failed.
+    fn skips(&self) -> Result<bool> {
+        if self.broken != Broken::MemoryCopyToIsSkipped {
+            return Ok(false);
+        }
+        self.inner.synchronize()?;
+        let mut failure = self.failure.lock().expect("no panic under the lock");
+        *failure = failure.take().or_else(|| self.inner.take_failure());
+        Ok(failure.is_some())
+    }
+
     /// Does the work, unless the defect leaves it out.
     fn unless(&self, broken: Broken, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.broken == broken { Ok(()) } else { work() }
@@ -628,7 +647,11 @@ unsafe impl DeviceStream for Stream {
     }
 
     unsafe fn memory_copy_to(&self, dst: MemoryAt<'_>, src: &[u8]) -> Result<()> {
+        let skips = self.skips()?;
         self.write(Broken::MemoryCopyTo, || {
+            if skips {
+                return Ok(());
+            }
             // SAFETY: forwarded.
             unsafe { self.inner.memory_copy_to(dst, src) }
         })
@@ -728,8 +751,10 @@ unsafe impl DeviceStream for Stream {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        let failure =
-            self.inner.take_failure().filter(|_| self.broken != Broken::FailuresAreForgotten);
+        let kept = self.failure.lock().expect("no panic under the lock").take();
+        let failure = kept
+            .or_else(|| self.inner.take_failure())
+            .filter(|_| self.broken != Broken::FailuresAreForgotten);
         if failure.is_some() && self.broken == Broken::FailuresAreTakenSlowly {
             thread::sleep(MOMENT);
         }

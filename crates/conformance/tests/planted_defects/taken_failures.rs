@@ -53,8 +53,9 @@ fn for_each_step<R>(
     Ok(())
 }
 
-/// Devices with and without region copies, in memory that the host can address and in other memory.
-fn devices() -> Result<[FaultyDevice; 4]> {
+/// Devices with and without region copies, in memory that the host can address and in other memory, and one that skips
+/// also copies from the host.
+fn devices() -> Result<[FaultyDevice; 5]> {
     let host = |index| HostDevice::with_threads(index, 2);
     let sim = |index| SimDevice::new(index, SimConfig::new());
     Ok([
@@ -62,6 +63,7 @@ fn devices() -> Result<[FaultyDevice; 4]> {
         FaultyDevice::new(sim(0), Broken::Nothing),
         FaultyDevice::new(host(1)?, Broken::RegionsAreAbsent),
         FaultyDevice::new(sim(1), Broken::RegionsAreAbsent),
+        FaultyDevice::new(sim(2), Broken::MemoryCopyToIsSkipped),
     ])
 }
 
@@ -95,9 +97,9 @@ fn what_a_skipped_copy_reads_is_refused() {
 fn what_is_written_through_gaps_was_there_before_or_is_given() {
     type Write = fn(&Stream, MemoryViewMut<'_, u32>) -> Result<()>;
     let writes: [(&str, Write); 3] = [
+        ("copy_from_slice", |stream, mut view| view.copy_from_slice(stream, &[NEW; 3 * ROWS])),
         ("fill", |stream, mut view| view.fill(stream, NEW)),
         ("fill_zero", |stream, mut view| view.fill_zero(stream)),
-        ("copy_from_slice", |stream, mut view| view.copy_from_slice(stream, &[NEW; 3 * ROWS])),
     ];
     for (what, write) in writes {
         let new = if what == "fill_zero" { 0 } else { NEW };
