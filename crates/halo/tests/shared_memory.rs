@@ -41,11 +41,12 @@ fn options(direct: bool, staging: Staging) -> HaloOptions {
 }
 
 /// Adopts five elements of a memory, starting with this one.
-fn adopted(device: &Device, handle: NativeHandle, first: usize) -> Memory<f64> {
-    let handle = NativeHandle { raw: handle.raw + first * size_of::<f64>(), ..handle };
-    // SAFETY: the memory with this handle lives longer. Ranks access the elements at the same time only if these are
-    // apart, which is what the tests show.
-    unsafe { device.memory_adopt(handle, 5, ()) }.unwrap()
+fn adopted(device: &Device, memory: &Arc<Memory<f64>>, first: usize) -> Memory<f64> {
+    let native = memory.native().unwrap();
+    let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
+    // SAFETY: the memory is freed after its owners. Ranks access elements at the same time only if these are apart, which
+    // is what the tests show.
+    unsafe { device.memory_adopt(handle, 5, Arc::clone(memory)) }.unwrap()
 }
 
 fn exchange(halo: &mut HaloExchange, memory: &mut Memory<f64>) -> Result<()> {
@@ -88,14 +89,14 @@ fn refuse(
     one_use: Use,
     wrap: fn(ThreadCommunicator) -> Arc<dyn Communicator>,
 ) {
-    let memory = devices[0].memory_allocate::<f64>(10).unwrap();
-    let (handle, refused) = (memory.native().unwrap(), Count::default());
+    let memory = Arc::new(devices[0].memory_allocate(10).unwrap());
+    let refused = Count::default();
     ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
         let device = &devices[rank];
         let stream = device.stream_create(&Default::default()).unwrap();
         let mut halo = join(wrap(ranks), device, options).unwrap();
-        let mut own = adopted(device, handle, rank * first);
+        let mut own = adopted(device, &memory, rank * first);
         let used = one_use(&mut halo, &stream, &mut [own.view_mut().into()]);
         check(&used.unwrap_err(), [0, 1]);
         refused.raise();
@@ -156,7 +157,9 @@ fn a_rank_cannot_use_adopted_memory_that_is_a_field_of_another_rank() {
     for direct in [false, true] {
         let device = sim();
         let memory = device.memory_allocate::<f64>(5).unwrap();
-        let adopted = adopted(&device, memory.native().unwrap(), 0);
+        let handle = memory.native().unwrap();
+        // SAFETY: all work is done before the memory is dropped, and at most one rank enqueues any.
+        let adopted = unsafe { device.memory_adopt(handle, 5, ()) }.unwrap();
         let both = [memory, adopted].map(Mutex::new);
         ThreadCommunicator::run(2, |ranks| {
             let mut own = both[ranks.rank()].lock().unwrap();
@@ -164,6 +167,7 @@ fn a_rank_cannot_use_adopted_memory_that_is_a_field_of_another_rank() {
             check(&exchange(&mut halo, &mut own).unwrap_err(), [0, 1]);
         })
         .unwrap();
+        device.synchronize().unwrap();
     }
 }
 
@@ -173,13 +177,12 @@ fn fields_of_two_ranks_that_are_apart_in_one_memory_are_accepted() {
     {
         let device = open();
         let stream = device.default_stream();
-        let memory = device.memory_from_slice(&stream, &[0.0_f64; 10]).unwrap();
+        let memory = Arc::new(device.memory_from_slice(&stream, &[0.0_f64; 10]).unwrap());
         stream.synchronize().unwrap();
-        let handle = memory.native().unwrap();
         ThreadCommunicator::run(2, |ranks| {
             let rank = ranks.rank();
             let stream = device.default_stream();
-            let mut own = adopted(&device, handle, 5 * rank);
+            let mut own = adopted(&device, &memory, 5 * rank);
             let mut halo = join(Arc::new(ranks), &device, &options(direct, Staging::Auto)).unwrap();
             for _ in 0..5 {
                 own.view_mut().copy_from(&stream, &values(rank, &stream).view()).unwrap();
@@ -192,10 +195,9 @@ fn fields_of_two_ranks_that_are_apart_in_one_memory_are_accepted() {
 }
 
 /// Three ranks in a line. The first and the last are no neighbours, and the first is done before the last starts.
-fn in_a_line(direct: bool, f: impl Fn(usize, &mut HaloExchange, &Count, NativeHandle) + Sync) {
+fn in_a_line(direct: bool, f: impl Fn(usize, &mut HaloExchange, &Count, &Arc<Memory<f64>>) + Sync) {
     let device = sim();
-    let memory = device.memory_allocate::<f64>(5).unwrap();
-    let handle = memory.native().unwrap();
+    let memory = Arc::new(device.memory_allocate(5).unwrap());
     let done = Count::default();
     let topology = Topology::cartesian(&[9], &[3], &[false]).unwrap();
     ThreadCommunicator::run(3, |ranks| {
@@ -204,18 +206,18 @@ fn in_a_line(direct: bool, f: impl Fn(usize, &mut HaloExchange, &Count, NativeHa
         let fields = [Quantity::scalar(spec("f"))];
         let mut halo =
             HaloExchange::new(Arc::new(ranks), &topology, &fields, &device, &options).unwrap();
-        f(rank, &mut halo, &done, handle);
+        f(rank, &mut halo, &done, &memory);
     })
     .unwrap();
 }
 
 #[test]
 fn a_rank_that_is_ahead_learns_that_it_shared_elements() {
-    in_a_line(false, |rank, halo, done, handle| {
+    in_a_line(false, |rank, halo, done, memory| {
         let device = halo.device().clone();
         let mut own = match rank {
             1 => device.memory_allocate(5).unwrap(),
-            _ => adopted(&device, handle, 0),
+            _ => adopted(&device, memory, 0),
         };
         match rank {
             0 => {
@@ -234,14 +236,14 @@ fn a_rank_that_is_ahead_learns_that_it_shared_elements() {
 
 #[test]
 fn elements_may_pass_to_another_rank_when_the_first_has_dropped_its_memory() {
-    in_a_line(false, |rank, halo, done, handle| {
+    in_a_line(false, |rank, halo, done, memory| {
         let device = halo.device().clone();
         if rank == 2 {
             done.wait_for(1);
         }
         let mut own = match rank {
             1 => device.memory_allocate(5).unwrap(),
-            _ => adopted(&device, handle, 0),
+            _ => adopted(&device, memory, 0),
         };
         exchange(halo, &mut own).unwrap();
         drop(own);
@@ -254,14 +256,14 @@ fn elements_may_pass_to_another_rank_when_the_first_has_dropped_its_memory() {
 #[test]
 fn an_exchange_that_did_not_start_uses_no_elements() {
     let device = sim();
-    let memory = device.memory_allocate::<f64>(5).unwrap();
-    let (handle, both) = (memory.native().unwrap(), Count::default());
+    let memory = Arc::new(device.memory_allocate(5).unwrap());
+    let both = Count::default();
     ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
         let pool_bytes = (rank == 0).then_some(8);
         let options = HaloOptions { pool_bytes, ..options(false, Staging::Device) };
         let mut halo = join(Arc::new(ranks), &device, &options).unwrap();
-        let mut own = adopted(&device, handle, 0);
+        let mut own = adopted(&device, &memory, 0);
         let stream = device.default_stream();
         both.wait_for(rank);
         let started = halo.start(&stream, &mut [own.view_mut().into()]).map(drop);
