@@ -10,6 +10,7 @@ use super::totals::Totals;
 use crate::backends::BACKENDS;
 use crate::cargo::{DENY_WARNINGS, cargo, foreign, must};
 use crate::gpu::steps;
+use crate::sanitize::{self, Tool};
 use crate::test_backend::{Target, required};
 use crate::{install, mpi, opencl};
 
@@ -69,6 +70,8 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
     steps::with_nvidia_compilers(totals, &programs);
     steps::cuda_drivers(totals, &programs);
     steps::hip_without_gpu(totals, &programs);
+    // In a build folder of its own. It is here because this lane ends first.
+    sanitize::brief(totals, Tool::Address);
 }
 
 /// The cargo arguments for a workspace build with every feature that can be built here.

@@ -12,7 +12,8 @@ use super::programs::TestRun;
 use super::totals::Totals;
 use crate::cargo::{DENY_WARNINGS, cargo, foreign, must, root};
 use crate::gpu::steps;
-use crate::{bench, firmware, install, mutants, opencl, python, sanitize};
+use crate::sanitize::{self, Tool};
+use crate::{bench, firmware, install, mutants, opencl, python};
 
 /// The file with the output of the process, and the file with its results.
 const OUTPUT: &str = "output.txt";
@@ -67,7 +68,8 @@ pub(crate) fn run(folder: &Path) -> Result<()> {
 }
 
 fn steps(totals: &mut Totals) {
-    sanitize::brief(totals);
+    sanitize::brief(totals, Tool::Miri);
+    sanitize::brief(totals, Tool::Thread);
     totals.step("foreign device, lints", || {
         must(foreign(&["clippy", "--all-targets"]).args(DENY_WARNINGS))
     });
