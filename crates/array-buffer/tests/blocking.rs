@@ -1,6 +1,6 @@
 //! Calls that wait for a device. Each call is made behind work that ends only when the test allows it.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(unsafe_code, reason = "the gate launches a kernel; a stream is taken by its handle")]
 
 mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
@@ -9,11 +9,11 @@ mod gate;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use array_buffer::{ArrayBuffer, Exchange, Partition, Reduce, WriteGuard};
-use backend_sim::SimConfig;
+use array_buffer::{ArrayBuffer, Exchange, Partition, Parts, Reduce, WriteGuard};
+use backend_sim::{SimConfig, SimHandle};
 use common::{Setup, counting, values};
 use gate::{Gate, start};
-use ndarray::{Array1, Ix1};
+use ndarray::{Array1, Array2, Ix1};
 use runtime_core::Stream;
 
 /// The number of elements that the pinned buffers of one device hold: 4 MiB.
@@ -196,4 +196,43 @@ fn copies_through_the_host_use_both_links_at_once() {
         .min();
     let quickest = quickest.unwrap();
     assert!(quickest >= one_way && quickest < one_way * 17 / 10, "{quickest:?}");
+}
+
+/// 4 rows of 3 elements in lines of 8.
+#[test]
+fn a_part_with_gaps_is_copied_row_by_row_where_regions_are_not() {
+    for (setup, copies, waits) in [(Setup::peers(), 1, false), (Setup::apart(), 4, true)] {
+        let (s, seen) = (&setup.s, SimHandle::of(&setup.a).unwrap());
+        let partition = Partition::new(&[4, 8], &[&[0..4, 0..3], &[0..4, 3..8]], &[]).unwrap();
+        let ones = Array2::<f64>::ones((4, 8));
+        let mut array = ArrayBuffer::from_array_with(ones, partition).unwrap();
+        let before = seen.counts();
+        check(waits, s, || array.part(Parts::one(0)).unwrap().prefetch(s).unwrap());
+        assert_eq!(seen.counts().to_device.count - before.to_device.count, copies);
+        let mut guard = array.read_write(s).unwrap();
+        guard.view_mut().unwrap().fill(s, 2.0).unwrap();
+        guard.commit().unwrap();
+        let before = seen.counts();
+        check(true, s, || array.part(Parts::one(0)).unwrap().prefetch_host().unwrap());
+        assert_eq!(seen.counts().from_device.count - before.from_device.count, copies);
+        assert_eq!(values(&array), [2.0; 32]);
+    }
+}
+
+/// Nothing can be recorded on a stream of another owner, so the host waits in place of the array's stream.
+#[test]
+fn an_array_of_memory_waits_for_streams_of_other_owners() {
+    let setup = Setup::peers();
+    let (s, other) = (&setup.s, setup.stream());
+    // SAFETY: the stream outlives its second handle.
+    let foreign = unsafe { setup.a.interop().unwrap().stream_from_native(other.native()) };
+    let foreign = foreign.unwrap();
+    for (stream, waits) in [(&other, false), (&foreign, true)] {
+        let mut memory = setup.a.memory_allocate::<f64>(100).unwrap();
+        let array = check(waits, &other, || {
+            memory.fill(stream, 2.0).unwrap();
+            ArrayBuffer::from_memory(memory, 100, s).unwrap()
+        });
+        assert_eq!(values(&array), [2.0; 100]);
+    }
 }
