@@ -25,7 +25,7 @@ const PER_ARGUMENT: f64 = 1.0;
 /// The most for marking the end of a use of memory that the host can access.
 const PER_MARK: f64 = 1.5;
 /// The most that launching a graph with two pinned memories may add.
-const PER_GRAPH: f64 = 12.0;
+const PER_GRAPH: f64 = 15.0;
 /// The most that executing a region plan may add.
 const PER_PLAN: f64 = 12.0;
 
