@@ -23,6 +23,11 @@ use crate::topology::Topology;
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) includes one. Data that a rank
 /// exchanges with itself is copied when it packs, in the same launch, and is in no buffer.
 ///
+/// Behind a failure, a device may skip steps of a call, and run the later ones once the failure was reported to any
+/// caller. The steps may still run when the call returns. A program that can go on after a failure reads
+/// [`Stream::failures`] before the call, and again after [`Stream::synchronize`]: if the number has grown, the messages
+/// that the call packed, and the elements that it wrote, are unspecified.
+///
 /// ```
 /// use std::time::Duration;
 /// use backend_sim::{SimConfig, SimDevice};
@@ -98,15 +103,18 @@ impl HaloTransformer {
     ///
     /// `InvalidArgument` if the number of fields differs from the plan, or if a field has a different shape, strides or
     /// element type. `WrongDevice`, `WrongStream`. `LimitExceeded` if the pool has no room. Nothing was enqueued in
-    /// these cases. Other errors that the device reports.
+    /// these cases. `DeviceFault` if a failure of the stream was reported to another caller during the call. Other errors
+    /// that the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.engine.route(Direction::Fill)?;
         self.engine.check(false, stream, fields)?;
-        let pool = self.pool();
+        let (pool, failures) = (self.pool(), stream.failures());
         let (messages, event) = self.engine.pack(route, stream, fields)?;
-        end_writes(fields);
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
-        Ok(Packed { messages, event, pool })
+        let packed = Packed { messages, event, pool };
+        self.engine.check_since(stream, failures)?;
+        end_writes(fields);
+        Ok(packed)
     }
 
     /// Returns a buffer for each message that this rank receives. The buffers for one sender are in the order in which
@@ -165,7 +173,9 @@ impl HaloTransformer {
             .into_iter()
             .filter_map(|mut message| Some((message.index, message.buffer.take()?.into_storage())));
         let batch = batch.collect();
+        let failures = stream.failures();
         self.engine.unpack(route, stream, fields, batch)?;
+        self.engine.check_since(stream, failures)?;
         end_writes(fields);
         Ok(())
     }
@@ -178,7 +188,9 @@ impl HaloTransformer {
     /// As [`pack`](Self::pack).
     pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.engine.check(false, stream, fields)?;
+        let failures = stream.failures();
         self.engine.average_corners(stream, fields)?;
+        self.engine.check_since(stream, failures)?;
         end_writes(fields);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runtime_core::{
     Bool, Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide,
-    Result, Stream, bf16, bytemuck, f16,
+    Result, Stream, StreamOptions, bf16, bytemuck, f16,
 };
 
 use crate::field::{Field, FieldSpec, execute};
@@ -28,7 +28,10 @@ pub(crate) fn constants(
         return Ok(None);
     }
     let values: Vec<u8> = specs.iter().flat_map(|spec| element(spec.dtype(), value)).collect();
-    device.memory_from_slice(&device.default_stream(), &values).map(Some)
+    // On another stream, the device could skip the copy behind a failure.
+    let own = device.stream_create(&StreamOptions::default())?;
+    let constants = device.memory_from_slice(&own, &values)?;
+    own.synchronize().map(|()| Some(constants))
 }
 
 /// The copies that set missing corners to the constants in the memory bound to `slot`.

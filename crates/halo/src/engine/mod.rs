@@ -332,6 +332,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Fails if a failure of the stream was reported, to anybody, since `failures` were counted. Until the report, the
+    /// device may have skipped steps, and afterwards have run others.
+    pub(crate) fn check_since(&self, stream: &Stream, failures: u64) -> Result<()> {
+        if stream.failures() == failures {
+            return Ok(());
+        }
+        let message = "work before it or a part of it failed, which was reported to another caller";
+        let error = Error::new(ErrorKind::DeviceFault, "exchange", message);
+        Err(of_rank(self.rank, error.on(self.device.id())))
+    }
+
     /// Whether this buffer fits a message of this number of bytes.
     pub(crate) fn is_like_own(&self, buffer: &Buffer, bytes: usize) -> bool {
         let is_of_kind = match buffer.storage() {

@@ -17,6 +17,8 @@ use crate::field::Field;
 pub(super) struct Flight {
     route: usize,
     stream: Stream,
+    /// The failures of the stream that were reported before the exchange.
+    failures: u64,
     packed: Event,
     /// Messages to send once they are packed.
     outgoing: Vec<(usize, Buffer)>,
@@ -39,6 +41,7 @@ impl Flight {
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<Self> {
+        let failures = stream.failures();
         let incoming = engine.receive_buffers(route)?;
         let (outgoing, packed) = match engine.pack(route, stream, fields) {
             Ok(packed) => packed,
@@ -50,6 +53,7 @@ impl Flight {
         Ok(Self {
             route,
             stream: stream.clone(),
+            failures,
             packed,
             outgoing,
             is_unpacked: incoming.is_empty() && engine.routes(route).takes_any_order(),
@@ -79,9 +83,14 @@ impl Flight {
         Ok(())
     }
 
+    /// Fails if steps of the exchange may have been skipped behind a failure that was reported since it began.
+    pub(super) fn check(&self, engine: &Engine) -> Result<()> {
+        engine.check_since(&self.stream, self.failures)
+    }
+
     /// Advances as far as possible without waiting. Returns whether the exchange is complete.
     ///
-    /// If it fails before this rank has sent its messages, it returns the error only after that. Otherwise the
+    /// If a receive fails before this rank has sent its messages, it returns the error only after that. Otherwise the
     /// neighbours would wait for these messages.
     pub(super) fn advance(
         &mut self,
@@ -89,7 +98,10 @@ impl Flight {
         channel: &Channel,
         fields: &mut [Field<'_>],
     ) -> Result<bool> {
-        if !self.outgoing.is_empty() && self.packed.is_done()? {
+        let is_packed = !self.outgoing.is_empty() && self.packed.is_done()?;
+        // Packing may have left old values in a message.
+        self.check(engine)?;
+        if is_packed {
             self.send(engine, channel)?;
         }
         let advanced = match self.failed.take() {

@@ -52,6 +52,11 @@ use crate::topology::Topology;
 ///
 /// Work of a rank may fail on its device before the values of the rank are packed or read. Then only the stream of that
 /// rank reports the failure, and the ghosts that its neighbours get from it are unspecified.
+///
+/// Behind a failure, a device may skip steps of an exchange, and run the later ones once the failure was reported. If it
+/// was reported during the exchange, to any caller, the exchange fails. But the steps may still run when the exchange
+/// returns. A program that can go on after a failure reads [`Stream::failures`] before the exchange, and again after
+/// [`Stream::synchronize`]: if the number has grown, all elements that the exchange wrote are unspecified.
 pub struct HaloExchange {
     engine: Engine,
     channel: Channel,
@@ -164,8 +169,9 @@ impl HaloExchange {
     /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
     /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`](crate::HaloTransformer::pack); the exchange
     /// has not started then. `InvalidArgument` also if fields of two ranks that are threads of one group share elements,
-    /// here or in an earlier exchange: the exchange has failed then, on all ranks. Any other error comes from the device
-    /// or the transport.
+    /// here or in an earlier exchange: the exchange has failed then, on all ranks. `DeviceFault` if a failure of the
+    /// stream was reported to another caller during the call: see [`InFlight::poll`]. Any other error comes from the
+    /// device or the transport.
     pub fn start<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -397,16 +403,22 @@ impl InFlight<'_, '_> {
     ///
     /// # Errors
     ///
-    /// The errors that the device or the transport reports; the exchange has then failed.
+    /// `DeviceFault` if a failure of the stream was reported to another caller since the exchange began. Messages that
+    /// were not sent before are then never sent, and the neighbours get a `Timeout`. The errors that the device or the
+    /// transport reports. After any error the exchange has failed.
     pub fn poll(&mut self) -> Result<bool> {
         if let State::Idle = self.exchange.state {
             return Ok(true);
         }
         let done = self.exchange.advance(self.fields)?;
         if done {
+            let state = std::mem::replace(&mut self.exchange.state, State::Broken);
+            let engine = &mut self.exchange.engine;
             if let Some(stream) = &self.corners {
-                self.exchange.state = State::Broken;
-                self.exchange.engine.average_corners(stream, self.fields)?;
+                engine.average_corners(stream, self.fields)?;
+            }
+            if let State::Running(flight) = state {
+                flight.check(engine)?;
             }
             // Only now: if the caller never saw that the exchange is complete, it counts as abandoned.
             end_writes(self.fields);
@@ -437,8 +449,7 @@ impl InFlight<'_, '_> {
     ///
     /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
     /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that it
-    /// shares elements of its fields with a rank, as for [`start`](HaloExchange::start). The errors that the device or the transport
-    /// reports. After any error the exchange has failed.
+    /// shares elements of its fields with a rank, as for [`start`](HaloExchange::start). As for [`poll`](Self::poll).
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.engine.options.timeout);
         loop {

@@ -36,8 +36,9 @@ impl HaloExchange {
     /// `work` computes the part that needs no ghosts, and enqueues it on any stream.
     /// [`interior_and_rim`](crate::interior_and_rim) determines that part, and `work` may read [`Progress::owned`]. It
     /// may take longer than the timeout of this rank, but neighbours that are done wait until it
-    /// [polls](Progress::poll). If `work` fails, the exchange is still completed. If `work` panics, the exchange has
-    /// failed on this rank, and other ranks get an error unless they no longer need this rank.
+    /// [polls](Progress::poll). If `work` fails, the exchange is still completed, unless `work` took a failure of
+    /// `stream`. If `work` panics, the exchange has failed on this rank, and other ranks get an error unless they no
+    /// longer need this rank.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -100,9 +101,12 @@ impl HaloExchange {
         work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
     ) -> Result<R> {
         if self.direct.is_some() {
+            let failures = stream.failures();
             let result = self.read(stream, fields, work)?;
             self.engine.average_corners(stream, fields)?;
+            self.engine.check_since(stream, failures)?;
             end_writes(fields);
+            self.state = State::Idle;
             return result;
         }
         let mut progress = Progress::new(Path::Messages(self.start(stream, fields)?));
@@ -112,7 +116,7 @@ impl HaloExchange {
     }
 
     /// Runs the exchange by copies from the neighbours' owned values. Returns the result of `work`. The writes of the
-    /// fields have begun then, and not ended.
+    /// fields have begun then, and not ended, and the state is `Broken`.
     fn read<R>(
         &mut self,
         stream: &Stream,
@@ -153,9 +157,7 @@ impl HaloExchange {
             let result = work(&mut progress);
             progress.finish().map(|()| result)
         });
-        let result = result.map_err(|error| self.channel.failed(error))?;
-        self.state = State::Idle;
-        Ok(result)
+        result.map_err(|error| self.channel.failed(error))
     }
 }
 
