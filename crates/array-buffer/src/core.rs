@@ -403,6 +403,8 @@ impl<T: Element, D> Core<T, D> {
         action: impl Fn(ReplicaId, Who) -> Action,
     ) -> Result<(ReplicaId, Option<Hold>)> {
         let mut rooms: Vec<Room<T>> = Vec::new();
+        let mut is_first = true;
+        let mut looks_ahead = true;
         loop {
             let mut state = self.lock();
             let (at, by) = match request.stream {
@@ -419,17 +421,27 @@ impl<T: Element, D> Core<T, D> {
                 let lacks = |part: &PartId| {
                     !divided.has_memory(*part) && rooms.iter().all(|room| room.part != *part)
                 };
-                if let Some(part) = needed.iter().find(lacks) {
-                    // A refused access frees no memory.
-                    self.plan(&state, request, action)?;
-                    let budget = state.budget(at)?;
+                let budget = state.budget(at)?;
+                let Request { access, call_site, .. } = *request;
+                let cause = RoomCause { access, call_site };
+                let missing = needed.iter().find(lacks);
+                if std::mem::take(&mut is_first) {
+                    looks_ahead = budget.touch(needed);
+                    if missing.is_some() || looks_ahead {
+                        // A refused access frees no memory.
+                        self.plan(&state, request, action)?;
+                    }
+                }
+                if let Some(part) = missing {
                     drop(state);
-                    let Request { access, call_site, .. } = *request;
-                    let cause = RoomCause { access, call_site };
                     rooms.push(budget.room(part, needed, self.partition.len(part), cause)?);
                     continue;
                 }
-                let budget = state.budget(at)?;
+                if std::mem::take(&mut looks_ahead) {
+                    drop(state);
+                    budget.look_ahead(needed, cause)?;
+                    continue;
+                }
                 for room in rooms.drain(..).filter(|room| !divided.has_memory(room.part)) {
                     divided.set(room.part, budget.settle(room));
                 }
@@ -440,7 +452,6 @@ impl<T: Element, D> Core<T, D> {
                     .iter()
                     .filter(fresh)
                     .try_for_each(|part| divided.memory(part)?.order_before(stream))?;
-                budget.touch(needed);
             }
             if let Action::Acquire { .. } = action {
                 state.wait_for_forgotten(by)?;
@@ -461,6 +472,29 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn is_private(&self) -> bool {
         self.mirror.is_private()
+    }
+
+    /// Begins to copy a part between the host and a device, on a stream of the device.
+    fn copy_ahead(
+        &self,
+        state: &mut State<T>,
+        part: PartId,
+        to: ReplicaId,
+        on: &Stream,
+        cause: RoomCause,
+    ) -> Result<()> {
+        let (lane, _) = state.lane(on, &self.mirror)?;
+        let RoomCause { call_site, .. } = cause;
+        let request =
+            Request { set: Set::one(part), stream: Some(on), access: "copy ahead", call_site };
+        let action = Action::Prefetch { at: to, by: Some(lane) };
+        let done = match self.plan(state, &request, action) {
+            Ok(_) => self.carry_out(state, &request, action, Some(to)),
+            // The access itself will say why.
+            Err(_) => Ok(()),
+        };
+        self.mirror.show(&mut state.parts);
+        done
     }
 
     /// Refuses a device where the parts have separate memory.
@@ -726,10 +760,10 @@ impl<T: Element, D> Core<T, D> {
                     // The host has only one replica.
                     (None, None) => {}
                 }
-                // Another caller may have received the failure of a copy through the host.
-                if let (true, Some(lane)) = (paths.staged(part, from, to), reads) {
-                    lanes[usize::from(lane)].check()?;
-                }
+                // A copy has several steps. If another caller received a failure between them, earlier steps may have been
+                // skipped, and later ones not.
+                let used = [reads, writes].into_iter().flatten();
+                used.into_iter().try_for_each(|lane| lanes[usize::from(lane)].check())?;
                 let bytes = piece.len() * size_of::<T>();
                 let site =
                     AccessSite { at: to, access: request.access, call_site: request.call_site };
@@ -912,6 +946,45 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
             return Standing::Held;
         }
         Standing::Free { must_copy: known.health == Health::Good && known.valid == Set::one(at) }
+    }
+
+    fn can_fetch(&self, part: PartId, at: ReplicaId) -> bool {
+        self.state.try_lock().is_some_and(|state| {
+            let known = &state.parts[usize::from(part)];
+            known.valid.contains(HOST) && state.paths.is_direct(part, HOST, at)
+        })
+    }
+
+    fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool> {
+        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
+            return Ok(false);
+        };
+        let mut state = self.include_all(state);
+        let known = &state.parts[usize::from(part)];
+        let is_needed = known.valid.contains(HOST) && !known.valid.contains(at);
+        if !is_needed || !state.paths.is_direct(part, HOST, at) || state.is_full() {
+            return Ok(true);
+        }
+        let budget = state.budget(at)?;
+        if !divided.has_memory(part) {
+            let Some(room) = budget.free_room(part, self.partition.len(part))? else {
+                return Ok(false);
+            };
+            divided.set(part, budget.settle(room));
+        }
+        divided.memory(part)?.order_before(on)?;
+        self.copy_ahead(&mut state, part, at, on, cause).map(|()| true)
+    }
+
+    fn write_back(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<()> {
+        let Some(state) = self.state.try_lock() else { return Ok(()) };
+        let mut state = self.include_all(state);
+        let known = &state.parts[usize::from(part)];
+        let is_needed = known.valid == Set::one(at) && known.health == Health::Good;
+        if !is_needed || !state.paths.is_direct(part, at, HOST) || state.is_full() {
+            return Ok(());
+        }
+        self.copy_ahead(&mut state, part, HOST, on, cause)
     }
 
     fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>> {

@@ -176,7 +176,10 @@ pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
 pub use lease::{Lease, Leased};
 pub use lend::lend;
-pub use memory_budget::{Candidate, LeastRecentlyUsed, MemoryBudget, Policy, Priority};
+pub use memory_budget::{
+    Candidate, LatestNextUse, LeastRecentlyUsed, MemoryBudget, Policy, Priority, RecordedStep,
+    Recording, Repeat,
+};
 pub use part::{PartMut, PartRef};
 pub use partition::{Partition, Parts};
 pub use report::{Cause, Eviction, Transfer, TransferReport, transfer_totals};

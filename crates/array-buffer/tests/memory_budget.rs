@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use array_buffer::{
-    ArrayBuffer, Candidate, Exchange, MemoryBudget, Partition, Parts, Policy, Priority, Reduce,
-    SharedArrayBuffer, StarForest, TransferBudget,
+    ArrayBuffer, Candidate, Exchange, LeastRecentlyUsed, MemoryBudget, Partition, Parts, Policy,
+    Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, values, values_on};
@@ -328,7 +328,7 @@ fn a_refused_access_frees_no_memory() {
 fn a_full_device_makes_room() {
     for memory in [2 * PART, 3 * PART] {
         let setup = Setup::sim(SimConfig::new().memory_bytes(usize::try_from(memory).unwrap()));
-        let budget = MemoryBudget::with_policy(&setup.a, None, array_buffer::LeastRecentlyUsed);
+        let budget = MemoryBudget::with_policy(&setup.a, None, LeastRecentlyUsed);
         let (mut x, mut y) =
             (parted(5, &budget), ArrayBuffer::from_vec(vec![1.0_f64; 5], 5).unwrap());
         y.set_memory_budget(&budget).unwrap();
@@ -584,4 +584,187 @@ fn threads_share_a_budget() {
     });
     assert!(budget.used() <= 4 * PART, "{budget:?}");
     assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+/// The fewest parts to copy for a sequence of uses of five parts, found by trying all choices of what leaves. A use that
+/// writes makes a copy to the host necessary when the part leaves. At the end, all values go to the host.
+fn fewest_copies(uses: &[(usize, bool)], room: usize) -> usize {
+    use std::collections::BTreeMap;
+    // For the parts on the device, and those whose values are only there: the number of copies so far.
+    let mut states = BTreeMap::from([((0_u8, 0_u8), 0)]);
+    for &(part, writes) in uses {
+        let bit = 1 << part;
+        let mut next = BTreeMap::new();
+        let mut reach = |state: (u8, u8), copies: usize| {
+            let known = next.entry(state).or_insert(copies);
+            *known = copies.min(*known);
+        };
+        for ((there, dirty), copies) in states {
+            let written = |dirty: u8| if writes { dirty | bit } else { dirty };
+            if there & bit != 0 {
+                reach((there, written(dirty)), copies);
+            } else if (there.count_ones() as usize) < room {
+                reach((there | bit, written(dirty)), copies + 1);
+            } else {
+                for leaving in (0..5).map(|part| 1 << part).filter(|leaving| there & leaving != 0) {
+                    let back = usize::from(dirty & leaving != 0);
+                    let left = (there & !leaving | bit, written(dirty & !leaving));
+                    reach(left, copies + 1 + back);
+                }
+            }
+        }
+        states = next;
+    }
+    let end = |((_, dirty), copies): ((u8, u8), usize)| copies + dirty.count_ones() as usize;
+    states.into_iter().map(end).min().unwrap_or(0)
+}
+
+/// Makes the uses several times under a policy, expected after the first time if they are `repeated`. Returns the number
+/// of parts that were copied.
+fn copies(uses: &[(usize, bool)], room: usize, times: usize, repeated: bool) -> usize {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, PART * room as u64);
+    let mut array = parted(5, &budget);
+    let mut pass = || {
+        for &(part, writes) in uses {
+            match writes {
+                true => add_to(&mut array, part, s).unwrap(),
+                false => drop(array.part(Parts::one(part)).unwrap().read(s).unwrap()),
+            }
+        }
+    };
+    let recording = budget.record().unwrap();
+    pass();
+    let step = recording.finish();
+    assert_eq!(step.len(), uses.len());
+    let expected = repeated.then(|| budget.repeat(&step).unwrap());
+    (1..times).for_each(|_| pass());
+    drop(expected);
+    let writes = |part| uses.iter().filter(|of| **of == (part, true)).count() * times;
+    let all = (0..5).flat_map(|part| (0..10).map(move |i| (10 * part + i + writes(part)) as f64));
+    assert_eq!(values(&array), all.collect::<Vec<_>>());
+    usize::try_from(array.transfers().total().bytes / PART).unwrap()
+}
+
+#[test]
+fn a_repeated_sweep_moves_little_more_than_the_optimum() {
+    const TIMES: usize = 20;
+    let sweep: Vec<_> = (0..5).map(|part| (part, true)).collect();
+    for room in 1..6 {
+        let all: Vec<_> = sweep.iter().copied().cycle().take(5 * TIMES).collect();
+        let (best, ours) = (fewest_copies(&all, room), copies(&sweep, room, TIMES, true));
+        assert!(10 * ours <= 11 * best, "{room}: {ours} copies for {best}");
+        let unplanned = copies(&sweep, room, TIMES, false);
+        assert!(room == 5 || unplanned == 10 * TIMES, "{room}: {unplanned}");
+    }
+}
+
+#[test]
+fn repeated_steps_of_any_kind_move_little_more_than_the_optimum() {
+    const TIMES: usize = 10;
+    let mut seed = 1_u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let (mut ours, mut unplanned, mut best) = (0, 0, 0);
+    for _ in 0..40 {
+        let len = 4 + random(10);
+        let uses: Vec<_> = (0..len).map(|_| (random(5) as usize, random(3) > 0)).collect();
+        let room = 2 + random(2) as usize;
+        let all: Vec<_> = uses.iter().copied().cycle().take(uses.len() * TIMES).collect();
+        best += fewest_copies(&all, room);
+        ours += copies(&uses, room, TIMES, true);
+        unplanned += copies(&uses, room, TIMES, false);
+    }
+    println!("{ours} copies, {unplanned} unplanned, {best} at best");
+    assert!(10 * ours <= 11 * best, "{ours} copies for {best}");
+    assert!(10 * unplanned > 11 * best, "the steps are too easy: {unplanned} for {best}");
+}
+
+/// Uses that a step does not expect are right, and the step is found again.
+#[test]
+fn unexpected_uses_are_right() {
+    for is_locked in [false, true] {
+        let setup = Setup::apart();
+        let (s, other) = (&setup.s, setup.stream());
+        let budget = MemoryBudget::new(&setup.a, 3 * PART);
+        let mut array = ArrayBuffer::from_array_with(Array1::zeros(60), partition(6)).unwrap();
+        if is_locked {
+            array.page_lock(&setup.a).unwrap();
+        }
+        array.set_memory_budget(&budget).unwrap();
+        let recording = budget.record().unwrap();
+        assert_eq!(budget.record().map(drop).unwrap_err().kind(), ErrorKind::Conflict);
+        (0..6).for_each(|part| add_to(&mut array, part, s).unwrap());
+        let step = recording.finish();
+        drop(budget.record().unwrap());
+        let foreign = MemoryBudget::new(&setup.a, 1);
+        assert_eq!(foreign.repeat(&step).map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let expected = budget.repeat(&step).unwrap();
+        assert_eq!(budget.repeat(&step).map(drop).unwrap_err().kind(), ErrorKind::Conflict);
+        let mut sums = [1.0; 6];
+        let orders: [&[usize]; 6] = [
+            &[0, 1, 2, 3, 4, 5],
+            &[5, 4, 3, 2, 1, 0],
+            &[0, 0, 0],
+            &[],
+            &[2, 4],
+            &[0, 1, 2, 3, 4, 5],
+        ];
+        let mut late = parted(1, &budget);
+        for order in orders {
+            for &part in order {
+                let stream = if part == 3 { &other } else { s };
+                add_to(&mut array, part, stream).unwrap();
+                sums[part] += 1.0;
+            }
+            add_to(&mut late, 0, s).unwrap();
+            let [mut part] = array.split([Parts::one(4)]).unwrap();
+            part.read_write_host().unwrap().mapv_inplace(|value| value + 1.0);
+            sums[4] += 1.0;
+        }
+        drop(expected);
+        let all = sums.iter().flat_map(|sum| [*sum; 10]).collect::<Vec<f64>>();
+        assert_eq!(values(&array), all);
+        assert_eq!(values(&late)[0], 6.0);
+        drop((array, late));
+        budget.trim();
+        assert_eq!(budget.used(), 0);
+    }
+}
+
+/// A failing copy ahead of its use is an error of an access, and no value is lost.
+#[test]
+fn failures_of_copies_ahead_are_reported() {
+    for number in 1..12 {
+        for late in [false, true] {
+            let setup = Setup::apart();
+            let s = &setup.s;
+            let budget = MemoryBudget::new(&setup.a, 3 * PART);
+            let mut array = ArrayBuffer::from_array_with(Array1::zeros(50), partition(5)).unwrap();
+            array.page_lock(&setup.a).unwrap();
+            array.set_memory_budget(&budget).unwrap();
+            let recording = budget.record().unwrap();
+            let touch = |array: &ArrayBuffer<f64, Ix1>, part| {
+                array.part(Parts::one(part)).unwrap().read(s).map(drop)
+            };
+            (0..5).for_each(|part| touch(&array, part).unwrap());
+            let step = recording.finish();
+            let _expected = budget.repeat(&step).unwrap();
+            setup.a.synchronize().unwrap();
+            fail(&setup, number, late);
+            let mut failures = 0;
+            for part in (0..5).cycle().take(20) {
+                failures += usize::from(touch(&array, part).is_err());
+                if setup.a.synchronize().is_err() {
+                    failures += 1;
+                }
+            }
+            assert_eq!(failures, 1, "{number} {late}");
+            assert_eq!(values(&array), [0.0; 50]);
+            add_to(&mut array, 0, s).unwrap();
+        }
+    }
 }

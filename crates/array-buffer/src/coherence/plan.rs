@@ -20,7 +20,8 @@ pub(crate) enum Action {
     Keep,
     /// The write guard's work failed.
     Abort,
-    /// Make bytes valid at a replica, without an access.
+    /// Make bytes valid at a replica, without an access. If this is the host's replica and page-locked, `by` may be the
+    /// stream of its device that copies.
     Prefetch { at: ReplicaId, by: Who },
     /// Free the memory of parts in a replica. No guard is alive.
     Evict { at: ReplicaId },

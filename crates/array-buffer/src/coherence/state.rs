@@ -181,7 +181,8 @@ impl Paths {
         let source = writer.unwrap_or(self.lanes[usize::from(from)]);
         let target = by.unwrap_or(self.lanes[usize::from(to)]);
         if self.is_direct(part, from, to) {
-            let lane = if from == HOST { target } else { source };
+            // A prefetch to the host may name the device's stream that copies.
+            let lane = if from == HOST { target } else { by.unwrap_or(source) };
             return (Some(lane), Some(lane));
         }
         let reads = if self.host.contains(from) && !peer { None } else { Some(source) };

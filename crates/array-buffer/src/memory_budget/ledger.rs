@@ -1,6 +1,7 @@
 //! The account of a budget: which part has how much memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::policy::{Candidate, Priority};
 use crate::coherence::{PartId, Set};
@@ -21,6 +22,47 @@ pub(crate) struct Ledger {
     resident: BTreeMap<Key, Resident>,
     /// Priorities other than the default.
     priorities: BTreeMap<Key, (Priority, u64)>,
+    /// The uses since a recording began.
+    recorded: Option<Vec<Key>>,
+    /// A step that is repeated.
+    repeated: Option<Repeated>,
+}
+
+/// The uses of parts in a step that is repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Repeated {
+    uses: Arc<[Key]>,
+    /// The indices of the uses of each part.
+    of: BTreeMap<Key, Vec<usize>>,
+    /// The index of the use that is expected next.
+    next: usize,
+}
+
+impl Repeated {
+    fn new(uses: Arc<[Key]>) -> Self {
+        let mut of: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+        for (index, key) in uses.iter().enumerate() {
+            of.entry(*key).or_default().push(index);
+        }
+        Self { uses, of, next: 0 }
+    }
+
+    /// The number of uses before the part's next use.
+    fn next_use(&self, key: Key) -> Option<usize> {
+        let uses = self.of.get(&key)?;
+        let later = uses.get(uses.partition_point(|index| *index < self.next));
+        match (later, uses.first()) {
+            (Some(index), _) => Some(index - self.next),
+            (None, first) => first.map(|index| index + self.uses.len() - self.next),
+        }
+    }
+
+    /// The part was used. Uses that the step expected before it were left out.
+    fn use_now(&mut self, key: Key) {
+        if let Some(ahead) = self.next_use(key) {
+            self.next = (self.next + ahead + 1) % self.uses.len();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +114,12 @@ impl Ledger {
     pub(crate) fn touch(&mut self, owner: Owner, parts: Set) {
         for part in parts.iter() {
             self.clock += 1;
+            if let Some(recorded) = &mut self.recorded {
+                recorded.push((owner, part));
+            }
+            if let Some(repeated) = &mut self.repeated {
+                repeated.use_now((owner, part));
+            }
             if let Some(resident) = self.resident.get_mut(&(owner, part)) {
                 resident.last_use = self.clock;
             }
@@ -97,6 +145,28 @@ impl Ledger {
         Ok(())
     }
 
+    /// Begins or ends a recording of uses. Returns the uses that were recorded.
+    pub(crate) fn record(&mut self, begins: bool) -> Option<Vec<Key>> {
+        std::mem::replace(&mut self.recorded, begins.then(Vec::new))
+    }
+
+    /// Expects the uses of a step, again and again, or no longer.
+    pub(crate) fn repeat(&mut self, uses: Option<Arc<[Key]>>) {
+        self.repeated = uses.map(Repeated::new);
+    }
+
+    /// The number of uses before the part's next use.
+    pub(crate) fn next_use(&self, key: Key) -> Option<u64> {
+        self.repeated.as_ref()?.next_use(key).map(|uses| uses as u64)
+    }
+
+    /// The first part without memory among the next `window` uses.
+    pub(crate) fn next_missing(&self, window: usize) -> Option<Key> {
+        let Repeated { uses, next, .. } = self.repeated.as_ref()?;
+        let ahead = uses.iter().cycle().skip(*next).take(window.min(uses.len()));
+        ahead.copied().find(|key| !self.resident.contains_key(key))
+    }
+
     /// The array is gone, and its memory with it.
     pub(crate) fn forget(&mut self, owner: Owner) {
         let of = |key: &Key| key.0 == owner;
@@ -112,7 +182,8 @@ impl Ledger {
         let all = self.resident.iter().map(|(key, resident)| {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
-            (*key, Candidate { bytes, last_use, priority, must_copy: false })
+            let next_use = self.next_use(*key);
+            (*key, Candidate { bytes, last_use, next_use, priority, must_copy: false })
         });
         let may_leave = |(key, of): &(Key, Candidate)| {
             of.priority != Priority::Keep

@@ -4,6 +4,7 @@ mod ledger;
 mod policy;
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,9 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream, Traffic};
+use runtime_core::{
+    Device, Element, Error, ErrorKind, Memory, Result, Stream, StreamOptions, Traffic,
+};
 
-pub use policy::{Candidate, LeastRecentlyUsed, Policy, Priority};
+pub use policy::{Candidate, LatestNextUse, LeastRecentlyUsed, Policy, Priority};
 
 use crate::call_site::{At, CallSite};
 use crate::coherence::{PartId, ReplicaId, Set};
@@ -21,6 +24,8 @@ use ledger::{Key, Ledger, Owner};
 
 /// How long an access waits for calls in other threads that use all parts that could leave.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How many uses ahead a part is copied to the device.
+const WINDOW: usize = 2;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -77,6 +82,9 @@ struct Account {
     /// Memory of parts that have left, which other parts can use.
     idle: Vec<Idle>,
     evicted: Traffic,
+    is_recording: bool,
+    /// Set while a step is repeated.
+    ahead: Option<Arc<Ahead>>,
 }
 
 /// Memory that no part uses. Work may still use it.
@@ -103,6 +111,98 @@ pub(crate) trait Resident: Send + Sync {
 
     /// Frees a part's memory in a replica, for an access. `None` if it is in use by now.
     fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>>;
+
+    /// Whether a stream can copy a part from the host to a replica without the host.
+    fn can_fetch(&self, part: PartId, at: ReplicaId) -> bool;
+
+    /// Begins to copy a part from the host to a replica, if the budget has memory for it. Returns whether it had.
+    fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool>;
+
+    /// Begins to copy a part from a replica to the host, if a stream can do that without the host.
+    fn write_back(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<()>;
+}
+
+/// A part that could leave.
+struct Known {
+    key: Key,
+    of: Candidate,
+    array: Weak<dyn Resident>,
+    at: ReplicaId,
+}
+
+/// The streams of copies that a repeated step needs later.
+struct Ahead {
+    up: Stream,
+    down: Stream,
+}
+
+/// A recording of uses: see [`MemoryBudget::record`].
+#[must_use = "the recording ends when this is dropped"]
+#[derive(Debug)]
+pub struct Recording {
+    budget: MemoryBudget,
+}
+
+impl Recording {
+    /// Ends the recording.
+    pub fn finish(self) -> RecordedStep {
+        let uses = self.budget.account().ledger.record(false).unwrap_or_default();
+        RecordedStep { budget: self.budget.clone(), uses: uses.into() }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let mut account = self.budget.account();
+        account.ledger.record(false);
+        account.is_recording = false;
+    }
+}
+
+/// The uses of parts in a step of a program, in their order: see [`MemoryBudget::repeat`].
+///
+/// A use is an access to a part on the budget's device. A step knows arrays, and not variables: if a program swaps two
+/// arrays after each step, record two steps as one.
+#[derive(Clone)]
+pub struct RecordedStep {
+    budget: MemoryBudget,
+    uses: Arc<[Key]>,
+}
+
+impl RecordedStep {
+    /// The number of uses.
+    pub fn len(&self) -> usize {
+        self.uses.len()
+    }
+
+    /// Whether no part was used.
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+}
+
+impl fmt::Debug for RecordedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordedStep({} uses)", self.len())
+    }
+}
+
+/// The time in which a step is repeated: see [`MemoryBudget::repeat`].
+#[must_use = "the step is no longer expected when this is dropped"]
+#[derive(Debug)]
+pub struct Repeat {
+    budget: MemoryBudget,
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        let ahead = {
+            let mut account = self.budget.account();
+            account.ledger.repeat(None);
+            account.ahead.take()
+        };
+        drop(ahead);
+    }
 }
 
 /// Whether a part's memory can be freed.
@@ -136,6 +236,14 @@ struct Reservation {
     bytes: u64,
 }
 
+enum Reserved<T: Element> {
+    Memory(Memory<T>, Reservation),
+    Bytes(Reservation),
+}
+
+/// The limit is reached.
+struct Full;
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.account().ledger.release(self.bytes);
@@ -149,9 +257,9 @@ impl Idle {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes` bytes on `device`. Parts leave in the order of [`LeastRecentlyUsed`].
+    /// A budget of `bytes` bytes on `device`. Its policy is [`LatestNextUse`].
     pub fn new(device: &Device, bytes: u64) -> Self {
-        Self::with_policy(device, Some(bytes), LeastRecentlyUsed)
+        Self::with_policy(device, Some(bytes), LatestNextUse)
     }
 
     /// A budget of `bytes` bytes, or, with `None`, of what the device has: parts then leave only if the device refuses
@@ -209,29 +317,110 @@ impl MemoryBudget {
         self.0.account.lock()
     }
 
+    /// Memory for `len` elements that other parts have left, or the right to allocate as much.
+    fn reserve<T: Element>(&self, len: usize) -> Result<Reserved<T>, Full> {
+        let bytes = bytes_of::<T>(len);
+        let reserved = || Reservation { budget: self.clone(), bytes };
+        loop {
+            let mut account = self.account();
+            if let Some(memory) = account.take_idle::<T>(len) {
+                return Ok(Reserved::Memory(memory, reserved()));
+            }
+            if account.ledger.reserve(bytes) {
+                return Ok(Reserved::Bytes(reserved()));
+            }
+            let Some(idle) = account.idle.pop() else { return Err(Full) };
+            account.ledger.release(idle.bytes);
+            // Freed without the lock.
+            drop(account);
+            drop(idle);
+        }
+    }
+
+    /// Begins to record which parts are used, until [`Recording::finish`].
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` while another recording goes on.
+    pub fn record(&self) -> Result<Recording> {
+        let mut account = self.account();
+        if account.is_recording {
+            return Err(Error::new(ErrorKind::Conflict, "record", "a recording goes on already"));
+        }
+        account.is_recording = true;
+        account.ledger.record(true);
+        Ok(Recording { budget: self.clone() })
+    }
+
+    /// Until the result is dropped, the program is expected to use the same parts in the same order as in the step, again
+    /// and again. The default [policy](LatestNextUse) then lets the parts leave that are used latest.
+    ///
+    /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy the
+    /// part that will be missing next to the device, and the values of the part that will leave next to the host. These
+    /// copies are on streams of their own. So they run while the device computes.
+    ///
+    /// Every value is right in any case: other uses than expected only cost time.
+    ///
+    /// ```
+    /// # use array_buffer::{ArrayBuffer, MemoryBudget};
+    /// # fn sweep() -> array_buffer::Result<()> { Ok(()) }
+    /// # fn example(budget: &MemoryBudget) -> array_buffer::Result<()> {
+    /// let recording = budget.record()?;
+    /// sweep()?;
+    /// let step = recording.finish();
+    /// let _expected = budget.repeat(&step)?;
+    /// for _ in 1..100 {
+    ///     sweep()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` while another step is repeated. `InvalidArgument` for the step of another budget. Errors of making the
+    /// streams.
+    pub fn repeat(&self, step: &RecordedStep) -> Result<Repeat> {
+        if !self.is_same(&step.budget) {
+            let message = "a step that was recorded with another budget";
+            return Err(Error::new(ErrorKind::InvalidArgument, "repeat", message));
+        }
+        let make = || self.0.device.stream_create(&StreamOptions::default());
+        let ahead = Arc::new(Ahead { up: make()?, down: make()? });
+        let mut account = self.account();
+        if account.ahead.is_some() {
+            return Err(Error::new(ErrorKind::Conflict, "repeat", "a step is repeated already"));
+        }
+        account.ahead = Some(ahead);
+        account.ledger.repeat(Some(Arc::clone(&step.uses)));
+        Ok(Repeat { budget: self.clone() })
+    }
+
+    /// The parts that could leave, with their arrays, beside those that `wanted` needs.
+    fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
+        let account = self.account();
+        let candidates = account.ledger.candidates(owner, needed);
+        let array = |(key, of): (Key, Candidate)| {
+            let (array, at) = account.arrays.get(&key.0)?;
+            Some(Known { key, of, array: array.clone(), at: *at })
+        };
+        candidates.into_iter().filter_map(array).collect()
+    }
+
     /// Lets one part leave, for parts that `owner` needs.
     fn evict_one(&self, wanted: &Wanted, turned_down: &mut BTreeSet<Key>) -> Result<()> {
-        let known = {
-            let account = self.account();
-            let candidates = account.ledger.candidates(wanted.owner, wanted.needed);
-            let array = |(key, of): (Key, Candidate)| {
-                let (array, at) = account.arrays.get(&key.0)?;
-                Some((key, of, array.clone(), *at))
-            };
-            candidates.into_iter().filter_map(array).collect::<Vec<_>>()
-        };
+        let known = self.candidates(wanted.owner, wanted.needed);
         let began = Instant::now();
         loop {
             let mut is_busy = false;
             let mut free = Vec::new();
-            for (key, of, array, at) in known.iter().filter(|(key, ..)| !turned_down.contains(key))
-            {
-                let Some(array) = array.upgrade() else { continue };
-                match array.standing(key.1, *at) {
+            for known in known.iter().filter(|known| !turned_down.contains(&known.key)) {
+                let Some(array) = known.array.upgrade() else { continue };
+                match array.standing(known.key.1, known.at) {
                     Standing::Busy => is_busy = true,
                     Standing::Held => {}
                     Standing::Free { must_copy } => {
-                        free.push((Candidate { must_copy, ..*of }, *key, array, *at));
+                        free.push((Candidate { must_copy, ..known.of }, known, array));
                     }
                 }
             }
@@ -244,29 +433,77 @@ impl MemoryBudget {
             }
             let offered: Vec<Candidate> = free.iter().map(|(of, ..)| *of).collect();
             let chosen = self.0.policy.choose(&offered);
-            let Some((of, key, array, at)) = free.get(chosen) else {
+            let Some((_, known, array)) = free.get(chosen) else {
                 let message = format!("the policy chose candidate {chosen} of {}", offered.len());
                 return Err(wanted.error(ErrorKind::InvalidArgument, message));
             };
-            match array.make_room(key.1, *at, wanted.cause)? {
-                Some(idle) => {
-                    let mut account = self.account();
-                    account.idle.push(idle);
-                    account.evicted.count += 1;
-                    account.evicted.bytes += of.bytes;
-                }
-                None => {
-                    turned_down.insert(*key);
-                }
+            if !self.evict(known, &**array, wanted.cause)? {
+                turned_down.insert(known.key);
             }
             return Ok(());
         }
     }
 
+    /// Lets a part leave. Returns whether it did.
+    fn evict(&self, known: &Known, array: &dyn Resident, cause: RoomCause) -> Result<bool> {
+        let Some(idle) = array.make_room(known.key.1, known.at, cause)? else { return Ok(false) };
+        let mut account = self.account();
+        account.idle.push(idle);
+        account.evicted.count += 1;
+        account.evicted.bytes += known.of.bytes;
+        Ok(true)
+    }
+
+    /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
+    fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
+        let (ahead, missing) = {
+            let account = self.account();
+            let Some(ahead) = &account.ahead else { return Ok(()) };
+            let missing = account.ledger.next_missing(WINDOW).and_then(|key| {
+                let (array, at) = account.arrays.get(&key.0)?;
+                let next_use = account.ledger.next_use(key)?;
+                Some((key, array.upgrade()?, *at, next_use))
+            });
+            (Arc::clone(ahead), missing)
+        };
+        // Nothing has to leave.
+        let Some((key, array, at, next_use)) = missing else { return Ok(()) };
+        let mut later = self.candidates(owner, needed);
+        later.retain(|known| known.of.next_use.is_none_or(|of| of > next_use));
+        later.sort_by_key(|known| Reverse(known.of.next_use.unwrap_or(u64::MAX)));
+        let standing = |known: &Known| {
+            let array = known.array.upgrade()?;
+            let standing = array.standing(known.key.1, known.at);
+            Some((standing, array))
+        };
+        if array.can_fetch(key.1, at) {
+            let is_there = array.fetch(key.1, at, &ahead.up, cause)?;
+            for known in later.iter().filter(|_| !is_there) {
+                if let Some((Standing::Free { must_copy: false }, victim)) = standing(known)
+                    && self.evict(known, &*victim, cause)?
+                {
+                    array.fetch(key.1, at, &ahead.up, cause)?;
+                    break;
+                }
+            }
+        }
+        // What leaves next is copied to the host before its memory is needed.
+        for known in &later {
+            match standing(known) {
+                Some((Standing::Free { must_copy: true }, victim)) => {
+                    return victim.write_back(known.key.1, known.at, &ahead.down, cause);
+                }
+                Some((Standing::Free { must_copy: false }, _)) => return Ok(()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
     fn free_idle(&self) -> Result<bool> {
         let Some(idle) = self.account().idle.pop() else { return Ok(false) };
-        let stream = self.0.device.stream_create(&Default::default())?;
+        let stream = self.0.device.stream_create(&StreamOptions::default())?;
         let done = idle.memory.order_before(&stream).and_then(|()| stream.record_event()?.wait());
         self.account().ledger.release(idle.bytes);
         done.map(|()| true)
@@ -327,22 +564,13 @@ impl Membership {
         let wanted = Wanted { owner: *owner, part, needed, bytes, cause };
         let mut turned_down = BTreeSet::new();
         let reserved = loop {
-            {
-                let mut account = budget.account();
-                if let Some(memory) = account.take_idle::<T>(len) {
-                    let reserved = Reservation { budget: budget.clone(), bytes };
+            match budget.reserve::<T>(len) {
+                Ok(Reserved::Memory(memory, reserved)) => {
                     return Ok(Room { part, memory, reserved });
                 }
-                if account.ledger.reserve(bytes) {
-                    break Reservation { budget: budget.clone(), bytes };
-                }
-                if let Some(idle) = account.idle.pop() {
-                    account.ledger.release(idle.bytes);
-                    drop(account);
-                    continue;
-                }
+                Ok(Reserved::Bytes(reserved)) => break reserved,
+                Err(Full) => budget.evict_one(&wanted, &mut turned_down)?,
             }
-            budget.evict_one(&wanted, &mut turned_down)?;
         };
         loop {
             match budget.0.device.memory_allocate::<T>(len) {
@@ -356,6 +584,29 @@ impl Membership {
                 allocated => return allocated.map(|memory| Room { part, memory, reserved }),
             }
         }
+    }
+
+    /// As `room`, but lets no part leave. `None` if there is no memory.
+    pub(crate) fn free_room<T: Element>(
+        &self,
+        part: PartId,
+        len: usize,
+    ) -> Result<Option<Room<T>>> {
+        let (memory, reserved) = match self.budget.reserve::<T>(len) {
+            Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
+            Ok(Reserved::Bytes(reserved)) => match self.budget.0.device.memory_allocate(len) {
+                Ok(memory) => (memory, reserved),
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            Err(Full) => return Ok(None),
+        };
+        Ok(Some(Room { part, memory, reserved }))
+    }
+
+    /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
+    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) -> Result<()> {
+        self.budget.look_ahead(self.owner, needed, cause)
     }
 
     /// The part has the memory from now on. Returns it.
@@ -378,9 +629,11 @@ impl Membership {
         account.ledger.release(bytes);
     }
 
-    /// The parts were used.
-    pub(crate) fn touch(&self, parts: Set) {
-        self.budget.account().ledger.touch(self.owner, parts);
+    /// The parts are used. Returns whether a step is repeated.
+    pub(crate) fn touch(&self, parts: Set) -> bool {
+        let mut account = self.budget.account();
+        account.ledger.touch(self.owner, parts);
+        account.ahead.is_some()
     }
 
     pub(crate) fn set_priority(

@@ -1,5 +1,7 @@
 //! What leaves a device first.
 
+use std::cmp::Reverse;
+
 /// How long parts stay on a device when memory is needed there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
@@ -22,6 +24,9 @@ pub struct Candidate {
     pub bytes: u64,
     /// When it was used last: greater than that of all parts that were used earlier.
     pub last_use: u64,
+    /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before this part is
+    /// used again. `None` if it is not used in the step.
+    pub next_use: Option<u64>,
     /// Its priority, which is not [`Priority::Keep`].
     pub priority: Priority,
     /// Whether its values exist nowhere else, so that they must be copied to the host first.
@@ -34,15 +39,33 @@ pub trait Policy: Send + Sync + 'static {
     fn choose(&self, candidates: &[Candidate]) -> usize;
 }
 
+/// Parts of low priority leave first. Among equals, the part leaves first that a [recorded
+/// step](super::MemoryBudget::repeat) uses last. If no step is repeated, the order is that of [`LeastRecentlyUsed`]. This
+/// is the default policy. For parts of one size, no policy moves fewer parts to the device (Belady, IBM Systems Journal
+/// 5, 1966).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LatestNextUse;
+
+impl Policy for LatestNextUse {
+    fn choose(&self, candidates: &[Candidate]) -> usize {
+        let next = |of: &Candidate| Reverse(of.next_use.unwrap_or(u64::MAX));
+        first(candidates, |of| (of.priority, next(of), of.must_copy, of.last_use))
+    }
+}
+
 /// Parts of low priority leave first; among equals, those whose values are elsewhere; among equals, those that were used
-/// least recently. This is the default policy.
+/// least recently.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastRecentlyUsed;
 
 impl Policy for LeastRecentlyUsed {
     fn choose(&self, candidates: &[Candidate]) -> usize {
-        let order = |of: &&Candidate| (of.priority, of.must_copy, of.last_use);
-        let first = candidates.iter().min_by_key(order);
-        first.and_then(|first| candidates.iter().position(|of| of == first)).unwrap_or(0)
+        first(candidates, |of| (of.priority, of.must_copy, of.last_use))
     }
+}
+
+/// The index of the candidate that is first in an order.
+fn first<K: Ord>(candidates: &[Candidate], order: impl Fn(&Candidate) -> K) -> usize {
+    let first = candidates.iter().enumerate().min_by_key(|(_, of)| order(of));
+    first.map_or(0, |(index, _)| index)
 }

@@ -37,6 +37,10 @@ fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
             actions.push((all, Action::Begin { at, by, exchange }));
         }
     }
+    let copiers = world.paths.locked.iter().flat_map(|at| world.lanes[usize::from(*at)]);
+    for by in copiers.map(|lane| Some(*lane)) {
+        actions.extend(sets.clone().map(|set| (set, Action::Prefetch { at: HOST, by })));
+    }
     for set in sets.clone() {
         actions.extend([Action::Commit, Action::Keep, Action::Abort].map(|action| (set, action)));
     }
