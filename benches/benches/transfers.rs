@@ -1,14 +1,18 @@
 //! A loop over tiles that are copied to a device, changed there and copied back, with page-locked host memory, beside
 //! the same loop with ordinary host memory, and beside the least time that the link and the kernels need.
 //!
+//! Then sweeps over an array of four times the memory that it may have on the device: as a recorded step that repeats,
+//! beside the same sweeps with the parts leaving that were used least recently, and beside the least time.
+//!
 //! The device is simulated. Its link has a rate, and its kernels run one after the other.
+#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use array_buffer::ArrayBuffer;
+use array_buffer::{ArrayBuffer, LeastRecentlyUsed, MemoryBudget, Partition, Parts};
 use backend_sim::{SimConfig, SimDevice};
 use benches::Bench;
 use ndarray::Ix1;
@@ -19,8 +23,12 @@ const BYTES_PER_SECOND: u64 = 1 << 30;
 /// The elements of a tile: 4 MiB, which take 3.9 ms each way.
 const TILE: usize = 1 << 19;
 const TILES: u32 = 24;
+/// The tiles that have room on the device in the sweeps.
+const ROOM: u32 = 6;
 /// The part of the least time that the loop may lose.
 const LEAST: f64 = 0.9;
+/// The same for sweeps.
+const LEAST_SWEEP: f64 = 0.7;
 
 /// A device, streams for tiles in flight, and a kernel that takes some time.
 struct Setup {
@@ -76,19 +84,107 @@ impl Setup {
         })
     }
 
+    /// The time of a copy of one tile.
+    fn copy(&self) -> Duration {
+        Duration::from_secs_f64((TILE * size_of::<f64>()) as f64 / BYTES_PER_SECOND as f64)
+    }
+
     /// The least time: the copies of one direction one after the other, or the kernels, and the other two steps of one
     /// tile.
     fn least(&self) -> Duration {
-        let copy =
-            Duration::from_secs_f64((TILE * size_of::<f64>()) as f64 / BYTES_PER_SECOND as f64);
+        let copy = self.copy();
         let steps = [copy, self.time, copy];
         let longest = copy.max(self.time);
         longest * (TILES - 1) + steps.iter().sum::<Duration>()
     }
 }
 
+/// An array in tiles, of which few have room on the device.
+struct Sweep<'a> {
+    setup: &'a Setup,
+    array: ArrayBuffer<f64, Ix1>,
+    budget: MemoryBudget,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(setup: &'a Setup, budget: MemoryBudget) -> Result<Self> {
+        let tiles: Vec<_> = (0..TILES as usize).map(|i| [i * TILE..(i + 1) * TILE]).collect();
+        let tiles: Vec<_> = tiles.iter().map(|ranges| &ranges[..]).collect();
+        let partition = Partition::new(&[TILE * TILES as usize], &tiles, &[])?;
+        let mut array = ArrayBuffer::with_partition(partition)?;
+        array.page_lock(&setup.device)?;
+        array.write_host()?.fill(0.0);
+        array.set_memory_budget(&budget)?;
+        Ok(Self { setup, array, budget })
+    }
+
+    /// Changes all tiles on the device.
+    fn run(&mut self) -> Result<()> {
+        let Setup { streams, kernel, .. } = self.setup;
+        for tile in 0..TILES as usize {
+            let [mut tile] = self.array.split([Parts::one(tile)])?;
+            let mut guard = tile.read_write(&streams[0])?;
+            let launch = Launch::cover(1, 1);
+            // SAFETY: the kernel is safe Rust that accesses only its argument.
+            unsafe { kernel.launch(&streams[0], &launch, args![guard.view_mut()?]) }?;
+            guard.commit()?;
+        }
+        Ok(())
+    }
+
+    /// The number of tiles that one sweep copies in both directions.
+    fn copies(&mut self) -> Result<u64> {
+        let before = self.array.transfers().total().bytes;
+        self.run()?;
+        Ok((self.array.transfers().total().bytes - before) / (TILE * size_of::<f64>()) as u64)
+    }
+}
+
+fn sweeps(bench: &mut Bench) -> Result<()> {
+    if !bench.group("sweeps over 24 tiles of 4 MiB with room for 6") {
+        return Ok(());
+    }
+    for (case, time) in [("kernels of 2 ms", 2), ("kernels of 4 ms", 4), ("kernels of 8 ms", 8)] {
+        let setup = Setup::new(Duration::from_millis(time))?;
+        let bytes = (TILE * size_of::<f64>()) as u64 * u64::from(ROOM);
+        let mut ours = Sweep::new(&setup, MemoryBudget::new(&setup.device, bytes))?;
+        let budget = MemoryBudget::with_policy(&setup.device, Some(bytes), LeastRecentlyUsed);
+        let mut plain = Sweep::new(&setup, budget)?;
+        let recording = ours.budget.record()?;
+        ours.run()?;
+        let step = recording.finish();
+        let _expected = ours.budget.repeat(&step)?;
+        plain.run()?;
+        // All but one of the tiles with room stay from sweep to sweep. Each other tile is copied in both directions.
+        let moved = TILES - (ROOM - 1);
+        let copy = setup.copy();
+        let least = (setup.time * TILES).max(copy * moved).as_secs_f64();
+        let (mut run, mut run_plain) = (
+            || ours.run().unwrap_or_else(|error| panic!("{error}")),
+            || plain.run().unwrap_or_else(|error| panic!("{error}")),
+        );
+        let contestants: &mut [(&str, &mut benches::turns::Contestant<'_>)] = &mut [
+            ("recorded", &mut |calls| benches::turns::time(calls, &mut run)),
+            ("least recently used", &mut |calls| benches::turns::time(calls, &mut run_plain)),
+        ];
+        let good = |seconds: &[f64]| least / seconds[0] >= LEAST_SWEEP;
+        if let Some(seconds) = bench.medians(case, contestants, good) {
+            bench.measured(case, 0, seconds[0], ("the least time", least), LEAST_SWEEP);
+            bench.measured(case, 0, seconds[0], ("least recently used", seconds[1]), 1.0);
+        }
+        println!(
+            "{case}: {} tiles copied in a sweep, {} least recently used, {} at least",
+            ours.copies()?,
+            plain.copies()?,
+            2 * moved
+        );
+    }
+    Ok(())
+}
+
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
+    sweeps(&mut bench)?;
     if bench.group("tiles of 4 MiB, up, changed, down") {
         for (case, time) in [("kernels of 2 ms", 2), ("kernels of 4 ms", 4), ("kernels of 8 ms", 8)]
         {

@@ -13,7 +13,10 @@ pub(crate) struct Suite {
 }
 
 pub(crate) const ALL: [Suite; 3] = [
-    Suite { package: "array-buffer", programs: &["movement", "page_locked", "regressions"] },
+    Suite {
+        package: "array-buffer",
+        programs: &["memory_budget", "movement", "page_locked", "regressions"],
+    },
     Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
     Suite { package: "interchange", programs: &["devices"] },
 ];

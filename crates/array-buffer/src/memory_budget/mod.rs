@@ -7,6 +7,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -130,10 +131,27 @@ struct Known {
     at: ReplicaId,
 }
 
+impl Known {
+    /// Whether the part can leave, and its array.
+    fn standing(&self) -> Option<(Standing, Arc<dyn Resident>)> {
+        let array = self.array.upgrade()?;
+        Some((array.standing(self.key.1, self.at), array))
+    }
+}
+
 /// The streams of copies that a repeated step needs later.
 struct Ahead {
-    up: Stream,
+    /// Used in turn: a kernel that waits for a stream waits for all copies that are on it by then. When a part is used,
+    /// later copies are on the other streams.
+    up: [Stream; WINDOW + 1],
+    turn: AtomicUsize,
     down: Stream,
+}
+
+impl Ahead {
+    fn up(&self) -> &Stream {
+        &self.up[self.turn.fetch_add(1, Ordering::Relaxed) % self.up.len()]
+    }
 }
 
 /// A recording of uses: see [`MemoryBudget::record`].
@@ -386,7 +404,11 @@ impl MemoryBudget {
             return Err(Error::new(ErrorKind::InvalidArgument, "repeat", message));
         }
         let make = || self.0.device.stream_create(&StreamOptions::default());
-        let ahead = Arc::new(Ahead { up: make()?, down: make()? });
+        let ahead = Arc::new(Ahead {
+            up: [make()?, make()?, make()?],
+            turn: AtomicUsize::new(0),
+            down: make()?,
+        });
         let mut account = self.account();
         if account.ahead.is_some() {
             return Err(Error::new(ErrorKind::Conflict, "repeat", "a step is repeated already"));
@@ -415,8 +437,8 @@ impl MemoryBudget {
             let mut is_busy = false;
             let mut free = Vec::new();
             for known in known.iter().filter(|known| !turned_down.contains(&known.key)) {
-                let Some(array) = known.array.upgrade() else { continue };
-                match array.standing(known.key.1, known.at) {
+                let Some((standing, array)) = known.standing() else { continue };
+                match standing {
                     Standing::Busy => is_busy = true,
                     Standing::Held => {}
                     Standing::Free { must_copy } => {
@@ -471,31 +493,25 @@ impl MemoryBudget {
         let mut later = self.candidates(owner, needed);
         later.retain(|known| known.of.next_use.is_none_or(|of| of > next_use));
         later.sort_by_key(|known| Reverse(known.of.next_use.unwrap_or(u64::MAX)));
-        let standing = |known: &Known| {
-            let array = known.array.upgrade()?;
-            let standing = array.standing(known.key.1, known.at);
-            Some((standing, array))
+        let offers = |known| Some((known, Known::standing(known)?));
+        let offered: Vec<_> = later.iter().filter_map(offers).collect();
+        let is_free = |copies: bool| {
+            let free = Standing::Free { must_copy: copies };
+            offered.iter().find(move |(_, (standing, _))| *standing == free)
         };
-        if array.can_fetch(key.1, at) {
-            let is_there = array.fetch(key.1, at, &ahead.up, cause)?;
-            for known in later.iter().filter(|_| !is_there) {
-                if let Some((Standing::Free { must_copy: false }, victim)) = standing(known)
-                    && self.evict(known, &*victim, cause)?
-                {
-                    array.fetch(key.1, at, &ahead.up, cause)?;
-                    break;
-                }
-            }
+        // The values of the next part to leave go to the host before its memory is needed.
+        if let Some((known, (_, victim))) = is_free(true) {
+            victim.write_back(known.key.1, known.at, &ahead.down, cause)?;
         }
-        // What leaves next is copied to the host before its memory is needed.
-        for known in &later {
-            match standing(known) {
-                Some((Standing::Free { must_copy: true }, victim)) => {
-                    return victim.write_back(known.key.1, known.at, &ahead.down, cause);
-                }
-                Some((Standing::Free { must_copy: false }, _)) => return Ok(()),
-                _ => {}
-            }
+        if !array.can_fetch(key.1, at) {
+            return Ok(());
+        }
+        let up = ahead.up();
+        if !array.fetch(key.1, at, up, cause)?
+            && let Some((known, (_, victim))) = is_free(false)
+            && self.evict(known, &**victim, cause)?
+        {
+            array.fetch(key.1, at, up, cause)?;
         }
         Ok(())
     }

@@ -751,5 +751,5 @@ fn one_part_used_by_several_streams_of_each_device() {
     closure(apart(MANY), &[Role::Owned], 984);
     closure(peers(MANY), &[Role::Owned], 2211);
     closure(shared(MANY), &[Role::Owned], 735);
-    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4600);
+    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4745);
 }
