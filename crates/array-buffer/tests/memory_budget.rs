@@ -664,15 +664,15 @@ fn a_repeated_sweep_moves_little_more_than_the_optimum() {
 fn repeated_steps_of_any_kind_move_little_more_than_the_optimum() {
     const TIMES: usize = 10;
     let mut seed = 1_u64;
-    let mut random = |below: u64| {
+    let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % below
+        usize::try_from(seed >> 33).unwrap() % below
     };
     let (mut ours, mut unplanned, mut best) = (0, 0, 0);
     for _ in 0..40 {
         let len = 4 + random(10);
-        let uses: Vec<_> = (0..len).map(|_| (random(5) as usize, random(3) > 0)).collect();
-        let room = 2 + random(2) as usize;
+        let uses: Vec<_> = (0..len).map(|_| (random(5), random(3) > 0)).collect();
+        let room = 2 + random(2);
         let all: Vec<_> = uses.iter().copied().cycle().take(uses.len() * TIMES).collect();
         best += fewest_copies(&all, room);
         ours += copies(&uses, room, TIMES, true);
