@@ -426,7 +426,9 @@ impl<T: Element, D> Core<T, D> {
                 let cause = RoomCause { access, call_site };
                 let missing = needed.iter().find(lacks);
                 if std::mem::take(&mut is_first) {
-                    looks_ahead = budget.touch(needed);
+                    let overwrites =
+                        matches!(action, Action::Acquire { access: Access::Write, .. });
+                    looks_ahead = budget.touch(needed, !overwrites);
                     if missing.is_some() || looks_ahead {
                         // A refused access frees no memory.
                         self.plan(&state, request, action)?;

@@ -23,15 +23,35 @@ pub(crate) struct Ledger {
     /// Priorities other than the default.
     priorities: BTreeMap<Key, (Priority, u64)>,
     /// The uses since a recording began.
-    recorded: Option<Vec<Key>>,
+    recorded: Option<Vec<Use>>,
     /// A step that is repeated.
     repeated: Option<Repeated>,
+}
+
+/// A use of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    key: Key,
+    /// Whether it needs the values: it does not only overwrite them.
+    reads: bool,
+    /// The number of accesses before it that needed values.
+    access: usize,
+}
+
+/// A part without memory whose values are needed soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) key: Key,
+    /// The number of uses before the values are needed.
+    pub(crate) next_use: u64,
+    /// The number of the access in the step.
+    pub(crate) access: usize,
 }
 
 /// The uses of parts in a step that is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Repeated {
-    uses: Arc<[Key]>,
+    uses: Arc<[Use]>,
     /// The indices of the uses of each part.
     of: BTreeMap<Key, Vec<usize>>,
     /// The index of the use that is expected next.
@@ -39,9 +59,9 @@ struct Repeated {
 }
 
 impl Repeated {
-    fn new(uses: Arc<[Key]>) -> Self {
+    fn new(uses: Arc<[Use]>) -> Self {
         let mut of: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
-        for (index, key) in uses.iter().enumerate() {
+        for (index, Use { key, .. }) in uses.iter().enumerate() {
             of.entry(*key).or_default().push(index);
         }
         Self { uses, of, next: 0 }
@@ -55,6 +75,12 @@ impl Repeated {
             (Some(index), _) => Some(index - self.next),
             (None, first) => first.map(|index| index + self.uses.len() - self.next),
         }
+    }
+
+    /// The number of uses before the part's values are needed. `None` if they are overwritten first.
+    fn next_read(&self, key: Key) -> Option<usize> {
+        let ahead = self.next_use(key)?;
+        self.uses[(self.next + ahead) % self.uses.len()].reads.then_some(ahead)
     }
 
     /// The part was used. Uses that the step expected before it were left out.
@@ -111,11 +137,13 @@ impl Ledger {
     }
 
     /// The parts were used.
-    pub(crate) fn touch(&mut self, owner: Owner, parts: Set) {
+    pub(crate) fn touch(&mut self, owner: Owner, parts: Set, reads: bool) {
+        let last = self.recorded.as_ref().and_then(|uses| uses.last());
+        let access = last.map_or(0, |last| last.access + usize::from(last.reads));
         for part in parts.iter() {
             self.clock += 1;
             if let Some(recorded) = &mut self.recorded {
-                recorded.push((owner, part));
+                recorded.push(Use { key: (owner, part), reads, access });
             }
             if let Some(repeated) = &mut self.repeated {
                 repeated.use_now((owner, part));
@@ -146,25 +174,38 @@ impl Ledger {
     }
 
     /// Begins or ends a recording of uses. Returns the uses that were recorded.
-    pub(crate) fn record(&mut self, begins: bool) -> Option<Vec<Key>> {
+    pub(crate) fn record(&mut self, begins: bool) -> Option<Vec<Use>> {
         std::mem::replace(&mut self.recorded, begins.then(Vec::new))
     }
 
     /// Expects the uses of a step, again and again, or no longer.
-    pub(crate) fn repeat(&mut self, uses: Option<Arc<[Key]>>) {
+    pub(crate) fn repeat(&mut self, uses: Option<Arc<[Use]>>) {
         self.repeated = uses.map(Repeated::new);
     }
 
-    /// The number of uses before the part's next use.
-    pub(crate) fn next_use(&self, key: Key) -> Option<u64> {
-        self.repeated.as_ref()?.next_use(key).map(|uses| uses as u64)
+    /// The number of uses before the part's values are needed. `None` if they are overwritten first.
+    fn next_read(&self, key: Key) -> Option<u64> {
+        self.repeated.as_ref()?.next_read(key).map(|uses| uses as u64)
     }
 
-    /// The first part without memory among the next `window` uses.
-    pub(crate) fn next_missing(&self, window: usize) -> Option<Key> {
-        let Repeated { uses, next, .. } = self.repeated.as_ref()?;
-        let ahead = uses.iter().cycle().skip(*next).take(window.min(uses.len()));
-        ahead.copied().find(|key| !self.resident.contains_key(key))
+    /// The parts without memory whose values are needed by the next `window` accesses of the step that need any.
+    pub(crate) fn missing(&self, window: usize) -> Vec<Missing> {
+        let Some(Repeated { uses, next, .. }) = &self.repeated else { return Vec::new() };
+        let ahead = (0..).zip(uses.iter().cycle().skip(*next).take(uses.len()));
+        let (mut accesses, mut missing) = (Vec::new(), Vec::new());
+        for (next_use, &Use { key, access, .. }) in ahead.filter(|(_, of)| of.reads) {
+            if accesses.last() != Some(&access) {
+                accesses.push(access);
+            }
+            if accesses.len() > window {
+                break;
+            }
+            let is_new = missing.iter().all(|of: &Missing| of.key != key);
+            if is_new && !self.resident.contains_key(&key) {
+                missing.push(Missing { key, next_use, access });
+            }
+        }
+        missing
     }
 
     /// The array is gone, and its memory with it.
@@ -182,7 +223,7 @@ impl Ledger {
         let all = self.resident.iter().map(|(key, resident)| {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
-            let next_use = self.next_use(*key);
+            let next_use = self.next_read(*key);
             (*key, Candidate { bytes, last_use, next_use, priority, must_copy: false })
         });
         let may_leave = |(key, of): &(Key, Candidate)| {
@@ -266,7 +307,7 @@ mod tests {
                     true
                 });
                 go(&|ledger, model| {
-                    ledger.touch(key.0, Set::one(key.1));
+                    ledger.touch(key.0, Set::one(key.1), true);
                     // In the order of their last use.
                     model.resident.retain(|of| *of != key);
                     model.resident.push(key);

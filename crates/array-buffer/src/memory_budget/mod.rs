@@ -7,7 +7,6 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +20,11 @@ pub use policy::{Candidate, LatestNextUse, LeastRecentlyUsed, Policy, Priority};
 
 use crate::call_site::{At, CallSite};
 use crate::coherence::{PartId, ReplicaId, Set};
-use ledger::{Key, Ledger, Owner};
+use ledger::{Key, Ledger, Missing, Owner, Use};
 
 /// How long an access waits for calls in other threads that use all parts that could leave.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many uses ahead a part is copied to the device.
+/// How many accesses ahead parts are copied to the device.
 const WINDOW: usize = 2;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -144,14 +143,7 @@ struct Ahead {
     /// Used in turn: a kernel that waits for a stream waits for all copies that are on it by then. When a part is used,
     /// later copies are on the other streams.
     up: [Stream; WINDOW + 1],
-    turn: AtomicUsize,
     down: Stream,
-}
-
-impl Ahead {
-    fn up(&self) -> &Stream {
-        &self.up[self.turn.fetch_add(1, Ordering::Relaxed) % self.up.len()]
-    }
 }
 
 /// A recording of uses: see [`MemoryBudget::record`].
@@ -184,7 +176,7 @@ impl Drop for Recording {
 #[derive(Clone)]
 pub struct RecordedStep {
     budget: MemoryBudget,
-    uses: Arc<[Key]>,
+    uses: Arc<[Use]>,
 }
 
 impl RecordedStep {
@@ -404,11 +396,7 @@ impl MemoryBudget {
             return Err(Error::new(ErrorKind::InvalidArgument, "repeat", message));
         }
         let make = || self.0.device.stream_create(&StreamOptions::default());
-        let ahead = Arc::new(Ahead {
-            up: [make()?, make()?, make()?],
-            turn: AtomicUsize::new(0),
-            down: make()?,
-        });
+        let ahead = Arc::new(Ahead { up: [make()?, make()?, make()?], down: make()? });
         let mut account = self.account();
         if account.ahead.is_some() {
             return Err(Error::new(ErrorKind::Conflict, "repeat", "a step is repeated already"));
@@ -481,37 +469,40 @@ impl MemoryBudget {
         let (ahead, missing) = {
             let account = self.account();
             let Some(ahead) = &account.ahead else { return Ok(()) };
-            let missing = account.ledger.next_missing(WINDOW).and_then(|key| {
-                let (array, at) = account.arrays.get(&key.0)?;
-                let next_use = account.ledger.next_use(key)?;
-                Some((key, array.upgrade()?, *at, next_use))
-            });
-            (Arc::clone(ahead), missing)
+            let array = |of: Missing| {
+                let (array, at) = account.arrays.get(&of.key.0)?;
+                Some((of, array.upgrade()?, *at))
+            };
+            let missing = account.ledger.missing(WINDOW).into_iter();
+            (Arc::clone(ahead), missing.filter_map(array).collect::<Vec<_>>())
         };
-        // Nothing has to leave.
-        let Some((key, array, at, next_use)) = missing else { return Ok(()) };
+        // Otherwise nothing has to leave.
+        let Some((first, ..)) = missing.first() else { return Ok(()) };
+        let is_later = |known: &Known, than: u64| known.of.next_use.is_none_or(|of| of > than);
         let mut later = self.candidates(owner, needed);
-        later.retain(|known| known.of.next_use.is_none_or(|of| of > next_use));
+        later.retain(|known| is_later(known, first.next_use));
         later.sort_by_key(|known| Reverse(known.of.next_use.unwrap_or(u64::MAX)));
         let offers = |known| Some((known, Known::standing(known)?));
         let offered: Vec<_> = later.iter().filter_map(offers).collect();
-        let is_free = |copies: bool| {
-            let free = Standing::Free { must_copy: copies };
-            offered.iter().find(move |(_, (standing, _))| *standing == free)
+        let free = |must_copy: bool| {
+            let free = Standing::Free { must_copy };
+            offered.iter().filter(move |(_, (standing, _))| *standing == free)
         };
         // The values of the next part to leave go to the host before its memory is needed.
-        if let Some((known, (_, victim))) = is_free(true) {
+        if let Some((known, (_, victim))) = free(true).next() {
             victim.write_back(known.key.1, known.at, &ahead.down, cause)?;
         }
-        if !array.can_fetch(key.1, at) {
-            return Ok(());
-        }
-        let up = ahead.up();
-        if !array.fetch(key.1, at, up, cause)?
-            && let Some((known, (_, victim))) = is_free(false)
-            && self.evict(known, &**victim, cause)?
-        {
-            array.fetch(key.1, at, up, cause)?;
+        let mut victims = free(false);
+        for (of, array, at) in missing {
+            let up = &ahead.up[of.access % ahead.up.len()];
+            while array.can_fetch(of.key.1, at) && !array.fetch(of.key.1, at, up, cause)? {
+                match victims.next() {
+                    Some((known, (_, victim))) if is_later(known, of.next_use) => {
+                        self.evict(known, &**victim, cause)?;
+                    }
+                    _ => return Ok(()),
+                }
+            }
         }
         Ok(())
     }
@@ -645,10 +636,10 @@ impl Membership {
         account.ledger.release(bytes);
     }
 
-    /// The parts are used. Returns whether a step is repeated.
-    pub(crate) fn touch(&self, parts: Set) -> bool {
+    /// The parts are used; `reads` says whether their values are needed. Returns whether a step is repeated.
+    pub(crate) fn touch(&self, parts: Set, reads: bool) -> bool {
         let mut account = self.budget.account();
-        account.ledger.touch(self.owner, parts);
+        account.ledger.touch(self.owner, parts, reads);
         account.ahead.is_some()
     }
 

@@ -24,8 +24,8 @@ pub struct Candidate {
     pub bytes: u64,
     /// When it was used last: greater than that of all parts that were used earlier.
     pub last_use: u64,
-    /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before this part is
-    /// used again. `None` if it is not used in the step.
+    /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before the values of
+    /// this part are needed. `None` if they are not needed in the step, or are overwritten first.
     pub next_use: Option<u64>,
     /// Its priority, which is not [`Priority::Keep`].
     pub priority: Priority,
@@ -39,8 +39,8 @@ pub trait Policy: Send + Sync + 'static {
     fn choose(&self, candidates: &[Candidate]) -> usize;
 }
 
-/// Parts of low priority leave first. Among equals, the part leaves first that a [recorded
-/// step](super::MemoryBudget::repeat) uses last. If no step is repeated, the order is that of [`LeastRecentlyUsed`]. This
+/// Parts of low priority leave first. Among equals, the part leaves first whose values a [recorded
+/// step](super::MemoryBudget::repeat) needs last. If no step is repeated, the order is that of [`LeastRecentlyUsed`]. This
 /// is the default policy. For parts of one size, no policy moves fewer parts to the device (Belady, IBM Systems Journal
 /// 5, 1966).
 #[derive(Clone, Copy, Debug, Default)]
