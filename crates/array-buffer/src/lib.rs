@@ -65,6 +65,14 @@
 //! [exchange](ArrayBuffer::begin_exchange) or a write fills it. Contributions to ghosts
 //! ([`accumulate`](ArrayBuffer::accumulate)) stay in the ghosts until a reduction adds them to the owned values.
 //!
+//! # More than fits
+//!
+//! A [`MemoryBudget`] limits the memory of arrays on one device. If an access needs memory and the limit is reached, or
+//! the device has none left, then parts of any of these arrays leave the device. Values that exist nowhere else are copied
+//! to the host first. So an array in parts may be larger than the device's memory. [`MemoryBudget::record`] records the
+//! uses of a step that a program repeats, and [`MemoryBudget::repeat`] uses the record: parts leave whose values are
+//! needed last, and copies run ahead of their uses.
+//!
 //! # Guarantees
 //!
 //! - A read sees the last committed write, on any stream of any device. Streams wait on the device, for exactly the
@@ -87,6 +95,7 @@
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
 //! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it, also by [`prefetch_host`](ArrayBuffer::prefetch_host) | no |
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
+//! | accesses on a device with a [`MemoryBudget`] that need memory | as above; and for each part that leaves to make room, as `evict` |
 //! | [`evict`](ArrayBuffer::evict), [`evict_host`](ArrayBuffer::evict_host) | if the values are nowhere else: until they are written and copied to the host; if copies of them are still running: until one of these has arrived |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote

@@ -1,16 +1,20 @@
 //! The storage and state of one array. Carries out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+mod exclusive;
+mod resident;
 
-use ndarray::{Array, Dimension};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut, Result,
-    Stream, Support, reported_failures,
+    Device, DeviceKind, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream,
+    Support, reported_failures,
 };
+
+pub(crate) use exclusive::Exclusive;
 
 use crate::budget;
 use crate::call_site::{At, CallSite};
@@ -18,9 +22,7 @@ use crate::coherence::{
     Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
     REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
 };
-use crate::memory_budget::{
-    Idle, Membership, MemoryBudget, Priority, Resident, Room, RoomCause, Standing,
-};
+use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::Mirror;
 use crate::partition::{Partition, Ranges};
 use crate::poison::{Poison, Verdict};
@@ -28,10 +30,6 @@ use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
 use crate::storage::{Hold, Storage};
 use crate::transfer::{End, Piece, Transfers};
-
-/// The greatest number of rows of a part that are copied one by one from and to page-locked memory. A part with more
-/// rows goes through a contiguous copy.
-const DIRECT_RUNS: usize = 64;
 
 /// The data that an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
@@ -476,29 +474,6 @@ impl<T: Element, D> Core<T, D> {
         self.mirror.is_private()
     }
 
-    /// Begins to copy a part between the host and a device, on a stream of the device.
-    fn copy_ahead(
-        &self,
-        state: &mut State<T>,
-        part: PartId,
-        to: ReplicaId,
-        on: &Stream,
-        cause: RoomCause,
-    ) -> Result<()> {
-        let (lane, _) = state.lane(on, &self.mirror)?;
-        let RoomCause { call_site, .. } = cause;
-        let request =
-            Request { set: Set::one(part), stream: Some(on), access: "copy ahead", call_site };
-        let action = Action::Prefetch { at: to, by: Some(lane) };
-        let done = match self.plan(state, &request, action) {
-            Ok(_) => self.carry_out(state, &request, action, Some(to)),
-            // The access itself will say why.
-            Err(_) => Ok(()),
-        };
-        self.mirror.show(&mut state.parts);
-        done
-    }
-
     /// Refuses a device where the parts have separate memory.
     pub(crate) fn check_whole(&self, device: &Device) -> Result<()> {
         let at = self.lock().replica(device);
@@ -777,241 +752,9 @@ impl<T: Element, D> Core<T, D> {
     }
 }
 
-/// A core whose array is borrowed exclusively, so that no guard is alive.
-pub(crate) struct Exclusive<'a, T: Element, D>(&'a Core<T, D>);
-
-impl<'a, T: Element, D> Exclusive<'a, T, D> {
-    /// `core` belongs to the borrowed array.
-    pub(crate) fn new(core: &'a mut Arc<Core<T, D>>) -> Self {
-        Self(core)
-    }
-
-    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter.
-    pub(crate) fn freeze(self) {
-        self.0.lock().constant = true;
-    }
-
-    /// Frees a replica's memory.
-    pub(crate) fn evict(self, device: Option<&Device>, call_site: CallSite) -> Result<()> {
-        let core = self.0;
-        let mut state = core.lock();
-        let at = match device.map(|device| state.replica(device)) {
-            None => HOST,
-            // A device in host memory has no memory of its own.
-            Some(None | Some(HOST)) => return Ok(()),
-            Some(Some(at)) => at,
-        };
-        let set = core.partition.all().0;
-        let request = Request { set, stream: None, access: "evict", call_site };
-        if at == HOST && state.devices[usize::from(HOST)].is_some() {
-            let message = "host memory that a device works in";
-            return Err(Error::new(ErrorKind::Conflict, "evict", message));
-        }
-        let done = core.carry_out(&mut state, &request, Action::Evict { at }, None);
-        core.mirror.show(&mut state.parts);
-        done?;
-        state.transfers.evict(at);
-        if let (Some(divided), Ok(budget)) = (core.storage.divided(at), state.budget(at)) {
-            for part in set.iter().filter(|part| divided.has_memory(*part)) {
-                // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
-                drop(unsafe { divided.take(part) });
-                budget.free(part);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { core.storage.evict(at) };
-        Ok(())
-    }
-
-    /// Gives each part memory of its own on the budget's device, within the budget. `array` is the core.
-    pub(crate) fn set_memory_budget(
-        self,
-        budget: &MemoryBudget,
-        array: Weak<dyn Resident>,
-    ) -> Result<()> {
-        let (core, device) = (self.0, budget.device());
-        self.forget_idle_if_full()?;
-        let mut state = core.lock();
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &core.mirror)?,
-        };
-        // A device that works in host memory has no memory of its own.
-        if at == HOST {
-            return Ok(());
-        }
-        let conflict = |message: String| {
-            let error = Error::new(ErrorKind::Conflict, "set_memory_budget", message);
-            Err(error.on(device.id()))
-        };
-        match state.budget(at) {
-            Ok(known) if known.is_of(budget) => return Ok(()),
-            Ok(_) => return conflict("the array has another memory budget there".to_owned()),
-            Err(_) => {}
-        }
-        if core.storage.has_memory(at) {
-            return conflict("the array has memory there; evict it first".to_owned());
-        }
-        core.storage.divide(at, state.parts.len());
-        core.mirror.hide(at);
-        state.budgets.push((at, Arc::new(budget.join(array, at))));
-        core.mirror.show(&mut state.parts);
-        Ok(())
-    }
-
-    /// Keeps the host's replica in memory that is page-locked for `device` from now on.
-    pub(crate) fn page_lock(self, device: &Device) -> Result<()> {
-        let core = self.0;
-        self.forget_idle_if_full()?;
-        let mut state = core.lock();
-        if let Some(known) = state.paths.locked {
-            if state.replica(device) == Some(known) {
-                return Ok(());
-            }
-            let message = format!("page-locked for {} already", place(&state.devices, known));
-            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
-        }
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &core.mirror)?,
-        };
-        // A device that works in host memory needs no copies.
-        if at == HOST {
-            return Ok(());
-        }
-        if let Some(shares) = &state.devices[usize::from(HOST)] {
-            let message = format!("{} works in the host's memory", shares.id());
-            return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
-        }
-        // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
-        unsafe { core.storage.page_lock(device) }?;
-        let is_direct = |part: &PartId| core.partition.runs(*part).nth(DIRECT_RUNS).is_none();
-        let direct = core.partition.all().0.iter().filter(is_direct).collect();
-        (state.paths.locked, state.paths.direct) = (Some(at), direct);
-        Ok(())
-    }
-
-    /// Stops tracking idle streams if there is no room for more. Guards on these streams must not be alive.
-    ///
-    /// # Errors
-    ///
-    /// The failure of a stream that wrote values; these values are lost.
-    #[inline]
-    pub(crate) fn forget_idle_if_full(self) -> Result<()> {
-        if self.0.mirror.is_full() {
-            return self.0.lock().forget_idle(&self.0.mirror);
-        }
-        Ok(())
-    }
-
-    /// Moves the host's elements out. The host has just taken all parts for writing.
-    pub(crate) fn take_array(self) -> Result<Array<T, D>>
-    where
-        D: Dimension,
-    {
-        let _state = self.0.lock();
-        // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the host has waited.
-        unsafe { self.0.storage.take_array(&self.0.shape) }
-    }
-
-    /// Moves a device's memory out. A stream has just taken all parts for writing.
-    pub(crate) fn take_memory(self, at: ReplicaId) -> Result<Memory<T>> {
-        let state = self.0.lock();
-        if let (Some(divided), Ok(budget)) = (self.0.storage.divided(at), state.budget(at)) {
-            let part = alone(self.0.partition.all().0)?;
-            divided.memory(part)?;
-            budget.free(part);
-            // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the part has memory.
-            if let Some(memory) = unsafe { divided.take(part) } {
-                return Ok(memory);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { self.0.storage.take_memory(at) }
-    }
-}
-
 impl Writer {
     fn new(site: Option<AccessSite>) -> Self {
         Self { site, poison: Poison::Forgotten }
-    }
-}
-
-impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
-    fn standing(&self, part: PartId, at: ReplicaId) -> Standing {
-        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
-            return Standing::Busy;
-        };
-        let state = self.include_all(state);
-        let known = &state.parts[usize::from(part)];
-        if divided.is_held(part) || known.user() == Some(at) || !divided.has_memory(part) {
-            return Standing::Held;
-        }
-        Standing::Free { must_copy: known.health == Health::Good && known.valid == Set::one(at) }
-    }
-
-    fn can_fetch(&self, part: PartId, at: ReplicaId) -> bool {
-        self.state.try_lock().is_some_and(|state| {
-            let known = &state.parts[usize::from(part)];
-            known.valid.contains(HOST) && state.paths.is_direct(part, HOST, at)
-        })
-    }
-
-    fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool> {
-        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
-            return Ok(false);
-        };
-        let mut state = self.include_all(state);
-        let known = &state.parts[usize::from(part)];
-        let is_needed = known.valid.contains(HOST) && !known.valid.contains(at);
-        if !is_needed || !state.paths.is_direct(part, HOST, at) || state.is_full() {
-            return Ok(true);
-        }
-        let budget = state.budget(at)?;
-        if !divided.has_memory(part) {
-            let Some(room) = budget.free_room(part, self.partition.len(part))? else {
-                return Ok(false);
-            };
-            divided.set(part, budget.settle(room));
-        }
-        divided.memory(part)?.order_before(on)?;
-        self.copy_ahead(&mut state, part, at, on, cause).map(|()| true)
-    }
-
-    fn write_back(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<()> {
-        let Some(state) = self.state.try_lock() else { return Ok(()) };
-        let mut state = self.include_all(state);
-        let known = &state.parts[usize::from(part)];
-        let is_needed = known.valid == Set::one(at) && known.health == Health::Good;
-        if !is_needed || !state.paths.is_direct(part, at, HOST) || state.is_full() {
-            return Ok(());
-        }
-        self.copy_ahead(&mut state, part, HOST, on, cause)
-    }
-
-    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>> {
-        let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
-            return Ok(None);
-        };
-        let mut state = self.include_all(state);
-        let is_used = state.parts[usize::from(part)].user() == Some(at);
-        if is_used || divided.is_held(part) || !divided.has_memory(part) {
-            return Ok(None);
-        }
-        let RoomCause { access, call_site } = cause;
-        let set = Set::one(part);
-        let request = Request { set, stream: None, access: "make room", call_site };
-        let budget = state.budget(at)?;
-        let done = self.carry_out(&mut state, &request, Action::MakeRoom { at }, None);
-        self.mirror.show(&mut state.parts);
-        let bytes = self.partition.len(part) * size_of::<T>();
-        done.map_err(|error| {
-            error.about(format_args!("freeing the {bytes} bytes of part {part} for another access"))
-        })?;
-        budget.leave(part);
-        state.ledger.add_eviction(bytes, AccessSite { at, access, call_site });
-        // SAFETY: no guard uses the part there, nor does a reader. New ones need the state's lock.
-        Ok(unsafe { divided.take(part) }.map(Idle::new))
     }
 }
 

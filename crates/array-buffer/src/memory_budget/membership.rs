@@ -1,0 +1,180 @@
+//! The part that an array takes in a budget, and the memory that it gets.
+
+use std::collections::BTreeSet;
+
+use runtime_core::{Element, Error, ErrorKind, Memory, Result};
+
+use super::ledger::Owner;
+use super::policy::Priority;
+use super::{MemoryBudget, RoomCause, Wanted, bytes_of};
+use crate::coherence::{PartId, Set};
+
+/// The part that an array takes in a budget.
+pub(crate) struct Membership {
+    pub(super) budget: MemoryBudget,
+    pub(super) owner: Owner,
+}
+
+impl Membership {
+    pub(crate) fn is_of(&self, budget: &MemoryBudget) -> bool {
+        self.budget.is_same(budget)
+    }
+
+    /// Reserves memory for a part with `len` elements. Other parts than `needed` may leave the device. Call it without
+    /// the lock of an array.
+    pub(crate) fn room<T: Element>(
+        &self,
+        part: PartId,
+        needed: Set,
+        len: usize,
+        cause: RoomCause,
+    ) -> Result<Room<T>> {
+        let Self { budget, owner } = self;
+        let bytes = bytes_of::<T>(len);
+        let wanted = Wanted { owner: *owner, part, needed, bytes, cause };
+        let mut turned_down = BTreeSet::new();
+        let reserved = loop {
+            match budget.reserve::<T>(len) {
+                Ok(Reserved::Memory(memory, reserved)) => {
+                    return Ok(Room { part, memory, reserved });
+                }
+                Ok(Reserved::Bytes(reserved)) => break reserved,
+                Err(Full) => budget.evict_one(&wanted, &mut turned_down)?,
+            }
+        };
+        loop {
+            match budget.0.device.memory_allocate::<T>(len) {
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                    if budget.free_idle()? {
+                        continue;
+                    }
+                    let evicted = budget.evict_one(&wanted, &mut turned_down);
+                    evicted.map_err(|full| full.with_source(error))?;
+                }
+                allocated => return allocated.map(|memory| Room { part, memory, reserved }),
+            }
+        }
+    }
+
+    /// As `room`, but lets no part leave. `None` if there is no memory.
+    pub(crate) fn free_room<T: Element>(
+        &self,
+        part: PartId,
+        len: usize,
+    ) -> Result<Option<Room<T>>> {
+        let (memory, reserved) = match self.budget.reserve::<T>(len) {
+            Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
+            Ok(Reserved::Bytes(reserved)) => match self.budget.0.device.memory_allocate(len) {
+                Ok(memory) => (memory, reserved),
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            Err(Full) => return Ok(None),
+        };
+        Ok(Some(Room { part, memory, reserved }))
+    }
+
+    /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
+    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) -> Result<()> {
+        self.budget.look_ahead(self.owner, needed, cause)
+    }
+
+    /// The part has the memory from now on. Returns it.
+    pub(crate) fn settle<T: Element>(&self, room: Room<T>) -> Memory<T> {
+        let Room { part, memory, mut reserved } = room;
+        let bytes = std::mem::take(&mut reserved.bytes);
+        self.budget.account().ledger.settle((self.owner, part), bytes);
+        memory
+    }
+
+    /// The part has no memory any more, which goes to the budget.
+    pub(crate) fn leave(&self, part: PartId) {
+        self.budget.account().ledger.leave((self.owner, part));
+    }
+
+    /// The part's memory was freed.
+    pub(crate) fn free(&self, part: PartId) {
+        let mut account = self.budget.account();
+        let bytes = account.ledger.leave((self.owner, part));
+        account.ledger.release(bytes);
+    }
+
+    /// The parts are used; `reads` says whether their values are needed. Returns whether a step is repeated.
+    pub(crate) fn touch(&self, parts: Set, reads: bool) -> bool {
+        let mut account = self.budget.account();
+        account.ledger.touch(self.owner, parts, reads);
+        account.ahead.is_some()
+    }
+
+    pub(crate) fn set_priority(
+        &self,
+        part: PartId,
+        priority: Priority,
+        bytes: usize,
+    ) -> Result<()> {
+        let mut account = self.budget.account();
+        let set = account.ledger.set_priority((self.owner, part), priority, bytes as u64);
+        set.map_err(|kept| {
+            let limit = account.ledger.limit().unwrap_or_default();
+            let message = format!("{kept} bytes to keep under a memory budget of {limit}");
+            let error = Error::new(ErrorKind::LimitExceeded, "set_priority", message);
+            error.on(self.budget.0.device.id())
+        })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut account = self.budget.account();
+        account.arrays.remove(&self.owner);
+        account.ledger.forget(self.owner);
+    }
+}
+
+impl MemoryBudget {
+    /// Memory for `len` elements that other parts have left, or the right to allocate as much.
+    fn reserve<T: Element>(&self, len: usize) -> Result<Reserved<T>, Full> {
+        let bytes = bytes_of::<T>(len);
+        let reserved = || Reservation { budget: self.clone(), bytes };
+        loop {
+            let mut account = self.account();
+            if let Some(memory) = account.take_idle::<T>(len) {
+                return Ok(Reserved::Memory(memory, reserved()));
+            }
+            if account.ledger.reserve(bytes) {
+                return Ok(Reserved::Bytes(reserved()));
+            }
+            let Some(idle) = account.idle.pop() else { return Err(Full) };
+            account.ledger.release(idle.bytes);
+            // Freed without the lock.
+            drop(account);
+            drop(idle);
+        }
+    }
+}
+
+/// Memory for a part, which the budget has reserved.
+pub(crate) struct Room<T: Element> {
+    pub(crate) part: PartId,
+    memory: Memory<T>,
+    reserved: Reservation,
+}
+
+struct Reservation {
+    budget: MemoryBudget,
+    bytes: u64,
+}
+
+enum Reserved<T: Element> {
+    Memory(Memory<T>, Reservation),
+    Bytes(Reservation),
+}
+
+/// The limit is reached.
+struct Full;
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.account().ledger.release(self.bytes);
+    }
+}

@@ -1,0 +1,195 @@
+//! Recorded steps: the uses of parts that a program repeats.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::Arc;
+
+use runtime_core::{Error, ErrorKind, Result, Stream, StreamOptions};
+
+use super::ledger::{Missing, Owner, Use};
+use super::{Known, MemoryBudget, RoomCause, Standing};
+use crate::coherence::Set;
+
+/// How many accesses ahead parts are copied to the device.
+const WINDOW: usize = 2;
+
+impl MemoryBudget {
+    /// Begins to record which parts are used, until [`Recording::finish`].
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` while another recording goes on.
+    pub fn record(&self) -> Result<Recording> {
+        let mut account = self.account();
+        if account.is_recording {
+            return Err(Error::new(ErrorKind::Conflict, "record", "a recording goes on already"));
+        }
+        account.is_recording = true;
+        account.ledger.record(true);
+        Ok(Recording { budget: self.clone() })
+    }
+
+    /// Until the result is dropped, the program is expected to use the same parts in the same order as in the step, again
+    /// and again. The default [policy](LatestNextUse) then lets the parts leave that are used latest.
+    ///
+    /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy the
+    /// part that will be missing next to the device, and the values of the part that will leave next to the host. These
+    /// copies are on streams of their own. So they run while the device computes.
+    ///
+    /// Every value is right in any case: other uses than expected only cost time.
+    ///
+    /// ```
+    /// # use array_buffer::{ArrayBuffer, MemoryBudget};
+    /// # fn sweep() -> array_buffer::Result<()> { Ok(()) }
+    /// # fn example(budget: &MemoryBudget) -> array_buffer::Result<()> {
+    /// let recording = budget.record()?;
+    /// sweep()?;
+    /// let step = recording.finish();
+    /// let _expected = budget.repeat(&step)?;
+    /// for _ in 1..100 {
+    ///     sweep()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` while another step is repeated. `InvalidArgument` for the step of another budget. Errors of making the
+    /// streams.
+    pub fn repeat(&self, step: &RecordedStep) -> Result<Repeat> {
+        if !self.is_same(&step.budget) {
+            let message = "a step that was recorded with another budget";
+            return Err(Error::new(ErrorKind::InvalidArgument, "repeat", message));
+        }
+        let make = || self.0.device.stream_create(&StreamOptions::default());
+        let ahead = Arc::new(Ahead { up: [make()?, make()?, make()?], down: make()? });
+        let mut account = self.account();
+        if account.ahead.is_some() {
+            return Err(Error::new(ErrorKind::Conflict, "repeat", "a step is repeated already"));
+        }
+        account.ahead = Some(ahead);
+        account.ledger.repeat(Some(Arc::clone(&step.uses)));
+        Ok(Repeat { budget: self.clone() })
+    }
+
+    /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
+    pub(super) fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
+        let (ahead, missing) = {
+            let account = self.account();
+            let Some(ahead) = &account.ahead else { return Ok(()) };
+            let array = |of: Missing| {
+                let (array, at) = account.arrays.get(&of.key.0)?;
+                Some((of, array.upgrade()?, *at))
+            };
+            let missing = account.ledger.missing(WINDOW).into_iter();
+            (Arc::clone(ahead), missing.filter_map(array).collect::<Vec<_>>())
+        };
+        // Otherwise nothing has to leave.
+        let Some((first, ..)) = missing.first() else { return Ok(()) };
+        let is_later = |known: &Known, than: u64| known.of.next_use.is_none_or(|of| of > than);
+        let mut later = self.candidates(owner, needed);
+        later.retain(|known| is_later(known, first.next_use));
+        later.sort_by_key(|known| Reverse(known.of.next_use.unwrap_or(u64::MAX)));
+        let offers = |known| Some((known, Known::standing(known)?));
+        let offered: Vec<_> = later.iter().filter_map(offers).collect();
+        let free = |must_copy: bool| {
+            let free = Standing::Free { must_copy };
+            offered.iter().filter(move |(_, (standing, _))| *standing == free)
+        };
+        // The values of the next part to leave go to the host before its memory is needed.
+        if let Some((known, (_, victim))) = free(true).next() {
+            victim.write_back(known.key.1, known.at, &ahead.down, cause)?;
+        }
+        let mut victims = free(false);
+        for (of, array, at) in missing {
+            let up = &ahead.up[of.access % ahead.up.len()];
+            while array.can_fetch(of.key.1, at) && !array.fetch(of.key.1, at, up, cause)? {
+                match victims.next() {
+                    Some((known, (_, victim))) if is_later(known, of.next_use) => {
+                        self.evict(known, &**victim, cause)?;
+                    }
+                    _ => return Ok(()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The streams of copies that a repeated step needs later.
+pub(super) struct Ahead {
+    /// Used in turn: a kernel that waits for a stream waits for all copies that are on it by then. When a part is used,
+    /// later copies are on the other streams.
+    up: [Stream; WINDOW + 1],
+    down: Stream,
+}
+
+/// A recording of uses: see [`MemoryBudget::record`].
+#[must_use = "the recording ends when this is dropped"]
+#[derive(Debug)]
+pub struct Recording {
+    budget: MemoryBudget,
+}
+
+impl Recording {
+    /// Ends the recording.
+    pub fn finish(self) -> RecordedStep {
+        let uses = self.budget.account().ledger.record(false).unwrap_or_default();
+        RecordedStep { budget: self.budget.clone(), uses: uses.into() }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let mut account = self.budget.account();
+        account.ledger.record(false);
+        account.is_recording = false;
+    }
+}
+
+/// The uses of parts in a step of a program, in their order: see [`MemoryBudget::repeat`].
+///
+/// A use is an access to a part on the budget's device. A step knows arrays, and not variables: if a program swaps two
+/// arrays after each step, record two steps as one.
+#[derive(Clone)]
+pub struct RecordedStep {
+    budget: MemoryBudget,
+    uses: Arc<[Use]>,
+}
+
+impl RecordedStep {
+    /// The number of uses.
+    pub fn len(&self) -> usize {
+        self.uses.len()
+    }
+
+    /// Whether no part was used.
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+}
+
+impl fmt::Debug for RecordedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordedStep({} uses)", self.len())
+    }
+}
+
+/// The time in which a step is repeated: see [`MemoryBudget::repeat`].
+#[must_use = "the step is no longer expected when this is dropped"]
+#[derive(Debug)]
+pub struct Repeat {
+    budget: MemoryBudget,
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        let ahead = {
+            let mut account = self.budget.account();
+            account.ledger.repeat(None);
+            account.ahead.take()
+        };
+        drop(ahead);
+    }
+}
