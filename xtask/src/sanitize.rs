@@ -53,6 +53,12 @@ const MIRI: &[Set] = &[
         always: true,
     },
     Set {
+        title: "arrays with a memory budget",
+        words: "--package array-buffer --test memory_budget -- parts_in_use leases views_of memory_of_a memory_is_given",
+        flags: LEAKS,
+        always: true,
+    },
+    Set {
         title: "capsules",
         words: "--package interchange --test release --test fuzz",
         // Protocols pass addresses as integers.

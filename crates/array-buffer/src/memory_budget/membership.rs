@@ -1,13 +1,14 @@
 //! The part that an array takes in a budget, and the memory that it gets.
 
 use std::collections::BTreeSet;
+use std::sync::Weak;
 
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
+use super::budget::{MemoryBudget, Resident, RoomCause, Wanted, bytes_of};
 use super::ledger::Owner;
 use super::policy::Priority;
-use super::{MemoryBudget, RoomCause, Wanted, bytes_of};
-use crate::coherence::{PartId, Set};
+use crate::coherence::{PartId, ReplicaId, Set};
 
 /// The part that an array takes in a budget.
 pub(crate) struct Membership {
@@ -43,7 +44,7 @@ impl Membership {
             }
         };
         loop {
-            match budget.0.device.memory_allocate::<T>(len) {
+            match budget.device().memory_allocate::<T>(len) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                     if budget.free_idle()? {
                         continue;
@@ -64,7 +65,7 @@ impl Membership {
     ) -> Result<Option<Room<T>>> {
         let (memory, reserved) = match self.budget.reserve::<T>(len) {
             Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
-            Ok(Reserved::Bytes(reserved)) => match self.budget.0.device.memory_allocate(len) {
+            Ok(Reserved::Bytes(reserved)) => match self.budget.device().memory_allocate(len) {
                 Ok(memory) => (memory, reserved),
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
                 Err(error) => return Err(error),
@@ -118,7 +119,7 @@ impl Membership {
             let limit = account.ledger.limit().unwrap_or_default();
             let message = format!("{kept} bytes to keep under a memory budget of {limit}");
             let error = Error::new(ErrorKind::LimitExceeded, "set_priority", message);
-            error.on(self.budget.0.device.id())
+            error.on(self.budget.device().id())
         })
     }
 }
@@ -132,6 +133,15 @@ impl Drop for Membership {
 }
 
 impl MemoryBudget {
+    /// Lets an array take part.
+    pub(crate) fn join(&self, array: Weak<dyn Resident>, at: ReplicaId) -> Membership {
+        let mut account = self.account();
+        let owner = account.next;
+        account.next += 1;
+        account.arrays.insert(owner, (array, at));
+        Membership { budget: self.clone(), owner }
+    }
+
     /// Memory for `len` elements that other parts have left, or the right to allocate as much.
     fn reserve<T: Element>(&self, len: usize) -> Result<Reserved<T>, Full> {
         let bytes = bytes_of::<T>(len);

@@ -4,14 +4,11 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
-use runtime_core::{Error, ErrorKind, Result, Stream, StreamOptions};
+use runtime_core::{Error, ErrorKind, Result, StreamOptions};
 
+use super::budget::{Ahead, Known, MemoryBudget, RoomCause, Standing, WINDOW};
 use super::ledger::{Missing, Owner, Use};
-use super::{Known, MemoryBudget, RoomCause, Standing};
 use crate::coherence::Set;
-
-/// How many accesses ahead parts are copied to the device.
-const WINDOW: usize = 2;
 
 impl MemoryBudget {
     /// Begins to record which parts are used, until [`Recording::finish`].
@@ -30,7 +27,7 @@ impl MemoryBudget {
     }
 
     /// Until the result is dropped, the program is expected to use the same parts in the same order as in the step, again
-    /// and again. The default [policy](LatestNextUse) then lets the parts leave that are used latest.
+    /// and again. The default [policy](super::LatestNextUse) then lets the parts leave that are used latest.
     ///
     /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy the
     /// part that will be missing next to the device, and the values of the part that will leave next to the host. These
@@ -62,7 +59,7 @@ impl MemoryBudget {
             let message = "a step that was recorded with another budget";
             return Err(Error::new(ErrorKind::InvalidArgument, "repeat", message));
         }
-        let make = || self.0.device.stream_create(&StreamOptions::default());
+        let make = || self.device().stream_create(&StreamOptions::default());
         let ahead = Arc::new(Ahead { up: [make()?, make()?, make()?], down: make()? });
         let mut account = self.account();
         if account.ahead.is_some() {
@@ -115,14 +112,6 @@ impl MemoryBudget {
         }
         Ok(())
     }
-}
-
-/// The streams of copies that a repeated step needs later.
-pub(super) struct Ahead {
-    /// Used in turn: a kernel that waits for a stream waits for all copies that are on it by then. When a part is used,
-    /// later copies are on the other streams.
-    up: [Stream; WINDOW + 1],
-    down: Stream,
 }
 
 /// A recording of uses: see [`MemoryBudget::record`].

@@ -1,0 +1,349 @@
+//! Limits on the memory of arrays on a device.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use runtime_core::{
+    Device, Element, Error, ErrorKind, Memory, Result, Stream, StreamOptions, Traffic,
+};
+
+use super::ledger::{Key, Ledger, Owner};
+use super::policy::{Candidate, LatestNextUse, Policy};
+use crate::call_site::{At, CallSite};
+use crate::coherence::{PartId, ReplicaId, Set};
+
+/// How long an access waits for calls in other threads that use all parts that could leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many accesses ahead parts are copied to the device.
+pub(super) const WINDOW: usize = 2;
+/// The time between two attempts.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A limit on the memory that arrays have on one device.
+///
+/// Arrays take part by [`ArrayBuffer::set_memory_budget`](crate::ArrayBuffer::set_memory_budget). Each part of such an
+/// array has memory of its own on the device, from its first use there. If an access needs memory and the limit is
+/// reached, or the device has none left, then parts that are not in use leave the device: the [`Policy`] chooses which.
+/// Values that exist nowhere else are copied to the host first. So the arrays together may be much larger than the
+/// device's memory, as long as each single access fits.
+///
+/// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may still
+/// run: its memory is used again, or freed, only after that work.
+///
+/// ```
+/// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};
+/// use backend_sim::{SimConfig, SimDevice};
+/// use runtime_core::Device;
+///
+/// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+/// let stream = device.default_stream();
+/// // Four parts of 80 bytes each. Two fit.
+/// let rows = |part| vec![10 * part..10 * part + 10_usize];
+/// let parts: Vec<_> = (0..4).map(rows).collect();
+/// let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+/// let budget = MemoryBudget::new(&device, 160);
+/// let mut array = ArrayBuffer::<f64, _>::with_partition(Partition::new(&[40], &parts, &[])?)?;
+/// array.set_memory_budget(&budget)?;
+/// for part in 0..4 {
+///     let [mut part] = array.split([Parts::one(part)])?;
+///     part.write(&stream)?.view_mut()?.fill(&stream, 1.0)?;
+/// }
+/// assert_eq!((budget.used(), budget.evicted().count), (160, 2));
+/// assert_eq!(array.read_host()?.sum(), 40.0);
+/// # Ok::<(), array_buffer::Error>(())
+/// ```
+///
+/// A budget is a handle; clones are the same budget.
+#[derive(Clone)]
+pub struct MemoryBudget(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    policy: Box<dyn Policy>,
+    account: Mutex<Account>,
+}
+
+#[derive(Default)]
+pub(super) struct Account {
+    pub(super) ledger: Ledger,
+    pub(super) next: Owner,
+    /// The arrays, and the replica on the device in each.
+    pub(super) arrays: BTreeMap<Owner, (Weak<dyn Resident>, ReplicaId)>,
+    /// Memory of parts that have left, which other parts can use.
+    pub(super) idle: Vec<Idle>,
+    pub(super) evicted: Traffic,
+    pub(super) is_recording: bool,
+    /// Set while a step is repeated.
+    pub(super) ahead: Option<Arc<Ahead>>,
+}
+
+/// Memory that no part uses. Work may still use it.
+pub(crate) struct Idle {
+    pub(super) bytes: u64,
+    memory: Box<dyn AnyMemory>,
+}
+
+/// Memory of elements of any type.
+trait AnyMemory: Any + Send {
+    fn order_before(&self, stream: &Stream) -> Result<()>;
+}
+
+impl<T: Element> AnyMemory for Memory<T> {
+    fn order_before(&self, stream: &Stream) -> Result<()> {
+        Self::order_before(self, stream)
+    }
+}
+
+/// An array whose parts have memory under a budget.
+pub(crate) trait Resident: Send + Sync {
+    /// Whether a part's memory in a replica can be freed.
+    fn standing(&self, part: PartId, at: ReplicaId) -> Standing;
+
+    /// Frees a part's memory in a replica, for an access. `None` if it is in use by now.
+    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>>;
+
+    /// Whether a stream can copy a part from the host to a replica without the host.
+    fn can_fetch(&self, part: PartId, at: ReplicaId) -> bool;
+
+    /// Begins to copy a part from the host to a replica, if the budget has memory for it. Returns whether it had.
+    fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool>;
+
+    /// Begins to copy a part from a replica to the host, if a stream can do that without the host.
+    fn write_back(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<()>;
+}
+
+/// A part that could leave.
+pub(super) struct Known {
+    pub(super) key: Key,
+    pub(super) of: Candidate,
+    array: Weak<dyn Resident>,
+    pub(super) at: ReplicaId,
+}
+
+impl Known {
+    /// Whether the part can leave, and its array.
+    pub(super) fn standing(&self) -> Option<(Standing, Arc<dyn Resident>)> {
+        let array = self.array.upgrade()?;
+        Some((array.standing(self.key.1, self.at), array))
+    }
+}
+
+/// The streams of copies that a repeated step needs later.
+pub(super) struct Ahead {
+    /// Used in turn: a kernel that waits for a stream waits for all copies that are on it by then. When a part is used,
+    /// later copies are on the other streams.
+    pub(super) up: [Stream; WINDOW + 1],
+    pub(super) down: Stream,
+}
+
+/// Whether a part's memory can be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A call in another thread uses the array.
+    Busy,
+    /// A guard, a lease or an exchange uses the memory.
+    Held,
+    Free {
+        must_copy: bool,
+    },
+}
+
+/// The access that needs memory.
+#[derive(Clone, Copy)]
+pub(crate) struct RoomCause {
+    pub(crate) access: &'static str,
+    pub(crate) call_site: CallSite,
+}
+
+impl Idle {
+    pub(crate) fn new<T: Element>(memory: Memory<T>) -> Self {
+        Self { bytes: bytes_of::<T>(memory.len()), memory: Box::new(memory) }
+    }
+}
+
+impl MemoryBudget {
+    /// A budget of `bytes` bytes on `device`. Its policy is [`LatestNextUse`].
+    pub fn new(device: &Device, bytes: u64) -> Self {
+        Self::with_policy(device, Some(bytes), LatestNextUse)
+    }
+
+    /// A budget of `bytes` bytes, or, with `None`, of what the device has: parts then leave only if the device refuses
+    /// memory.
+    pub fn with_policy(device: &Device, bytes: Option<u64>, policy: impl Policy) -> Self {
+        let account = Account { ledger: Ledger::new(bytes), ..Account::default() };
+        Self(Arc::new(Inner {
+            device: device.clone(),
+            policy: Box::new(policy),
+            account: Mutex::new(account),
+        }))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The limit in bytes; `None` if only the device limits the memory.
+    pub fn limit(&self) -> Option<u64> {
+        self.account().ledger.limit()
+    }
+
+    /// The bytes in use: the memory of all parts on the device, and memory that waits to be used again.
+    pub fn used(&self) -> u64 {
+        self.account().ledger.used()
+    }
+
+    /// How many parts have left the device to make room, and how many bytes they had there.
+    pub fn evicted(&self) -> Traffic {
+        self.account().evicted
+    }
+
+    /// Frees memory that waits to be used again. Does not block: work that still uses it ends first.
+    pub fn trim(&self) {
+        let idle = std::mem::take(&mut self.account().idle);
+        self.account().ledger.release(idle.iter().map(|idle| idle.bytes).sum());
+    }
+
+    /// Whether `other` is the same budget.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn account(&self) -> MutexGuard<'_, Account> {
+        self.0.account.lock()
+    }
+
+    /// The parts that could leave, with their arrays, beside those that `wanted` needs.
+    pub(super) fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
+        let account = self.account();
+        let candidates = account.ledger.candidates(owner, needed);
+        let array = |(key, of): (Key, Candidate)| {
+            let (array, at) = account.arrays.get(&key.0)?;
+            Some(Known { key, of, array: array.clone(), at: *at })
+        };
+        candidates.into_iter().filter_map(array).collect()
+    }
+
+    /// Lets one part leave, for parts that `owner` needs.
+    pub(super) fn evict_one(&self, wanted: &Wanted, turned_down: &mut BTreeSet<Key>) -> Result<()> {
+        let known = self.candidates(wanted.owner, wanted.needed);
+        let began = Instant::now();
+        loop {
+            let mut is_busy = false;
+            let mut free = Vec::new();
+            for known in known.iter().filter(|known| !turned_down.contains(&known.key)) {
+                let Some((standing, array)) = known.standing() else { continue };
+                match standing {
+                    Standing::Busy => is_busy = true,
+                    Standing::Held => {}
+                    Standing::Free { must_copy } => {
+                        free.push((Candidate { must_copy, ..known.of }, known, array));
+                    }
+                }
+            }
+            if free.is_empty() && is_busy && began.elapsed() < PATIENCE {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            if free.is_empty() {
+                return Err(self.full(wanted));
+            }
+            let offered: Vec<Candidate> = free.iter().map(|(of, ..)| *of).collect();
+            let chosen = self.0.policy.choose(&offered);
+            let Some((_, known, array)) = free.get(chosen) else {
+                let message = format!("the policy chose candidate {chosen} of {}", offered.len());
+                return Err(wanted.error(ErrorKind::InvalidArgument, message));
+            };
+            if !self.evict(known, &**array, wanted.cause)? {
+                turned_down.insert(known.key);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Lets a part leave. Returns whether it did.
+    pub(super) fn evict(
+        &self,
+        known: &Known,
+        array: &dyn Resident,
+        cause: RoomCause,
+    ) -> Result<bool> {
+        let Some(idle) = array.make_room(known.key.1, known.at, cause)? else { return Ok(false) };
+        let mut account = self.account();
+        account.idle.push(idle);
+        account.evicted.count += 1;
+        account.evicted.bytes += known.of.bytes;
+        Ok(true)
+    }
+
+    /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
+    pub(super) fn free_idle(&self) -> Result<bool> {
+        let Some(idle) = self.account().idle.pop() else { return Ok(false) };
+        let stream = self.0.device.stream_create(&StreamOptions::default())?;
+        let done = idle.memory.order_before(&stream).and_then(|()| stream.record_event()?.wait());
+        self.account().ledger.release(idle.bytes);
+        done.map(|()| true)
+    }
+
+    fn full(&self, wanted: &Wanted) -> Error {
+        let (used, limit) = (self.used(), self.limit());
+        let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        let message = format!(
+            "{} bytes for part {}: {used}{of} bytes of the memory budget are in use, and no part can leave",
+            wanted.bytes, wanted.part
+        );
+        wanted.error(ErrorKind::OutOfMemory, message).on(self.0.device.id())
+    }
+}
+
+/// A part that needs memory, for an access.
+pub(super) struct Wanted {
+    pub(super) owner: Owner,
+    pub(super) part: PartId,
+    /// All parts that the access needs.
+    pub(super) needed: Set,
+    pub(super) bytes: u64,
+    pub(super) cause: RoomCause,
+}
+
+impl Wanted {
+    pub(super) fn error(&self, kind: ErrorKind, message: String) -> Error {
+        let RoomCause { access, call_site } = self.cause;
+        let at = At(call_site).to_string();
+        let at = if at.is_empty() { at } else { format!(" (access{at})") };
+        Error::new(kind, access, message + &at)
+    }
+}
+
+impl Account {
+    /// Memory for `len` elements that other parts have left.
+    pub(super) fn take_idle<T: Element>(&mut self, len: usize) -> Option<Memory<T>> {
+        let fits = |idle: &Idle| {
+            let memory: &dyn Any = &*idle.memory;
+            memory.downcast_ref::<Memory<T>>().is_some_and(|memory| memory.len() == len)
+        };
+        let index = self.idle.iter().position(fits)?;
+        let memory: Box<dyn Any> = self.idle.swap_remove(index).memory;
+        memory.downcast().ok().map(|memory| *memory)
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let account = self.account();
+        let (used, id) = (account.ledger.used(), self.0.device.id());
+        match account.ledger.limit() {
+            Some(limit) => write!(f, "MemoryBudget({used} of {limit} bytes on {id})"),
+            None => write!(f, "MemoryBudget({used} bytes on {id})"),
+        }
+    }
+}
+
+pub(super) fn bytes_of<T>(len: usize) -> u64 {
+    (len * size_of::<T>()) as u64
+}
