@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -259,6 +259,40 @@ fn a_failed_reading_cannot_be_repeated() {
         let error = outcome.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
         assert!(error.message().contains("failed to read before"), "{error}");
+    }
+}
+
+/// A rank goes on to work after its reading failed. It works until its peer is done, or has waited too long.
+#[test]
+fn a_reading_that_failed_delays_no_peer() {
+    let device = device();
+    type Fail = fn(&[LentViews<'_>]) -> halo::Result<()>;
+    let fail: [Fail; 2] = [
+        |lent| lent[0].views().next().unwrap().slice(0..99).map(drop),
+        |_| resume_unwind(Box::new("on purpose")),
+    ];
+    for fail in fail {
+        let (done, is_done) = mpsc::channel();
+        let is_done = Mutex::new(is_done);
+        ThreadCommunicator::run(2, |ranks| {
+            let own = Rank::new(&device, 1);
+            if ranks.rank() == 0 {
+                own.lend(&ranks, &[1], LONG, |_| Ok(())).unwrap();
+                done.send(()).unwrap();
+                return;
+            }
+            let Rank { own, events, .. } = &own;
+            let views = [own.view().erase()];
+            let loan = Loan { tag: 5, peers: &[0], views: &views, events, timeout: LONG };
+            let lent = ranks.direct().unwrap().lend(&loan, |session| {
+                let read = catch_unwind(AssertUnwindSafe(|| session.read(fail)));
+                assert!(!matches!(read, Ok(Ok(()))));
+                assert!(!session.has_read());
+                Ok(is_done.lock().unwrap().recv_timeout(LONG / 3))
+            });
+            lent.unwrap().expect("rank 0 waits for the end of the reading");
+        })
+        .unwrap();
     }
 }
 

@@ -145,7 +145,7 @@ impl<'c> Direct<'c> {
         let session = LoanSession::begin(self, loan)?;
         let result = f(&session);
         // If this rank has begun to read, all peers finish their reading, even if this rank's reading failed.
-        let is_expected = result.is_ok() || session.has_begun.get();
+        let is_expected = result.is_ok() || session.reading.get() != Reading::NotYet;
         let ended = if is_expected { session.end() } else { Ok(()) };
         let closed = session.close();
         result.and_then(|result| ended.and(closed).map(|()| result))
@@ -211,9 +211,27 @@ pub struct LoanSession<'a> {
     operation: &'static str,
     check: Option<Check<'a>>,
     loan: &'a Loan<'a>,
-    /// Whether the loans of all peers were there, so that this rank has begun to read.
-    has_begun: Cell<bool>,
-    has_read: Cell<bool>,
+    reading: Cell<Reading>,
+}
+
+/// How far this rank is with the peers' views.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    NotYet,
+    /// The loans of all peers were there.
+    Now,
+    /// It no longer reads.
+    Failed,
+    Done,
+}
+
+/// Ends the reading, also if it fails or panics: peers wait for the end.
+struct EndOfReading<'a>(&'a LoanSession<'a>);
+
+impl Drop for EndOfReading<'_> {
+    fn drop(&mut self) {
+        self.0.finish_reading();
+    }
 }
 
 /// The views of a peer while this rank reads them.
@@ -242,20 +260,12 @@ impl<'a> LoanSession<'a> {
         loans.push(open);
         drop(loans);
         loan.peers.iter().for_each(|peer| group.raise(*peer));
-        Ok(Self {
-            group,
-            rank,
-            operation,
-            check,
-            loan,
-            has_begun: Cell::new(false),
-            has_read: Cell::new(false),
-        })
+        Ok(Self { group, rank, operation, check, loan, reading: Cell::new(Reading::NotYet) })
     }
 
     /// Whether this rank has read the peers' views.
     pub fn has_read(&self) -> bool {
-        self.has_read.get()
+        self.reading.get() == Reading::Done
     }
 
     /// Calls `f` with the peers' views, in the order of peers, if all peers have lent theirs. Returns whether `f` was
@@ -266,14 +276,15 @@ impl<'a> LoanSession<'a> {
     ///
     /// `Conflict` if an earlier reading failed. `PeerLost`. The errors of `f` and of the device.
     pub fn try_read(&self, f: impl FnOnce(&[LentViews<'_>]) -> Result<()>) -> Result<bool> {
-        if self.has_begun.get() && !self.has_read.get() {
+        if let Reading::Now | Reading::Failed = self.reading.get() {
             let message = format!("rank {} reads already, or failed to read before", self.rank);
             return Err(Error::new(ErrorKind::Conflict, self.operation, message));
         }
-        if !self.has_read.get()
+        if !self.has_read()
             && let Some(borrowed) = self.borrow_all()?
         {
-            self.has_begun.set(true);
+            self.reading.set(Reading::Now);
+            let end = EndOfReading(self);
             let Loan { peers, events: LoanEvents { stream, read, .. }, .. } = *self.loan;
             for BorrowedViews { ready, .. } in &borrowed {
                 stream.wait(ready)?;
@@ -290,10 +301,11 @@ impl<'a> LoanSession<'a> {
                 .collect();
             f(&views)?;
             stream.record(read)?;
-            self.has_read.set(true);
+            self.reading.set(Reading::Done);
             self.end_read(Some(read));
+            drop(end);
         }
-        Ok(self.has_read.get())
+        Ok(self.has_read())
     }
 
     /// As [`try_read`](Self::try_read), but blocks until all peers have lent their views, for at most the timeout of
@@ -417,11 +429,14 @@ impl<'a> LoanSession<'a> {
     }
 
     fn finish_reading(&self) {
-        if !self.has_read.replace(true) {
+        let before = self.reading.get();
+        if let Reading::NotYet | Reading::Now = before {
+            self.reading.set(Reading::Failed);
             // A reading that failed may still have enqueued copies.
             let LoanEvents { stream, read, .. } = self.loan.events;
-            let is_recorded = self.has_begun.get() && stream.record(read).is_ok();
-            if self.has_begun.get() && !is_recorded {
+            let has_begun = before == Reading::Now;
+            let is_recorded = has_begun && stream.record(read).is_ok();
+            if has_begun && !is_recorded {
                 // Peers would have nothing to wait for. A failure of the work is no use of their memory.
                 let _done = stream.synchronize();
             }
@@ -459,7 +474,7 @@ impl<'a> LoanSession<'a> {
                 return Some(loans.swap_remove(index).readers);
             }
             drop(loans);
-            // Reading only enqueues work, so it does not take long.
+            // Without a limit, because these peers use the views. They only enqueue copies, so it does not take long.
             self.group.wait_beyond(self.rank, seen, deadline(Duration::MAX));
         }
     }
