@@ -275,3 +275,39 @@ fn an_exchange_that_did_not_start_uses_no_elements() {
     })
     .unwrap();
 }
+
+/// All ranks have compared their fields when the start of the second fails.
+#[test]
+fn a_rank_whose_start_failed_cannot_start_with_elements_of_another_rank() {
+    let device = sim();
+    let memory = Arc::new(device.memory_allocate(5).unwrap());
+    let both = Count::default();
+    ThreadCommunicator::run(2, |ranks| {
+        let rank = ranks.rank();
+        let pool_bytes = (rank == 1).then_some(8);
+        let options = HaloOptions { pool_bytes, ..options(false, Staging::Device) };
+        let mut halo = join(Arc::new(ranks), &device, &options).unwrap();
+        let stream = device.default_stream();
+        let mut own = adopted(&device, &memory, 0);
+        let refused = if rank == 0 {
+            let mut fields = [own.view_mut().into()];
+            let flight = halo.start(&stream, &mut fields).unwrap();
+            both.raise();
+            both.wait_for(2);
+            flight.finish().unwrap_err()
+        } else {
+            both.wait_for(1);
+            let mut other = values(1, &stream);
+            let started = halo.start(&stream, &mut [other.view_mut().into()]).map(drop);
+            assert_eq!(started.unwrap_err().kind(), ErrorKind::LimitExceeded);
+            let started = halo.start(&stream, &mut [own.view_mut().into()]).map(drop);
+            both.raise();
+            started.unwrap_err()
+        };
+        check(&refused, [0, 1]);
+        // No rank wakes the other by leaving.
+        both.raise();
+        both.wait_for(4);
+    })
+    .unwrap();
+}

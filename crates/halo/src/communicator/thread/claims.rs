@@ -29,8 +29,8 @@ const NONE: u64 = u64::MAX;
 
 struct State {
     claims: Vec<Claim>,
-    /// The number of the latest exchange of each rank for which it took the lock.
-    reached: Vec<u64>,
+    /// The number of the latest exchange of each rank whose claims it can no longer take back.
+    started: Vec<u64>,
     error: Option<Error>,
 }
 
@@ -43,7 +43,7 @@ struct Claim {
 
 impl ClaimTable {
     pub(super) fn new(ranks: usize) -> Self {
-        let state = State { claims: Vec::new(), reached: vec![0; ranks], error: None };
+        let state = State { claims: Vec::new(), started: vec![0; ranks], error: None };
         Self {
             is_used: AtomicBool::new(false),
             failed: AtomicU64::new(NONE),
@@ -79,7 +79,7 @@ impl Claims {
         }
         table.is_used.store(true, Ordering::Relaxed);
         let mut state = table.state.lock();
-        let State { claims, reached, error } = &mut *state;
+        let State { claims, started, error } = &mut *state;
         let of_others = || claims.iter().filter(|c| c.exchange == exchange && c.rank != *rank);
         let shared = fields.iter().find_map(|(field, elements)| {
             of_others().find(|other| other.elements.overlaps(elements)).map(|other| (*field, other))
@@ -100,9 +100,9 @@ impl Claims {
         }
         let claim = |(field, elements)| Claim { exchange, rank: *rank, field, elements };
         claims.extend(fields.into_iter().map(claim));
-        reached[*rank] = exchange;
-        // All ranks have compared these.
-        let all = reached.iter().copied().min().unwrap_or(0);
+        started[*rank] = exchange - 1;
+        // All ranks have compared their final claims with these.
+        let all = started.iter().copied().min().unwrap_or(0);
         claims.retain(|claim| claim.exchange > all);
         Ok(())
     }
@@ -111,7 +111,6 @@ impl Claims {
     pub(crate) fn withdraw(&self, exchange: u64) {
         if self.table.is_used.load(Ordering::Relaxed) {
             let mut state = self.table.state.lock();
-            state.reached[self.rank] = exchange - 1;
             state.claims.retain(|claim| (claim.rank, claim.exchange) != (self.rank, exchange));
         }
     }
@@ -152,10 +151,10 @@ mod tests {
         for exchange in 1..5 {
             rank.claim(0, exchange, Vec::new(), |_| "f").unwrap();
         }
-        assert_eq!(rank.table.state.lock().reached, [0; 3]);
+        assert_eq!(rank.table.state.lock().started, [0; 3]);
     }
 
-    /// Of the exchanges that a rank has not reached, as long as it has not.
+    /// Of the exchanges that a rank has not started, as long as it has not.
     #[test]
     fn claims_are_kept_until_all_ranks_have_compared_theirs() {
         let (group, ranks) = claims();
@@ -170,7 +169,7 @@ mod tests {
         }
         let last = Claims::new(&group, 2, 7);
         let listed = || last.table.state.lock().claims.len();
-        for (exchange, left) in [(1, 4), (2, 2), (3, 0)] {
+        for (exchange, left) in [(1, 6), (2, 4), (3, 2)] {
             last.claim(0, exchange, Vec::new(), |_| "f").unwrap();
             assert_eq!(listed(), left);
         }
