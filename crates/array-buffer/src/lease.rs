@@ -49,7 +49,6 @@ pub struct Lease<T: Element, D: Dimension> {
     report: WriteReport,
     panicking: bool,
     ended: bool,
-    /// Keeps the memory of a lease to read.
     hold: Option<Hold>,
 }
 
@@ -128,8 +127,10 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         let mut lock = self.write(timeout)?;
         lock.exclusive().forget_idle_if_full()?;
         let request = request(&lock, stream, name, Location::caller());
-        let (at, quick) = lock.core.acquire(&request, access, lock.core.is_private())?;
-        Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access)))
+        let (at, quick, hold) = lock.core.acquire(&request, access, lock.core.is_private())?;
+        let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access));
+        lease.hold = hold;
+        Ok(lease)
     }
 }
 
@@ -300,11 +301,10 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
+        // The memory may leave the device from now on: nobody can use the lease any more.
+        let _hold = self.hold.take();
         match &self.lock {
-            Lock::Read(_) => {
-                self.hold = None;
-                Ok(())
-            }
+            Lock::Read(_) => Ok(()),
             Lock::Write(array) => {
                 let all = array.core.partition.all().0;
                 array.core.end(all, self.quick, array.core.is_private(), verdict)

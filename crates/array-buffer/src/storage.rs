@@ -81,21 +81,34 @@ pub(crate) struct Storage<T: Element> {
 /// while others are in use.
 pub(crate) struct Divided<T: Element> {
     memories: Box<[Slot<Box<Memory<T>>>]>,
-    /// The number of readers that may use each part's memory: read guards, leases and exchanges.
-    readers: Arc<[AtomicU32]>,
+    /// The number of guards, leases and exchanges that may use each part's memory.
+    users: Arc<[AtomicU32]>,
 }
 
 /// Keeps the memory of some parts on a device. It borrows nothing, so that a guard's borrow ends with its last use.
-pub(crate) struct Hold {
-    readers: Arc<[AtomicU32]>,
+/// It is one pointer, because most guards have none.
+pub(crate) struct Hold(Box<Held>);
+
+struct Held {
+    users: Arc<[AtomicU32]>,
     set: Set,
 }
 
-impl Drop for Hold {
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        let Held { users, set } = &*self.0;
+        for part in set.iter() {
+            users[usize::from(part)].fetch_add(1, Ordering::Relaxed);
+        }
+        Self(Box::new(Held { users: Arc::clone(users), set: *set }))
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
         for part in self.set.iter() {
             // Releases the uses of the memory to `is_held`.
-            self.readers[usize::from(part)].fetch_sub(1, Ordering::Release);
+            self.users[usize::from(part)].fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -140,14 +153,14 @@ impl<T: Element> Divided<T> {
     /// Holds the memory of some parts, under the state's lock.
     pub(crate) fn hold(&self, set: Set) -> Hold {
         for part in set.iter() {
-            self.readers[usize::from(part)].fetch_add(1, Ordering::Relaxed);
+            self.users[usize::from(part)].fetch_add(1, Ordering::Relaxed);
         }
-        Hold { readers: Arc::clone(&self.readers), set }
+        Hold(Box::new(Held { users: Arc::clone(&self.users), set }))
     }
 
-    /// Whether a reader may use the part's memory.
+    /// Whether anybody may use the part's memory.
     pub(crate) fn is_held(&self, part: PartId) -> bool {
-        self.readers[usize::from(part)].load(Ordering::Acquire) > 0
+        self.users[usize::from(part)].load(Ordering::Acquire) > 0
     }
 }
 
@@ -348,7 +361,7 @@ impl<T: Element> Storage<T> {
     pub(crate) fn divide(&self, at: ReplicaId, parts: usize) {
         let divided = Divided {
             memories: (0..parts).map(|_| Slot::default()).collect(),
-            readers: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+            users: (0..parts).map(|_| AtomicU32::new(0)).collect(),
         };
         let kept = self.divided[usize::from(at)].set(divided);
         debug_assert!(kept.is_ok(), "a replica is divided once");

@@ -768,3 +768,96 @@ fn failures_of_copies_ahead_are_reported() {
         }
     }
 }
+
+/// A failure that concerns a part does not free the memory that a guard or a lease still uses.
+#[test]
+fn a_failure_frees_no_memory_in_use() {
+    let setup = Setup::apart();
+    let (s, t) = (&setup.s, setup.stream());
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let mut other = parted(1, &budget);
+    let mut array = parted(1, &budget);
+    let mut guard = array.read_write(s).unwrap();
+    fail(&setup, 1, true);
+    guard.view_mut().unwrap().fill(s, 1.0).unwrap();
+    s.synchronize().unwrap_err();
+    assert_eq!(add_to(&mut other, 0, &t).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    guard.view_mut().unwrap().fill(s, 66.0).unwrap();
+    let (first, second) = guard.split_off(Parts::one(0));
+    drop(second);
+    assert_eq!(add_to(&mut other, 0, &t).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    drop(first);
+    add_to(&mut other, 0, &t).unwrap();
+    other.evict(&setup.a).unwrap();
+    assert_eq!(array.read_host().map(drop).unwrap_err().kind(), ErrorKind::Poisoned);
+    let shared = SharedArrayBuffer::new(parted(1, &budget));
+    fail(&setup, 1, true);
+    let lease = shared.lease_read_write(Some(s), Duration::ZERO).unwrap();
+    s.synchronize().unwrap_err();
+    assert_eq!(add_to(&mut other, 0, &t).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    lease.values().unwrap();
+    drop(lease);
+    add_to(&mut other, 0, &t).unwrap();
+    assert_eq!(values(&other)[0], 2.0);
+}
+
+/// Threads that use one part each find room, however their accesses interleave.
+#[test]
+fn accesses_that_fit_together_find_room() {
+    for threads in 2..5 {
+        let setup = Setup::apart();
+        let budget = MemoryBudget::new(&setup.a, PART * threads as u64);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut array = parted(3, &budget);
+                    let stream = setup.stream();
+                    for round in 0..200 {
+                        add_to(&mut array, round % 3, &stream).unwrap();
+                        let part = array.part(Parts::one((round + 1) % 3)).unwrap();
+                        part.prefetch(&stream).unwrap();
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn limits_on_transfers_hold_for_copies_ahead() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, 4 * PART);
+    let mut array = ArrayBuffer::from_array_with(Array1::<f64>::zeros(80), partition(8)).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    array.set_memory_budget(&budget).unwrap();
+    let read = |part| array.part(Parts::one(part)).unwrap().read(&setup.s).map(drop);
+    let recording = budget.record().unwrap();
+    (0..8).for_each(|part| read(part).unwrap());
+    let step = recording.finish();
+    let _expected = budget.repeat(&step).unwrap();
+    let moved = array.transfers().total().bytes;
+    let limit = TransferBudget::forbid();
+    for part in 4..8 {
+        read(part).unwrap();
+    }
+    assert_eq!((array.transfers().total().bytes, limit.used()), (moved, 0));
+    drop(limit);
+    let limit = TransferBudget::bytes(u64::MAX, array_buffer::Direction::Any);
+    (0..8).for_each(|part| read(part).unwrap());
+    assert_eq!(array.transfers().total().bytes - moved, limit.used());
+}
+
+#[test]
+fn sizes_that_no_memory_has_are_no_overflow() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::with_policy(&setup.a, None, LeastRecentlyUsed);
+    let arrays: Vec<_> = (0..5)
+        .map(|_| {
+            let mut array = ArrayBuffer::<f64, Ix1>::uninit(1 << 59).unwrap();
+            array.set_memory_budget(&budget).unwrap();
+            array.set_priority(&setup.a, Parts::one(0), Priority::Keep).unwrap();
+            array
+        })
+        .collect();
+    assert_eq!((arrays.len(), budget.used()), (5, 0));
+}

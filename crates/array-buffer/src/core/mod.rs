@@ -224,24 +224,35 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The box that the parts tile in a replica.
+    #[inline(always)]
     pub(crate) fn view(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
-        if let Some(divided) = self.storage.divided(at) {
-            let part = alone(set)?;
-            return divided.memory(part)?.view().reshape(&self.partition.extents(part));
+        if self.storage.divided(at).is_some() {
+            return self.own_view(set, at);
         }
         let whole = self.storage.view(at)?.reshape(self.partition.shape())?;
         if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
     }
 
+    /// The memory of a part that has memory of its own.
+    #[cold]
+    fn own_view(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+        self.span(set, at)?.reshape(&self.partition.extents(alone(set)?))
+    }
+
     /// As `view`, to write.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
-        if let Some(divided) = self.storage.divided(at) {
-            let part = alone(set)?;
-            return divided.view_mut(part)?.reshape(&self.partition.extents(part));
+        if self.storage.divided(at).is_some() {
+            return self.own_view_mut(set, at);
         }
         let whole = self.storage.view_mut(at)?.reshape(self.partition.shape())?;
         if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
+    }
+
+    /// As `own_view`, to write.
+    #[cold]
+    fn own_view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+        self.span_mut(set, at)?.reshape(&self.partition.extents(alone(set)?))
     }
 
     /// All elements of a replica from the first to the last of the parts.
@@ -376,7 +387,7 @@ impl<T: Element, D> Core<T, D> {
         request: &Request<'_>,
         access: Access,
         alone: bool,
-    ) -> Result<(ReplicaId, bool)> {
+    ) -> Result<(ReplicaId, bool, Option<Hold>)> {
         let at = match request.stream {
             Some(stream) => self.mirror.lane(stream.id()).map(|(lane, at)| (at, Some(lane))),
             None => Some((HOST, None)),
@@ -386,14 +397,14 @@ impl<T: Element, D> Core<T, D> {
             && self.mirror.includes(reported_failures())
             && self.mirror.write(request.set, at, who, access, request.call_site, alone)
         {
-            return Ok((at, true));
+            return Ok((at, true, None));
         }
-        let (at, _) = self.act(request, |at, by| Action::Acquire { at, by, access })?;
-        Ok((at, false))
+        let (at, hold) = self.act(request, |at, by| Action::Acquire { at, by, access })?;
+        Ok((at, false, hold))
     }
 
-    /// Carries out an action in the place of the request. Returns the replica, and, for a read or an exchange, what keeps
-    /// the memory of parts there that have memory of their own.
+    /// Carries out an action in the place of the request. Returns the replica, and, for an access, what keeps the
+    /// memory of parts there that have memory of their own.
     #[cold]
     pub(crate) fn act(
         &self,
@@ -434,7 +445,8 @@ impl<T: Element, D> Core<T, D> {
                 }
                 if let Some(part) = missing {
                     drop(state);
-                    rooms.push(budget.room(part, needed, self.partition.len(part), cause)?);
+                    let held = rooms.len();
+                    rooms.push(budget.room(part, needed, self.partition.len(part), held, cause)?);
                     continue;
                 }
                 if std::mem::take(&mut looks_ahead) {
@@ -458,7 +470,7 @@ impl<T: Element, D> Core<T, D> {
             }
             let done = self.carry_out(&mut state, request, action, Some(at));
             let hold = match (&done, divided, action) {
-                (Ok(()), Some(divided), Action::Read { .. } | Action::Begin { .. }) => {
+                (Ok(()), Some(divided), _) if !matches!(action, Action::Prefetch { .. }) => {
                     Some(divided.hold(state.needed(request.set, action)))
                 }
                 _ => None,

@@ -3,6 +3,7 @@
 use runtime_core::{Element, Result, Stream};
 
 use super::{Core, Request, State};
+use crate::budget;
 use crate::coherence::{Action, HOST, Health, PartId, ReplicaId, Set};
 use crate::memory_budget::{Idle, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
@@ -100,12 +101,15 @@ impl<T: Element, D> Core<T, D> {
         let request =
             Request { set: Set::one(part), stream: Some(on), access: "copy ahead", call_site };
         let action = Action::Prefetch { at: to, by: Some(lane) };
-        let done = match self.plan(state, &request, action) {
-            Ok(_) => self.carry_out(state, &request, action, Some(to)),
+        let bytes = self.partition.len(part) * size_of::<T>();
+        let copy = std::iter::once((bytes, to == HOST));
+        let is_allowed = budget::check(copy, request.access, call_site).is_ok();
+        if !is_allowed || self.plan(state, &request, action).is_err() {
             // The access itself will say why.
-            Err(_) => Ok(()),
-        };
+            return Ok(());
+        }
+        let done = self.carry_out(state, &request, action, Some(to));
         self.mirror.show(&mut state.parts);
-        done
+        done.map(|()| budget::charge(bytes, to == HOST))
     }
 }

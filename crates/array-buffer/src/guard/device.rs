@@ -131,6 +131,7 @@ pub struct WriteGuard<'b, T: Element, D> {
     held: WriteAccess<'b, T, D>,
     stream: StreamRef<'b>,
     at: ReplicaId,
+    hold: Option<Hold>,
 }
 
 impl<'b, T: Element, D> WriteGuard<'b, T, D> {
@@ -147,8 +148,8 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         check_access::<T>(access)?;
         let alone = alone && core.is_private();
         let request = Request { set, stream: Some(stream.get()), access: name(access), call_site };
-        let (at, quick) = core.acquire(&request, access, alone)?;
-        Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at })
+        let (at, quick, hold) = core.acquire(&request, access, alone)?;
+        Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at, hold })
     }
 
     /// The values, to read. They are unspecified if the guard was taken to overwrite.
@@ -241,7 +242,8 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     pub fn split_off(self, parts: Parts) -> (Self, Self) {
         let (one, other) = self.held.split(parts.0);
         let stream = StreamRef::Owned(self.stream.get().clone());
-        (Self { held: one, ..self }, Self { held: other, stream, at: self.at })
+        let hold = self.hold.clone();
+        (Self { held: one, ..self }, Self { held: other, stream, at: self.at, hold })
     }
 
     /// Ends the access as dropping does, and returns an error if the values were not committed.

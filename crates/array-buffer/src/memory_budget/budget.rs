@@ -1,11 +1,9 @@
 //! Limits on the memory of arrays on a device.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
@@ -17,12 +15,8 @@ use super::policy::{Candidate, LatestNextUse, Policy};
 use crate::call_site::{At, CallSite};
 use crate::coherence::{PartId, ReplicaId, Set};
 
-/// How long an access waits for calls in other threads that use all parts that could leave.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How many accesses ahead parts are copied to the device.
 pub(super) const WINDOW: usize = 2;
-/// The time between two attempts.
-const PAUSE: Duration = Duration::from_micros(200);
 
 /// A limit on the memory that arrays have on one device.
 ///
@@ -77,6 +71,7 @@ pub(super) struct Account {
     /// Memory of parts that have left, which other parts can use.
     pub(super) idle: Vec<Idle>,
     pub(super) evicted: Traffic,
+    pub(super) in_transit: usize,
     pub(super) is_recording: bool,
     /// Set while a step is repeated.
     pub(super) ahead: Option<Arc<Ahead>>,
@@ -151,6 +146,37 @@ pub(crate) enum Standing {
     Free {
         must_copy: bool,
     },
+}
+
+/// What came of an attempt to let a part leave.
+pub(super) enum Attempt {
+    Done,
+    /// Another thread uses what could help. Try again.
+    Busy,
+    /// All parts are in use or kept.
+    Impossible,
+}
+
+/// Counts memory that is neither free nor that of a part.
+pub(super) struct InTransit(MemoryBudget);
+
+impl InTransit {
+    fn new(budget: &MemoryBudget) -> Self {
+        budget.account().begin_transit(budget)
+    }
+}
+
+impl Drop for InTransit {
+    fn drop(&mut self) {
+        self.0.account().in_transit -= 1;
+    }
+}
+
+impl Account {
+    pub(super) fn begin_transit(&mut self, budget: &MemoryBudget) -> InTransit {
+        self.in_transit += 1;
+        InTransit(budget.clone())
+    }
 }
 
 /// The access that needs memory.
@@ -229,41 +255,33 @@ impl MemoryBudget {
         candidates.into_iter().filter_map(array).collect()
     }
 
-    /// Lets one part leave, for parts that `owner` needs.
-    pub(super) fn evict_one(&self, wanted: &Wanted, turned_down: &mut BTreeSet<Key>) -> Result<()> {
-        let known = self.candidates(wanted.owner, wanted.needed);
-        let began = Instant::now();
-        loop {
-            let mut is_busy = false;
-            let mut free = Vec::new();
-            for known in known.iter().filter(|known| !turned_down.contains(&known.key)) {
-                let Some((standing, array)) = known.standing() else { continue };
-                match standing {
-                    Standing::Busy => is_busy = true,
-                    Standing::Held => {}
-                    Standing::Free { must_copy } => {
-                        free.push((Candidate { must_copy, ..known.of }, known, array));
-                    }
+    /// Tries to let one part leave, for parts that `wanted` needs.
+    pub(super) fn evict_one(&self, wanted: &Wanted) -> Result<Attempt> {
+        // Memory that other accesses are about to get or give is neither free nor that of a part that could leave.
+        let mut is_busy = self.account().in_transit > wanted.held;
+        let mut free = Vec::new();
+        for known in self.candidates(wanted.owner, wanted.needed) {
+            let Some((standing, array)) = known.standing() else { continue };
+            match standing {
+                Standing::Busy => is_busy = true,
+                Standing::Held => {}
+                Standing::Free { must_copy } => {
+                    free.push((Candidate { must_copy, ..known.of }, known, array));
                 }
             }
-            if free.is_empty() && is_busy && began.elapsed() < PATIENCE {
-                thread::sleep(PAUSE);
-                continue;
-            }
-            if free.is_empty() {
-                return Err(self.full(wanted));
-            }
-            let offered: Vec<Candidate> = free.iter().map(|(of, ..)| *of).collect();
-            let chosen = self.0.policy.choose(&offered);
-            let Some((_, known, array)) = free.get(chosen) else {
-                let message = format!("the policy chose candidate {chosen} of {}", offered.len());
-                return Err(wanted.error(ErrorKind::InvalidArgument, message));
-            };
-            if !self.evict(known, &**array, wanted.cause)? {
-                turned_down.insert(known.key);
-            }
-            return Ok(());
         }
+        let offered: Vec<Candidate> = free.iter().map(|(of, ..)| *of).collect();
+        if offered.is_empty() {
+            return Ok(if is_busy { Attempt::Busy } else { Attempt::Impossible });
+        }
+        let chosen = self.0.policy.choose(&offered);
+        let Some((_, known, array)) = free.get(chosen) else {
+            let message = format!("the policy chose candidate {chosen} of {}", offered.len());
+            return Err(wanted.error(ErrorKind::InvalidArgument, message));
+        };
+        // Otherwise another thread has begun to use the part.
+        let evicted = self.evict(known, &**array, wanted.cause)?;
+        Ok(if evicted { Attempt::Done } else { Attempt::Busy })
     }
 
     /// Lets a part leave. Returns whether it did.
@@ -273,6 +291,7 @@ impl MemoryBudget {
         array: &dyn Resident,
         cause: RoomCause,
     ) -> Result<bool> {
+        let _in_transit = InTransit::new(self);
         let Some(idle) = array.make_room(known.key.1, known.at, cause)? else { return Ok(false) };
         let mut account = self.account();
         account.idle.push(idle);
@@ -283,14 +302,14 @@ impl MemoryBudget {
 
     /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
     pub(super) fn free_idle(&self) -> Result<bool> {
-        let Some(idle) = self.account().idle.pop() else { return Ok(false) };
         let stream = self.0.device.stream_create(&StreamOptions::default())?;
+        let Some(idle) = self.account().idle.pop() else { return Ok(false) };
         let done = idle.memory.order_before(&stream).and_then(|()| stream.record_event()?.wait());
         self.account().ledger.release(idle.bytes);
         done.map(|()| true)
     }
 
-    fn full(&self, wanted: &Wanted) -> Error {
+    pub(super) fn full(&self, wanted: &Wanted) -> Error {
         let (used, limit) = (self.used(), self.limit());
         let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
         let message = format!(
@@ -307,6 +326,8 @@ pub(super) struct Wanted {
     pub(super) part: PartId,
     /// All parts that the access needs.
     pub(super) needed: Set,
+    /// How many parts the access has got memory for already.
+    pub(super) held: usize,
     pub(super) bytes: u64,
     pub(super) cause: RoomCause,
 }

@@ -164,7 +164,7 @@ impl Ledger {
         if priority == Priority::Keep {
             let others = self.priorities.iter().filter(|(of, _)| **of != key);
             let kept = others.filter(|(_, (of, _))| *of == Priority::Keep);
-            let kept = kept.map(|(_, (_, bytes))| *bytes).sum::<u64>() + bytes;
+            let kept = kept.fold(bytes, |sum, (_, (_, bytes))| sum.saturating_add(*bytes));
             if self.limit.is_some_and(|limit| kept > limit) {
                 return Err(kept);
             }

@@ -1,14 +1,22 @@
 //! The part that an array takes in a budget, and the memory that it gets.
 
-use std::collections::BTreeSet;
 use std::sync::Weak;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
-use super::budget::{MemoryBudget, Resident, RoomCause, Wanted, bytes_of};
+use super::budget::{
+    Account, Attempt, InTransit, MemoryBudget, Resident, RoomCause, Wanted, bytes_of,
+};
 use super::ledger::Owner;
 use super::policy::Priority;
 use crate::coherence::{PartId, ReplicaId, Set};
+
+/// How long an access waits for calls in other threads that use all parts that could leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time between two attempts.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The part that an array takes in a budget.
 pub(crate) struct Membership {
@@ -21,36 +29,45 @@ impl Membership {
         self.budget.is_same(budget)
     }
 
-    /// Reserves memory for a part with `len` elements. Other parts than `needed` may leave the device. Call it without
-    /// the lock of an array.
+    /// Reserves memory for a part with `len` elements. Other parts than `needed` may leave the device. The access has
+    /// memory for `held` parts already. Call it without the lock of an array.
     pub(crate) fn room<T: Element>(
         &self,
         part: PartId,
         needed: Set,
         len: usize,
+        held: usize,
         cause: RoomCause,
     ) -> Result<Room<T>> {
         let Self { budget, owner } = self;
         let bytes = bytes_of::<T>(len);
-        let wanted = Wanted { owner: *owner, part, needed, bytes, cause };
-        let mut turned_down = BTreeSet::new();
+        let wanted = Wanted { owner: *owner, part, needed, held, bytes, cause };
+        let began = Instant::now();
+        let make_room = |wanted: &Wanted| match budget.evict_one(wanted)? {
+            Attempt::Done => Ok(()),
+            Attempt::Busy if began.elapsed() < PATIENCE => {
+                thread::sleep(PAUSE);
+                Ok(())
+            }
+            Attempt::Busy | Attempt::Impossible => Err(budget.full(wanted)),
+        };
         let reserved = loop {
             match budget.reserve::<T>(len) {
                 Ok(Reserved::Memory(memory, reserved)) => {
                     return Ok(Room { part, memory, reserved });
                 }
                 Ok(Reserved::Bytes(reserved)) => break reserved,
-                Err(Full) => budget.evict_one(&wanted, &mut turned_down)?,
+                Err(Full) => make_room(&wanted)?,
             }
         };
+        // The reservation itself is in transit.
+        let wanted = Wanted { held: held + 1, ..wanted };
         loop {
             match budget.device().memory_allocate::<T>(len) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                    if budget.free_idle()? {
-                        continue;
+                    if !budget.free_idle()? {
+                        make_room(&wanted).map_err(|full| full.with_source(error))?;
                     }
-                    let evicted = budget.evict_one(&wanted, &mut turned_down);
-                    evicted.map_err(|full| full.with_source(error))?;
                 }
                 allocated => return allocated.map(|memory| Room { part, memory, reserved }),
             }
@@ -145,14 +162,18 @@ impl MemoryBudget {
     /// Memory for `len` elements that other parts have left, or the right to allocate as much.
     fn reserve<T: Element>(&self, len: usize) -> Result<Reserved<T>, Full> {
         let bytes = bytes_of::<T>(len);
-        let reserved = || Reservation { budget: self.clone(), bytes };
+        let reserved = |account: &mut Account| Reservation {
+            budget: self.clone(),
+            bytes,
+            _in_transit: account.begin_transit(self),
+        };
         loop {
             let mut account = self.account();
             if let Some(memory) = account.take_idle::<T>(len) {
-                return Ok(Reserved::Memory(memory, reserved()));
+                return Ok(Reserved::Memory(memory, reserved(&mut account)));
             }
             if account.ledger.reserve(bytes) {
-                return Ok(Reserved::Bytes(reserved()));
+                return Ok(Reserved::Bytes(reserved(&mut account)));
             }
             let Some(idle) = account.idle.pop() else { return Err(Full) };
             account.ledger.release(idle.bytes);
@@ -173,6 +194,7 @@ pub(crate) struct Room<T: Element> {
 struct Reservation {
     budget: MemoryBudget,
     bytes: u64,
+    _in_transit: InTransit,
 }
 
 enum Reserved<T: Element> {
