@@ -8,7 +8,7 @@ use std::rc::Rc;
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use runtime_core::{
-    Device, ErrorKind, Grid, HostModule, Launch, MemoryView, MemoryViewMut, Result, Stream,
+    Device, ErrorKind, Grid, HostModule, Launch, Memory, MemoryView, MemoryViewMut, Result, Stream,
 };
 
 use crate::faulty_device::{Broken, FaultyDevice, hook_behind};
@@ -17,6 +17,14 @@ const ROWS: usize = 8;
 /// The values before each operation. The operations write `NEW`.
 const OLD: [u32; ROWS * ROWS] = [1; ROWS * ROWS];
 const NEW: u32 = 7;
+
+/// Enqueues work that fails.
+fn fail(stream: &Stream) -> Result<()> {
+    let fail = |_: &Grid<'_>| -> Result<(), String> { Err("on purpose".into()) };
+    let module = stream.device().module_load(&HostModule::new().with("fail", fail))?;
+    // SAFETY: the kernel has no arguments.
+    unsafe { module.kernel("fail")?.launch(stream, &Launch::cover(1, 1), &[]) }
+}
 
 /// Calls `operation` behind a failure, once for each of its steps: behind this step, another caller takes the failure.
 /// `operation` gets the first columns of a square, and `check` its result and the square.
@@ -28,14 +36,10 @@ fn for_each_step<R>(
     let device = Device::new(device)?;
     let stream = device.default_stream();
     let mut memory = device.memory_from_slice(&stream, &OLD)?;
-    let fail = |_: &Grid<'_>| -> Result<(), String> { Err("on purpose".into()) };
-    let module = device.module_load(&HostModule::new().with("fail", fail))?;
-    let kernel = module.kernel("fail")?;
     let mut taken_before = 0;
     for step in 0.. {
         memory.copy_from_slice(&stream, &OLD)?;
-        // SAFETY: the kernel has no arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), &[]) }?;
+        fail(&stream)?;
         let taken = Rc::new(Cell::new(None));
         let (of, by) = (stream.clone(), Rc::clone(&taken));
         hook_behind(step, move || by.set(Some(of.synchronize().is_err())));
@@ -111,4 +115,59 @@ fn what_is_written_through_gaps_was_there_before_or_is_given() {
             .unwrap();
         }
     }
+}
+
+/// Calls `copy`, which overwrites a memory except for `gaps` bytes, once for each of its steps. Behind the step, work of
+/// another caller fails, and this caller takes the failure behind the next step, which the device skips.
+fn between_steps(
+    device: SimDevice,
+    len: usize,
+    gaps: usize,
+    copy: impl Fn(&Stream, &mut Memory<u8>) -> Result<()>,
+) -> Result<()> {
+    let device = Device::new(FaultyDevice::new(device, Broken::MemoryCopyToIsSkipped))?;
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u8>(len)?;
+    let mut refused = 0;
+    for step in 0.. {
+        memory.fill(&stream, 1)?;
+        stream.synchronize()?;
+        let (of, has_failed) = (stream.clone(), Rc::new(Cell::new(false)));
+        let failing = Rc::clone(&has_failed);
+        hook_behind(step, move || {
+            fail(&of).unwrap();
+            failing.set(true);
+            hook_behind(0, move || drop(of.synchronize()));
+        });
+        let copied = copy(&stream, &mut memory);
+        hook_behind(0, || {});
+        let _ = stream.synchronize();
+        let old = memory.to_vec(&stream)?.iter().filter(|byte| **byte == 1).count();
+        match copied {
+            Ok(()) => assert_eq!(old, gaps, "behind step {step}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+                refused += 1;
+            }
+        }
+        if !has_failed.get() {
+            break;
+        }
+    }
+    assert!(refused > 0, "no failure was taken between steps");
+    Ok(())
+}
+
+#[test]
+fn what_is_copied_between_devices_in_pieces_is_there_or_refused() {
+    // More than two pieces.
+    const BYTES: usize = 9 << 20;
+    let apart = |index| SimDevice::new(index, SimConfig::new().peers(false));
+    let source = Device::new(apart(0)).unwrap();
+    let from = source.default_stream();
+    let values = source.memory_from_slice(&from, &vec![7_u8; BYTES]).unwrap();
+    between_steps(apart(1), BYTES, 0, |stream, memory| {
+        memory.view_mut().copy_from_device(stream, &values.view(), &from)
+    })
+    .unwrap();
 }

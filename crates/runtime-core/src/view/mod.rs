@@ -614,7 +614,8 @@ impl<'a, T> MemoryViewMut<'a, T> {
     ///
     /// As [`copy_from`](Self::copy_from); each stream must belong to the device of its view. `InvalidArgument` if a
     /// view is not contiguous, or if two devices adopted the same memory and the views overlap there. Such overlap is
-    /// only detected if the devices reach each other, or if the host can address both memories.
+    /// only detected if the devices reach each other, or if the host can address both memories. `DeviceFault` if the
+    /// copy is staged and a failure on one of the streams was reported to another caller during the call.
     pub fn copy_from_device(
         &mut self,
         stream: &Stream,

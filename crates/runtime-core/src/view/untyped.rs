@@ -605,18 +605,21 @@ impl<'a> UntypedMut<'a> {
         source: &Untyped<'_>,
         source_stream: &Stream,
     ) -> Result<()> {
+        const OPERATION: &str = "copy_from_device";
         const PIECE_BYTES: usize = 4 << 20;
+        let failures = stream.core.failures();
         let bytes = Layout::row(DType::U8, self.view.byte_range().len())?;
-        let source = source.reinterpret("copy_from_device", 0, &bytes)?;
-        let target = self.view.reinterpret("copy_from_device", 0, &bytes)?;
+        let source = source.reinterpret(OPERATION, 0, &bytes)?;
+        let target = self.view.reinterpret(OPERATION, 0, &bytes)?;
         let mut buffer = vec![0_u8; bytes.len().min(PIECE_BYTES)];
         let mut start = 0;
         while start < bytes.len() {
             let piece = start..(start + PIECE_BYTES).min(bytes.len());
             let buffer = &mut buffer[..piece.len()];
-            source.slice(piece.clone())?.copy_to_host("copy_from_device", source_stream, buffer)?;
+            source.slice(piece.clone())?.copy_to_host(OPERATION, source_stream, buffer)?;
             let mut target = UntypedMut { view: target.slice(piece.clone())?, report: self.report };
             target.copy_from_host(stream, buffer)?;
+            stream.core.check_since(OPERATION, failures)?;
             start = piece.end;
         }
         Ok(())
