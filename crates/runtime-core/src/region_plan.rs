@@ -136,8 +136,8 @@ impl RegionPlan {
     ///
     /// `OutOfBounds` if a view is shorter than the slot needs, or the plan touches bytes between its elements.
     /// `WrongDevice`. `WrongStream`. In all these cases nothing was enqueued. Otherwise errors of the driver. For an
-    /// emulated plan also `OutOfMemory`, and the first failure of earlier work on the stream that was not reported
-    /// before.
+    /// emulated plan also `OutOfMemory`, the first failure of earlier work on the stream that was not reported before,
+    /// and `DeviceFault` if a failure on the stream was reported to another caller during the call.
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;

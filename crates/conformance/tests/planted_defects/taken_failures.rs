@@ -171,3 +171,17 @@ fn what_is_copied_between_devices_in_pieces_is_there_or_refused() {
     })
     .unwrap();
 }
+
+/// Each row is a batch.
+#[test]
+fn what_an_emulated_region_copy_writes_is_there_or_refused() {
+    const ROW: usize = 3 << 20;
+    let device = SimDevice::new(0, SimConfig::new().region_copies(false));
+    between_steps(device, 3 * (ROW + 8), 3 * 8, |stream, memory| {
+        let values = stream.device().memory_from_slice(stream, &vec![7_u8; 3 * ROW])?;
+        let rows = memory.view_mut().reshape(&[3, ROW + 8])?;
+        let values = values.view().reshape(&[3, ROW])?;
+        rows.region(&[0..3, 0..ROW])?.copy_from(stream, &values)
+    })
+    .unwrap();
+}

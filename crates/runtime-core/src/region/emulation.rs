@@ -166,6 +166,7 @@ impl Through<'_> {
     /// Copies runs of the host copies back to the device.
     fn write(&mut self, runs: &[Run], copies: &[Vec<u128>]) -> Result<()> {
         let Self { stream, slots, pinned } = self;
+        let failures = stream.core.failures();
         let of = |run: &Run| &bytemuck::cast_slice(&copies[run.slot])[run.bytes.clone()];
         for batch in batches(runs) {
             let bytes = batch.iter().map(|run| run.bytes.len()).sum();
@@ -197,7 +198,7 @@ impl Through<'_> {
             }
             stream.device().counts().copied_to_device(bytes);
         }
-        Ok(())
+        stream.core.check_since("execute", failures)
     }
 }
 
