@@ -1,16 +1,20 @@
 //! Ranks as threads.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "adopts memory")]
 
 mod rules;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use halo::ErrorKind;
-use halo::communicator::{Buffer, Communicator, ThreadCommunicator};
+use backend_host::HostDevice;
+use halo::communicator::{Buffer, Communicator, Storage, ThreadCommunicator};
+use halo::{ErrorKind, Result};
 use rules::{LONG, RULES};
+use runtime_core::{Device, Memory};
 
 #[test]
 fn every_rule_holds_on_threads() {
@@ -175,4 +179,36 @@ fn a_wait_sleeps() {
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// Memory whose owner uses the communicator when it is dropped.
+struct Owner {
+    _memory: Memory<u8>,
+    ranks: Arc<ThreadCommunicator>,
+    dropped: mpsc::Sender<Result<()>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.dropped.send(self.ranks.discard(1..9)).unwrap();
+    }
+}
+
+#[test]
+fn the_owner_of_a_discarded_buffer_may_use_the_communicator() {
+    let [one, _two] = ThreadCommunicator::group(2).unwrap().try_into().unwrap();
+    let ranks = Arc::new(one);
+    let device = Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap();
+    let memory = device.memory_allocate::<u8>(16).unwrap();
+    let handle = memory.native().unwrap();
+    let (dropped, is_dropped) = mpsc::channel();
+    let owner = Owner { _memory: memory, ranks: Arc::clone(&ranks), dropped };
+    // SAFETY: the owner keeps the memory, and nothing else uses it.
+    let adopted = unsafe { device.memory_adopt::<u8>(handle, 16, owner) }.unwrap();
+    let storage = Storage::Device(adopted);
+    drop(ranks.receive(1, 7, Buffer::from(storage)).unwrap());
+    // A thread that waits for ever does not end the test.
+    let discarded = thread::spawn(move || ranks.discard(1..9));
+    is_dropped.recv_timeout(LONG).expect("the owner was dropped, and waits for nothing").unwrap();
+    discarded.join().unwrap().unwrap();
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
-use std::{fmt, hint, thread};
+use std::{fmt, hint, mem, thread};
 
 use parking_lot::{Condvar, Mutex};
 use runtime_core::{Error, ErrorKind, Result};
@@ -206,12 +206,20 @@ impl Group {
     /// Ends messages to a rank without a receive, and its dropped receives, with these tags.
     pub(super) fn discard(&self, rank: usize, tags: &Range<u32>) {
         let mut sent = Vec::new();
+        // Dropped without the lock: the owners of buffers may use the communicator.
+        let mut dropped: Vec<VecDeque<Waiting>> = Vec::new();
         self.ranks[rank].messages.lock().retain(|(source, tag), queue| {
             if tags.contains(tag) {
+                let waiting = mem::take(&mut queue.waiting).into_iter();
                 match queue.way {
-                    Way::Send => sent.extend(queue.waiting.drain(..).map(|send| (*source, send))),
-                    // The request has the other share of the ticket.
-                    Way::Receive => queue.waiting.retain(|own| Arc::strong_count(&own.ticket) > 1),
+                    Way::Send => sent.extend(waiting.map(|send| (*source, send))),
+                    Way::Receive => {
+                        // The request has the other share of the ticket.
+                        let is_open = |own: &Waiting| Arc::strong_count(&own.ticket) > 1;
+                        let (open, over) = waiting.partition(is_open);
+                        queue.waiting = open;
+                        dropped.push(over);
+                    }
                 }
             }
             !queue.waiting.is_empty()
