@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "launches graphs, of memory that no slice shows")]
 
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
-use runtime_core::{Device, ErrorKind, Graph, Memory, Stream, StreamOptions, Support};
+use runtime_core::{
+    Device, ErrorKind, Graph, Memory, MemoryViewMut, Result, Stream, StreamOptions, Support,
+};
 
 fn open(config: SimConfig) -> (Device, SimHandle) {
     let sim = SimDevice::new(0, config);
@@ -22,7 +24,7 @@ fn halves(device: &Device, memory: &mut Memory<u8>) -> Graph {
     captured.unwrap()
 }
 
-fn launch(graph: &Graph, stream: &Stream) -> runtime_core::Result<()> {
+fn launch(graph: &Graph, stream: &Stream) -> Result<()> {
     // SAFETY: simulated memory is never lent as a slice, no test takes one of pinned memory, and the graph has no kernel.
     unsafe { graph.launch(stream) }
 }
@@ -114,6 +116,55 @@ fn a_capture_that_is_over_keeps_nothing() {
     });
     failed.unwrap_err();
     drop(graph);
+}
+
+/// Even if the work ignores the error: a graph without the operation would be wrong.
+#[test]
+fn a_capture_ends_with_an_operation_that_gets_no_temporary_memory() {
+    type Attempt = fn(&Stream, &mut MemoryViewMut<'_, u32>) -> Result<()>;
+    let attempts: [(&str, bool, Attempt); 4] = [
+        ("a fill through gaps", true, |capture, columns| columns.fill(capture, 5)),
+        ("a fill with zero through gaps", true, |capture, columns| columns.fill_zero(capture)),
+        ("a copy through gaps to the host", true, |capture, columns| {
+            columns.as_view().to_vec(capture).map(drop)
+        }),
+        ("an emulated region copy", false, |capture, columns| {
+            let (mut upper, lower) = columns.reborrow().split_at(2)?;
+            upper.copy_from(capture, &lower.as_view())
+        }),
+    ];
+    for (what, region_copies, attempt) in attempts {
+        let (device, handle) = open(SimConfig::new().region_copies(region_copies));
+        let mut memory = device.memory_allocate::<u32>(16).unwrap();
+        let counts = handle.counts();
+        let allocations = counts.allocations + counts.pinned_allocations;
+        handle.inject(Fault::fail(Operation::Allocation, allocations + 1));
+        let captured = device.graphs().unwrap().capture(|capture| {
+            let columns = memory.view_mut().reshape(&[4, 4])?;
+            let failed = attempt(capture, &mut columns.region(&[0..4, 0..2])?);
+            assert_eq!(failed.unwrap_err().kind(), ErrorKind::OutOfMemory, "{what}");
+            Ok(())
+        });
+        let error = captured.map(drop).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}");
+    }
+}
+
+/// The source cannot be read on its own stream.
+#[test]
+fn a_capture_ends_with_a_staged_copy_that_fails_before_it_is_refused() {
+    let apart = || SimConfig::new().peers(false);
+    let (source, _) = open(apart().fault(Fault::fail(Operation::Copy, 1)));
+    let (device, _) = open(apart());
+    let values = source.memory_allocate::<u32>(4).unwrap();
+    let mut memory = device.memory_allocate::<u32>(4).unwrap();
+    let captured = device.graphs().unwrap().capture(|capture| {
+        let (values, from) = (values.view(), source.default_stream());
+        let failed = memory.view_mut().copy_from_device(capture, &values, &from);
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Driver);
+        Ok(())
+    });
+    assert_eq!(captured.map(drop).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 /// One event for each pinned memory and stream, recorded again by each launch.

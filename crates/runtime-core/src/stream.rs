@@ -154,6 +154,14 @@ impl StreamCore {
         }
     }
 
+    /// Ends the capture, if this is one, with an operation that failed before its work was enqueued.
+    pub(crate) fn or_end_capture<R>(&self, done: Result<R>) -> Result<R> {
+        if let (Err(_), Some(capture)) = (&done, &self.capture) {
+            drop(capture.finish());
+        }
+        done
+    }
+
     /// Blocks until all work enqueued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.settle(self.raw.synchronize())

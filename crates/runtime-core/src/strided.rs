@@ -46,7 +46,7 @@ impl UntypedMut<'_> {
             negate: false,
             combine: Combine::Replace,
         };
-        let plan = self.noted(self.device().plan_regions(&[copy]))?;
+        let plan = self.noted(stream, self.device().plan_regions(&[copy]))?;
         let (read, write) = (AnyView::any(*source), AnyViewMut::any(self.reborrow()));
         match shared {
             true => plan.execute(stream, &mut [Slot::Both { read, write }]),
@@ -58,7 +58,7 @@ impl UntypedMut<'_> {
     pub(crate) fn copy_from_host_strided(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         if let Some(capture) = &stream.core.capture {
             let refused = Err(capture.refuse("copy_from_slice"));
-            return self.noted(refused.map_err(|e| self.device().place(e)));
+            return self.noted(stream, refused.map_err(|e| self.device().place(e)));
         }
         let packed = Layout::contiguous(self.view().dtype(), self.view().layout().shape())?;
         self.copy_from_new(stream, source, &packed)
@@ -82,7 +82,7 @@ impl UntypedMut<'_> {
             let memory = self.device().memory_from_slice(&own, bytes)?;
             own.synchronize().map(|()| memory)
         };
-        let memory = self.noted(written())?;
+        let memory = self.noted(stream, written())?;
         self.copy_strided(stream, memory.view().reinterpret(0, layout)?.untyped())
     }
 }

@@ -308,7 +308,8 @@ impl<'a, T: Element> MemoryView<'a, T> {
             return self.untyped.copy_to_host(OPERATION, stream, bytemuck::cast_slice_mut(out));
         }
         let failures = stream.core.failures();
-        self.packed(stream)?.view().copy_to_slice(stream, out)?;
+        let packed = stream.core.or_end_capture(self.packed(stream))?;
+        packed.view().copy_to_slice(stream, out)?;
         let checked = stream.core.check_since(OPERATION, failures);
         checked.map_err(|e| self.device().place(e))
     }

@@ -545,11 +545,11 @@ impl<'a> UntypedMut<'a> {
             let report = self.report;
             let note = |enqueued| report.iter().for_each(|report| report.note(enqueued));
             let copied = reported(note, || self.copy_staged(stream, source, source_stream));
-            return copied.map_err(|error| self.device().place(error));
+            return stream.core.or_end_capture(copied).map_err(|error| self.device().place(error));
         }
         if stream != source_stream {
             let ordered = source_stream.record_event().and_then(|given| stream.wait(&given));
-            self.noted(ordered)?;
+            self.noted(stream, ordered)?;
         }
         let copied = if same {
             // SAFETY: this stream has just been made to wait for the source's, which waits for this one below.
@@ -669,12 +669,13 @@ impl<'a> UntypedMut<'a> {
             .map_err(|error| self.device().place(error))
     }
 
-    /// Reports a failed write to the lender if a resource that the write needs is unavailable.
-    pub(crate) fn noted<R>(&self, needed: Result<R>) -> Result<R> {
+    /// If a resource that a write on the stream needs is unavailable, reports a failed write to the lender, and ends the
+    /// stream's capture.
+    pub(crate) fn noted<R>(&self, stream: &Stream, needed: Result<R>) -> Result<R> {
         if needed.is_err() {
             self.report_write(false);
         }
-        needed
+        stream.core.or_end_capture(needed)
     }
 
     /// Reports to the lender whether a write was enqueued or failed.
