@@ -127,7 +127,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let parts = if self.op.is_some() { self.ghosts } else { self.owned() };
         self.check(part, parts, "read")?;
         self.read.set(self.read.get() | Parts::one(part));
-        self.core.view(Parts::one(part).0, self.at)?.on_stream(self.stream)
+        self.core.view(Parts::one(part).0, self.at, self.stream)
     }
 
     /// Returns a part to write: a ghost part in a broadcast, an owned part in a reduction.

@@ -240,8 +240,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let Some(stream) = &self.stream else {
             return core.storage.host_ptr().map(Leased::Host);
         };
-        let view = core.view(core.partition.all().0, self.at)?;
-        Ok(Leased::Device(view.on_stream(stream)?))
+        Ok(Leased::Device(core.view(core.partition.all().0, self.at, stream)?))
     }
 
     /// The values in device memory, to read and write. The view is bound to the lease's stream.

@@ -73,8 +73,8 @@ pub(crate) struct Storage<T: Element> {
     host: Slot<Arc<HostBytes<T>>>,
     /// Memory on devices; the first entry is for a device that works in host memory.
     memories: [Slot<Box<Memory<T>>>; REPLICAS],
-    /// The memory of replicas whose parts have memory of their own.
-    divided: [OnceLock<Divided<T>>; REPLICAS],
+    /// The memory of replicas whose parts have memory of their own; few arrays have any.
+    divided: OnceLock<Box<[OnceLock<Divided<T>>; REPLICAS]>>,
 }
 
 /// A replica whose parts have memory of their own, contiguous and in row-major order. The memory of a part can be freed
@@ -218,7 +218,7 @@ impl<T: Element> Storage<T> {
             len,
             host: Slot::default(),
             memories: Default::default(),
-            divided: Default::default(),
+            divided: OnceLock::new(),
         })
     }
 
@@ -363,14 +363,14 @@ impl<T: Element> Storage<T> {
             memories: (0..parts).map(|_| Slot::default()).collect(),
             users: (0..parts).map(|_| AtomicU32::new(0)).collect(),
         };
-        let kept = self.divided[usize::from(at)].set(divided);
+        let kept = self.divided.get_or_init(Default::default)[usize::from(at)].set(divided);
         debug_assert!(kept.is_ok(), "a replica is divided once");
     }
 
     /// The memory of a replica whose parts have memory of their own.
     #[inline]
     pub(crate) fn divided(&self, at: ReplicaId) -> Option<&Divided<T>> {
-        self.divided[usize::from(at)].get()
+        self.divided.get()?[usize::from(at)].get()
     }
 
     /// Whether the replica has memory.

@@ -804,9 +804,9 @@ fn a_failure_frees_no_memory_in_use() {
 /// Threads that use one part each find room, however their accesses interleave.
 #[test]
 fn accesses_that_fit_together_find_room() {
-    for threads in 2..5 {
+    for threads in 2..5_u64 {
         let setup = Setup::apart();
-        let budget = MemoryBudget::new(&setup.a, PART * threads as u64);
+        let budget = MemoryBudget::new(&setup.a, PART * threads);
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {

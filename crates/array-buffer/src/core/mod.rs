@@ -223,24 +223,33 @@ impl<T: Element, D> Core<T, D> {
         unsafe { self.storage.host_copy(runs) }
     }
 
-    /// The box that the parts tile in a replica.
-    #[inline(always)]
-    pub(crate) fn view(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+    /// The box that the parts tile in a replica, bound to a stream.
+    // Views are large. Each path makes its result in place, and in one call.
+    #[inline]
+    pub(crate) fn view(
+        &self,
+        set: Set,
+        at: ReplicaId,
+        stream: &Stream,
+    ) -> Result<MemoryView<'_, T>> {
         if self.storage.divided(at).is_some() {
-            return self.own_view(set, at);
+            return self.own_view(set, at, stream);
         }
         let whole = self.storage.view(at)?.reshape(self.partition.shape())?;
-        if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
+        if self.partition.is_all(set) {
+            return whole.on_stream(stream);
+        }
+        whole.region(&self.hull(set)?)?.on_stream(stream)
     }
 
     /// The memory of a part that has memory of its own.
     #[cold]
-    fn own_view(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
-        self.span(set, at)?.reshape(&self.partition.extents(alone(set)?))
+    fn own_view(&self, set: Set, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
+        self.span(set, at)?.reshape(&self.partition.extents(alone(set)?))?.on_stream(stream)
     }
 
     /// As `view`, to write.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
@@ -505,6 +514,23 @@ impl<T: Element, D> Core<T, D> {
         };
         let bytes = |part| self.partition.len(part) * size_of::<T>();
         set.iter().try_for_each(|part| budget.set_priority(part, priority, bytes(part)))
+    }
+
+    /// As `acquire`, on the host. Returns whether the guard is recorded in the mirror only.
+    #[inline(always)]
+    pub(crate) fn acquire_host(
+        &self,
+        request: &Request<'_>,
+        access: Access,
+        alone: bool,
+    ) -> Result<bool> {
+        if !request.set.is_empty()
+            && self.mirror.includes(reported_failures())
+            && self.mirror.write(request.set, HOST, None, access, request.call_site, alone)
+        {
+            return Ok(true);
+        }
+        self.act(request, |at, by| Action::Acquire { at, by, access }).map(|_| false)
     }
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.

@@ -15,7 +15,10 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         };
         let state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
-        if divided.is_held(part) || known.user() == Some(at) || !divided.has_memory(part) {
+        if !divided.has_memory(part) {
+            return Standing::Busy;
+        }
+        if divided.is_held(part) || known.user() == Some(at) {
             return Standing::Held;
         }
         Standing::Free { must_copy: known.health == Health::Good && known.valid == Set::one(at) }

@@ -61,7 +61,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     ///
     /// `InvalidArgument` if the guard's parts do not tile a box: see [`part`](Self::part) and [`whole`](Self::whole).
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        self.core.view(self.set, self.at)?.on_stream(self.stream.get())
+        self.core.view(self.set, self.at, self.stream.get())
     }
 
     /// The values of one part.
@@ -71,7 +71,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part(&self, part: usize) -> Result<MemoryView<'_, T>> {
         let set = one(self.set, part)?;
-        self.core.view(set, self.at)?.on_stream(self.stream.get())
+        self.core.view(set, self.at, self.stream.get())
     }
 
     /// The whole array as a view, for kernels and exchanges that find the guard's parts by their position in the array.
@@ -87,7 +87,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
         let all = self.core.partition.all().0;
-        self.core.view(all, self.at)?.on_stream(self.stream.get())
+        self.core.view(all, self.at, self.stream.get())
     }
 
     /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view. This is for
@@ -158,8 +158,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::view`].
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        let view = self.held.core.view(self.held.set, self.at)?;
-        view.on_stream(self.stream.get())
+        self.held.core.view(self.held.set, self.at, self.stream.get())
     }
 
     /// The values, to read and write.

@@ -60,7 +60,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let alone = alone && core.is_private();
         let ranges = tiled(core, set)?;
         let request = Request { set, stream: None, access: name(access), call_site };
-        let (_, quick, _) = core.acquire(&request, access, alone)?;
+        let quick = core.acquire_host(&request, access, alone)?;
         let held = WriteAccess::new(core, set, access, quick, alone);
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;

@@ -139,7 +139,7 @@ pub(super) struct Ahead {
 /// Whether a part's memory can be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A call in another thread uses the array.
+    /// A call in another thread uses the array, or has just let the part leave.
     Busy,
     /// A guard, a lease or an exchange uses the memory.
     Held,
@@ -173,6 +173,15 @@ impl Drop for InTransit {
 }
 
 impl Account {
+    /// The parts that could leave, with their arrays, beside `needed` parts of `owner`.
+    fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
+        let array = |(key, of): (Key, Candidate)| {
+            let (array, at) = self.arrays.get(&key.0)?;
+            Some(Known { key, of, array: array.clone(), at: *at })
+        };
+        self.ledger.candidates(owner, needed).into_iter().filter_map(array).collect()
+    }
+
     pub(super) fn begin_transit(&mut self, budget: &MemoryBudget) -> InTransit {
         self.in_transit += 1;
         InTransit(budget.clone())
@@ -246,22 +255,24 @@ impl MemoryBudget {
 
     /// The parts that could leave, with their arrays, beside those that `wanted` needs.
     pub(super) fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
-        let account = self.account();
-        let candidates = account.ledger.candidates(owner, needed);
-        let array = |(key, of): (Key, Candidate)| {
-            let (array, at) = account.arrays.get(&key.0)?;
-            Some(Known { key, of, array: array.clone(), at: *at })
-        };
-        candidates.into_iter().filter_map(array).collect()
+        self.account().candidates(owner, needed)
     }
 
     /// Tries to let one part leave, for parts that `wanted` needs.
     pub(super) fn evict_one(&self, wanted: &Wanted) -> Result<Attempt> {
-        // Memory that other accesses are about to get or give is neither free nor that of a part that could leave.
-        let mut is_busy = self.account().in_transit > wanted.held;
+        let (all, mut is_busy) = {
+            let account = self.account();
+            // Memory that other accesses are about to get or give is that of no part.
+            let is_busy = account.in_transit > wanted.held || !account.idle.is_empty();
+            (account.candidates(wanted.owner, wanted.needed), is_busy)
+        };
         let mut free = Vec::new();
-        for known in self.candidates(wanted.owner, wanted.needed) {
-            let Some((standing, array)) = known.standing() else { continue };
+        for known in all {
+            let Some((standing, array)) = known.standing() else {
+                // The array was dropped.
+                is_busy = true;
+                continue;
+            };
             match standing {
                 Standing::Busy => is_busy = true,
                 Standing::Held => {}
