@@ -27,7 +27,8 @@ pub(super) const WINDOW: usize = 2;
 /// device's memory, as long as each single access fits.
 ///
 /// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may still
-/// run: its memory is used again, or freed, only after that work.
+/// run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose parts
+/// could leave, an access waits for them, for at most ten seconds. If no part can leave, it returns `OutOfMemory`.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};
@@ -313,9 +314,13 @@ impl MemoryBudget {
 
     /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
     pub(super) fn free_idle(&self) -> Result<bool> {
-        let stream = self.0.device.stream_create(&StreamOptions::default())?;
         let Some(idle) = self.account().idle.pop() else { return Ok(false) };
-        let done = idle.memory.order_before(&stream).and_then(|()| stream.record_event()?.wait());
+        let wait = || {
+            let stream = self.0.device.stream_create(&StreamOptions::default())?;
+            idle.memory.order_before(&stream)?;
+            stream.record_event()?.wait()
+        };
+        let done = wait();
         self.account().ledger.release(idle.bytes);
         done.map(|()| true)
     }
