@@ -38,11 +38,12 @@ pub(super) const WINDOW: usize = 2;
 /// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
 /// let stream = device.default_stream();
 /// // Four parts of 80 bytes each. Two fit.
-/// let rows = |part| vec![10 * part..10 * part + 10_usize];
+/// let rows = |part: usize| vec![10 * part..10 * part + 10];
 /// let parts: Vec<_> = (0..4).map(rows).collect();
 /// let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+/// let partition = Partition::new(&[40], &parts, &[])?;
 /// let budget = MemoryBudget::new(&device, 160);
-/// let mut array = ArrayBuffer::<f64, _>::with_partition(Partition::new(&[40], &parts, &[])?)?;
+/// let mut array = ArrayBuffer::<f64, ndarray::Ix1>::with_partition(partition)?;
 /// array.set_memory_budget(&budget)?;
 /// for part in 0..4 {
 ///     let [mut part] = array.split([Parts::one(part)])?;
