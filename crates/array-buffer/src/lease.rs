@@ -49,7 +49,7 @@ pub struct Lease<T: Element, D: Dimension> {
     report: WriteReport,
     panicking: bool,
     ended: bool,
-    hold: Option<Hold>,
+    _hold: Option<Hold>,
 }
 
 /// The location of the values of a [`Lease`], in row-major order.
@@ -86,9 +86,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     pub fn lease_read(&self, stream: Option<&Stream>, timeout: Duration) -> Result<Lease<T, D>> {
         let lock = self.read(timeout)?;
         let (at, hold) = lock.core.read(&request(&lock, stream, "read", Location::caller()))?;
-        let mut lease = Lease::new(Lock::Read(lock), stream, at, false, None);
-        lease.hold = hold;
-        Ok(lease)
+        Ok(Lease::new(Lock::Read(lock), stream, at, false, None, hold))
     }
 
     /// As [`lease_read`](Self::lease_read), for reading and writing. Waits at most `timeout` for other holders.
@@ -128,9 +126,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         lock.exclusive().forget_idle_if_full()?;
         let request = request(&lock, stream, name, Location::caller());
         let (at, quick, hold) = lock.core.acquire(&request, access, lock.core.is_private())?;
-        let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access));
-        lease.hold = hold;
-        Ok(lease)
+        Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold))
     }
 }
 
@@ -150,6 +146,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         at: ReplicaId,
         quick: bool,
         access: Option<Access>,
+        hold: Option<Hold>,
     ) -> Self {
         let panicking = std::thread::panicking();
         let stream = stream.cloned();
@@ -164,7 +161,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             report,
             panicking,
             ended: false,
-            hold: None,
+            _hold: hold,
         }
     }
 
@@ -300,8 +297,6 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
-        // The memory may leave the device from now on: nobody can use the lease any more.
-        let _hold = self.hold.take();
         match &self.lock {
             Lock::Read(_) => Ok(()),
             Lock::Write(array) => {

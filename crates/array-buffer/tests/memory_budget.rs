@@ -18,9 +18,9 @@ use array_buffer::{
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, values, values_on};
-use gate::start;
+use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1, Ix2};
-use runtime_core::{ErrorKind, Result, Stream};
+use runtime_core::{ErrorKind, Memory, Result, Stream};
 
 /// The number of elements of a part, and its bytes.
 const LEN: usize = 10;
@@ -393,6 +393,19 @@ fn a_part_whose_writer_failed_leaves_with_an_error() {
     assert_eq!(values(&other)[9], 10.0);
 }
 
+/// Enqueues a copy of the array's values on the device, which runs when the gate opens.
+fn read_behind_a_gate(setup: &Setup, array: &ArrayBuffer<f64, Ix1>) -> (Gate, Memory<f64>) {
+    let s = &setup.s;
+    let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
+    array.prefetch(s).unwrap();
+    setup.a.synchronize().unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    let guard = array.read(s).unwrap();
+    seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
+    drop(guard);
+    (gate, seen)
+}
+
 /// Memory that leaves while work still uses it is used again after that work, on any stream.
 #[test]
 fn memory_is_used_again_after_the_work_that_uses_it() {
@@ -400,13 +413,7 @@ fn memory_is_used_again_after_the_work_that_uses_it() {
     let (s, other) = (&setup.s, setup.stream());
     let budget = MemoryBudget::new(&setup.a, PART);
     let (x, mut y) = (parted(1, &budget), parted(1, &budget));
-    let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
-    x.prefetch(s).unwrap();
-    setup.a.synchronize().unwrap();
-    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
-    let guard = x.read(s).unwrap();
-    seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
-    drop(guard);
+    let (gate, seen) = read_behind_a_gate(&setup, &x);
     y.write(&other).unwrap().view_mut().unwrap().fill(&other, 7.0).unwrap();
     assert!(!gate.is_open(), "the access waited");
     assert_eq!(budget.used(), PART);
@@ -422,13 +429,7 @@ fn memory_of_a_failed_access_is_ordered_for_the_next_one() {
     let (s, other, third) = (&setup.s, setup.stream(), setup.stream());
     let budget = MemoryBudget::new(&setup.a, PART);
     let (x, mut y) = (parted(1, &budget), parted(1, &budget));
-    let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
-    x.prefetch(s).unwrap();
-    setup.a.synchronize().unwrap();
-    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
-    let guard = x.read(s).unwrap();
-    seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
-    drop(guard);
+    let (gate, seen) = read_behind_a_gate(&setup, &x);
     fail(&setup, 1, false);
     y.prefetch(&other).unwrap_err();
     y.write(&third).unwrap().view_mut().unwrap().fill(&third, 7.0).unwrap();

@@ -402,9 +402,7 @@ impl<T: Element, D> Core<T, D> {
             None => Some((HOST, None)),
         };
         if let Some((at, who)) = at
-            && !request.set.is_empty()
-            && self.mirror.includes(reported_failures())
-            && self.mirror.write(request.set, at, who, access, request.call_site, alone)
+            && self.acquire_quickly(request, (at, who), access, alone)
         {
             return Ok((at, true, None));
         }
@@ -524,13 +522,24 @@ impl<T: Element, D> Core<T, D> {
         access: Access,
         alone: bool,
     ) -> Result<bool> {
-        if !request.set.is_empty()
-            && self.mirror.includes(reported_failures())
-            && self.mirror.write(request.set, HOST, None, access, request.call_site, alone)
-        {
+        if self.acquire_quickly(request, (HOST, None), access, alone) {
             return Ok(true);
         }
         self.act(request, |at, by| Action::Acquire { at, by, access }).map(|_| false)
+    }
+
+    /// Takes parts for writing if that needs no action.
+    #[inline(always)]
+    fn acquire_quickly(
+        &self,
+        request: &Request<'_>,
+        (at, who): (ReplicaId, Who),
+        access: Access,
+        alone: bool,
+    ) -> bool {
+        !request.set.is_empty()
+            && self.mirror.includes(reported_failures())
+            && self.mirror.write(request.set, at, who, access, request.call_site, alone)
     }
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.

@@ -73,6 +73,7 @@ pub(super) struct Account {
     /// Memory of parts that have left, which other parts can use.
     pub(super) idle: Vec<Idle>,
     pub(super) evicted: Traffic,
+    /// How much memory is neither free nor that of a part; see [`InTransit`].
     pub(super) in_transit: usize,
     pub(super) is_recording: bool,
     /// Set while a step is repeated.
@@ -104,10 +105,8 @@ pub(crate) trait Resident: Send + Sync {
     /// Frees a part's memory in a replica, for an access. `None` if it is in use by now.
     fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>>;
 
-    /// Whether a stream can copy a part from the host to a replica without the host.
-    fn can_fetch(&self, part: PartId, at: ReplicaId) -> bool;
-
-    /// Begins to copy a part from the host to a replica, if the budget has memory for it. Returns whether it had.
+    /// Begins to copy a part from the host to a replica, if that is needed and a stream can do it without the host.
+    /// `false` if the budget has no memory for it.
     fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool>;
 
     /// Begins to copy a part from a replica to the host, if a stream can do that without the host.
@@ -182,6 +181,17 @@ impl Account {
             Some(Known { key, of, array: array.clone(), at: *at })
         };
         self.ledger.candidates(owner, needed).into_iter().filter_map(array).collect()
+    }
+
+    /// Memory for `len` elements that other parts have left.
+    pub(super) fn take_idle<T: Element>(&mut self, len: usize) -> Option<Memory<T>> {
+        let fits = |idle: &Idle| {
+            let memory: &dyn Any = &*idle.memory;
+            memory.downcast_ref::<Memory<T>>().is_some_and(|memory| memory.len() == len)
+        };
+        let index = self.idle.iter().position(fits)?;
+        let memory: Box<dyn Any> = self.idle.swap_remove(index).memory;
+        memory.downcast().ok().map(|memory| *memory)
     }
 
     pub(super) fn begin_transit(&mut self, budget: &MemoryBudget) -> InTransit {
@@ -355,19 +365,6 @@ impl Wanted {
         let at = At(call_site).to_string();
         let at = if at.is_empty() { at } else { format!(" (access{at})") };
         Error::new(kind, access, message + &at)
-    }
-}
-
-impl Account {
-    /// Memory for `len` elements that other parts have left.
-    pub(super) fn take_idle<T: Element>(&mut self, len: usize) -> Option<Memory<T>> {
-        let fits = |idle: &Idle| {
-            let memory: &dyn Any = &*idle.memory;
-            memory.downcast_ref::<Memory<T>>().is_some_and(|memory| memory.len() == len)
-        };
-        let index = self.idle.iter().position(fits)?;
-        let memory: Box<dyn Any> = self.idle.swap_remove(index).memory;
-        memory.downcast().ok().map(|memory| *memory)
     }
 }
 

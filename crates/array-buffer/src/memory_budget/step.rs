@@ -101,7 +101,7 @@ impl MemoryBudget {
         let mut victims = free(false);
         for (of, array, at) in missing {
             let up = &ahead.up[of.access % ahead.up.len()];
-            while array.can_fetch(of.key.1, at) && !array.fetch(of.key.1, at, up, cause)? {
+            while !array.fetch(of.key.1, at, up, cause)? {
                 match victims.next() {
                     Some((known, (_, victim))) if is_later(known, of.next_use) => {
                         self.evict(known, &**victim, cause)?;
