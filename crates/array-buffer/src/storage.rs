@@ -179,7 +179,7 @@ impl<V> Default for Slot<V> {
 impl<V> Slot<V> {
     #[inline]
     fn cell(&self) -> &OnceLock<V> {
-        // SAFETY: only `take` borrows the content exclusively, and its caller promises that nobody else uses it then.
+        // SAFETY: only `take` borrows the content exclusively. Its caller promises that no other code uses it meanwhile.
         unsafe { &*self.0.get() }
     }
 
@@ -198,7 +198,7 @@ impl<V> Slot<V> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the slot meanwhile, nor a reference to its value.
+    /// No other code uses the slot or a reference to its value meanwhile.
     unsafe fn take(&self) -> Option<V> {
         // SAFETY: the caller promises it.
         unsafe { &mut *self.0.get() }.take()

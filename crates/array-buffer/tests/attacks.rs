@@ -639,7 +639,7 @@ fn a_failure_that_is_reported_during_a_duplication_reaches_the_copy() {
     }
 }
 
-/// Streams report failures of work that has nothing to do with the lent array, to whoever asks them.
+/// Failures of work on other memory are reported by the streams of that work.
 #[test]
 fn lending_leaves_the_failures_of_other_work_to_its_streams() {
     let setup = Setup::peers();

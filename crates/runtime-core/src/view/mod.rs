@@ -159,7 +159,7 @@ impl<'a, T> MemoryView<'a, T> {
     }
 
     /// The elements, to compare with those of views in other threads. `None` if no other memory can have their bytes:
-    /// memory that was not [adopted](Device::memory_adopt), and whose [handle](Self::native) nobody asked for.
+    /// memory that was not [adopted](Device::memory_adopt), and whose [handle](Self::native) was never requested.
     #[inline]
     pub fn footprint(&self) -> Option<Footprint> {
         Footprint::of(&self.untyped)
