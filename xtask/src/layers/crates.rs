@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stand-in", &[]),
     ("stand-in-cuda", &["stand-in"]),
     ("stand-in-hip", &["stand-in"]),
+    ("stencil-translator", &[]),
     ("python", &["runtime"]),
     (
         "runtime",

@@ -1,0 +1,487 @@
+//! C text. The dialects differ in the names of a small table.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::body::{Expr, ExprKind, Offset, Statement};
+use crate::description::{Description, Field};
+use crate::op::{Binary, Function, Unary};
+use crate::syntax::Intent;
+use crate::value::{Type, Value};
+
+/// A kind of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenCL C 1.2.
+    OpenCl,
+    /// CUDA C, for NVRTC.
+    Cuda,
+    /// HIP C, for hiprtc.
+    Hip,
+    /// C99, for processors without an operating system, too.
+    C,
+}
+
+impl Dialect {
+    /// All dialects.
+    pub const ALL: [Self; 4] = [Self::OpenCl, Self::Cuda, Self::Hip, Self::C];
+
+    /// The options that a compiler must get, so that all devices compute the same bits.
+    ///
+    /// OpenCL has no option against contraction, so its text has a pragma. A device that does not advertise correctly
+    /// rounded division of `f32` refuses the option, and is not exact for `f32`.
+    pub const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenCl => &["-cl-fp32-correctly-rounded-divide-sqrt"],
+            Self::Cuda => &["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"],
+            Self::Hip => &["-fhip-fp32-correctly-rounded-divide-sqrt", "-ffp-contract=off"],
+            Self::C => &["-std=c99", "-ffp-contract=off"],
+        }
+    }
+
+    /// The names of the dialect.
+    const fn names(self) -> &'static Names {
+        const GPU: Names = Names {
+            types: ["float", "double", "int", "long long", "unsigned int", "bool"],
+            unsigned_long: "unsigned long long",
+            long_suffix: "LL",
+            helper: "static __device__ inline ",
+            kernel: "extern \"C\" __global__ void",
+            memory: "",
+            restrict: "__restrict__",
+            has_overloads: false,
+        };
+        match self {
+            Self::OpenCl => &Names {
+                types: ["float", "double", "int", "long", "uint", "bool"],
+                unsigned_long: "ulong",
+                long_suffix: "L",
+                helper: "static inline ",
+                kernel: "__kernel void",
+                memory: "__global ",
+                restrict: "restrict",
+                has_overloads: true,
+            },
+            Self::Cuda | Self::Hip => &GPU,
+            Self::C => &Names {
+                types: ["float", "double", "int32_t", "int64_t", "uint32_t", "_Bool"],
+                unsigned_long: "uint64_t",
+                long_suffix: "LL",
+                helper: "static inline ",
+                kernel: "void",
+                memory: "",
+                restrict: "restrict",
+                has_overloads: false,
+            },
+        }
+    }
+
+    /// The number of the work-item on a dimension, x first.
+    fn item(self, dimension: usize) -> String {
+        match self {
+            Self::OpenCl => format!("(long)get_global_id({dimension})"),
+            Self::Cuda | Self::Hip => {
+                let axis = ["x", "y", "z"][dimension];
+                format!("(long long)blockIdx.{axis} * blockDim.{axis} + threadIdx.{axis}")
+            }
+            Self::C => String::new(),
+        }
+    }
+}
+
+struct Names {
+    /// In the order of [`Type::ALL`].
+    types: [&'static str; 6],
+    unsigned_long: &'static str,
+    long_suffix: &'static str,
+    helper: &'static str,
+    kernel: &'static str,
+    /// The qualifier of memory.
+    memory: &'static str,
+    restrict: &'static str,
+    /// Whether `sqrt` is that of `float`, too.
+    has_overloads: bool,
+}
+
+impl Names {
+    fn ty(&self, ty: Type) -> &'static str {
+        self.types[ty as usize]
+    }
+
+    /// The unsigned type of an integer type, in which arithmetic wraps.
+    fn unsigned(&self, ty: Type) -> &'static str {
+        if ty == Type::I64 { self.unsigned_long } else { self.ty(Type::U32) }
+    }
+}
+
+/// The text of a kernel.
+pub(crate) fn source(stencil: &Description, dialect: Dialect) -> String {
+    let mut used = Used::default();
+    stencil.body.visit(&mut |expression| used.expression(expression));
+    used.types.extend(stencil.fields.iter().map(|field| field.element));
+    used.types.extend(stencil.scalars.iter().map(|scalar| scalar.ty));
+    let mut writer = Writer {
+        stencil,
+        dialect,
+        names: dialect.names(),
+        args: if dialect == Dialect::C { "args->" } else { "args." },
+        text: String::new(),
+        indent: 0,
+    };
+    writer.prologue(&used);
+    writer.arguments();
+    writer.conversions(&used);
+    writer.kernel();
+    writer.text
+}
+
+/// What a body needs.
+#[derive(Default)]
+struct Used {
+    types: BTreeSet<Type>,
+    /// From floats to integers.
+    conversions: BTreeSet<(Type, Type)>,
+    has_functions: bool,
+}
+
+impl Used {
+    fn expression(&mut self, expression: &Expr) {
+        self.types.insert(expression.ty);
+        match &expression.kind {
+            ExprKind::Cast(value) if value.ty.is_float() && expression.ty.is_integer() => {
+                self.conversions.insert((value.ty, expression.ty));
+            }
+            ExprKind::Call(..) => self.has_functions = true,
+            _ => {}
+        }
+    }
+}
+
+/// How tightly an expression binds; operators that are not listed get brackets wherever they are operands.
+const LOOSE: u8 = 0;
+const SUM: u8 = 1;
+const PRODUCT: u8 = 2;
+const UNARY: u8 = 3;
+const ATOM: u8 = 4;
+
+struct Writer<'a> {
+    stencil: &'a Description,
+    dialect: Dialect,
+    names: &'static Names,
+    args: &'static str,
+    text: String,
+    indent: usize,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: impl AsRef<str>) {
+        let line = line.as_ref();
+        let indent = if line.is_empty() { 0 } else { 4 * self.indent };
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{:indent$}{line}", "");
+    }
+
+    fn prologue(&mut self, used: &Used) {
+        match self.dialect {
+            Dialect::OpenCl => {
+                self.line("#pragma OPENCL FP_CONTRACT OFF");
+                if used.types.contains(&Type::F64) {
+                    self.line("#pragma OPENCL EXTENSION cl_khr_fp64 : enable");
+                }
+            }
+            Dialect::Cuda => return,
+            Dialect::Hip => {
+                self.line("#ifdef __clang__");
+                self.line("#pragma clang fp contract(off)");
+                self.line("#endif");
+            }
+            Dialect::C => {
+                self.line("#include <float.h>");
+                if used.has_functions {
+                    self.line("#include <math.h>");
+                }
+                self.line("#include <stdint.h>");
+                self.line("");
+                self.line("#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0");
+                self.line("#error \"floats must be rounded after each operation\"");
+                self.line("#endif");
+            }
+        }
+        self.line("");
+    }
+
+    fn arguments(&mut self) {
+        self.line(format!("struct {}_args {{", self.stencil.name()));
+        self.indent += 1;
+        for member in self.stencil.members() {
+            let length = member.length.map(|length| format!("[{length}]")).unwrap_or_default();
+            self.line(format!("{} {}{length};", self.names.ty(member.ty), member.name));
+        }
+        self.indent -= 1;
+        self.line("};");
+        self.line("");
+    }
+
+    /// Conversions from floats, which saturate.
+    fn conversions(&mut self, used: &Used) {
+        for &(from, to) in &used.conversions {
+            // The bounds are floats of both types.
+            let (low, high, least, greatest) = match to {
+                Type::I64 => (
+                    "-9223372036854775808.0",
+                    "9223372036854775808.0",
+                    self.literal(Value::I64(i64::MIN)),
+                    self.literal(Value::I64(i64::MAX)),
+                ),
+                Type::I32 => (
+                    "-2147483648.0",
+                    "2147483648.0",
+                    self.literal(Value::I32(i32::MIN)),
+                    self.literal(Value::I32(i32::MAX)),
+                ),
+                _ => ("0.0", "4294967296.0", "0u".into(), "4294967295u".into()),
+            };
+            let f = if from == Type::F32 { "f" } else { "" };
+            let (helper, result, operand) =
+                (self.names.helper, self.names.ty(to), self.names.ty(from));
+            self.line(format!("{helper}{result} {}({operand} x)", self.conversion(from, to)));
+            self.line("{");
+            self.indent += 1;
+            let zero = self.literal(to.integer(0).expect("zero is an integer"));
+            self.line(format!(
+                "return x != x ? {zero} : x <= {low}{f} ? {least} : x >= {high}{f} ? {greatest} : ({result})x;"
+            ));
+            self.indent -= 1;
+            self.line("}");
+            self.line("");
+        }
+    }
+
+    fn conversion(&self, from: Type, to: Type) -> String {
+        format!("{}_{to}_from_{from}", self.stencil.name())
+    }
+
+    fn kernel(&mut self) {
+        let (names, rank, name) = (self.names, self.stencil.rank, self.stencil.name());
+        let mut parameters = Vec::new();
+        for field in &self.stencil.fields {
+            let constant = if field.intent == Intent::In { "const " } else { "" };
+            let (memory, ty, restrict) = (names.memory, names.ty(field.element), names.restrict);
+            parameters.push(format!("{memory}{constant}{ty} *{restrict} p_{}", field.name));
+        }
+        let by = if self.dialect == Dialect::C { "*restrict " } else { "" };
+        parameters.push(format!("const struct {name}_args {by}args"));
+        self.line(format!("{} {name}_kernel({})", names.kernel, parameters.join(", ")));
+        self.line("{");
+        self.indent += 1;
+        let integer = names.ty(Type::I64);
+        if self.dialect == Dialect::C {
+            for axis in 0..rank {
+                self.line(format!(
+                    "for ({integer} i{axis} = 0; i{axis} < {}extents[{axis}]; i{axis}++) {{",
+                    self.args
+                ));
+                self.indent += 1;
+            }
+        } else {
+            for axis in 0..rank {
+                self.line(format!(
+                    "const {integer} i{axis} = {};",
+                    self.dialect.item(rank - 1 - axis)
+                ));
+            }
+            let outside: Vec<_> =
+                (0..rank).map(|axis| format!("i{axis} >= {}extents[{axis}]", self.args)).collect();
+            self.line(format!("if ({})", outside.join(" || ")));
+            self.line("    return;");
+        }
+        for field in &self.stencil.fields {
+            let line = self.place(field);
+            self.line(line);
+        }
+        for field in self.stencil.outputs() {
+            self.line(format!("{} out_{};", names.ty(field.element), field.name));
+        }
+        self.statements(&self.stencil.body.statements);
+        for Field { name, .. } in self.stencil.outputs() {
+            self.line(format!("p_{name}[at_{name}] = out_{name};"));
+        }
+        while self.indent > 0 {
+            self.indent -= 1;
+            self.line("}");
+        }
+    }
+
+    /// The declaration of the place of a point's element in a field.
+    fn place(&self, field: &Field) -> String {
+        let (name, args) = (&field.name, self.args);
+        let mut sum = format!("const {} at_{name} = {args}{name}_first", self.names.ty(Type::I64));
+        for axis in 0..self.stencil.rank - 1 {
+            let _ = write!(sum, " + i{axis} * {args}{name}_strides[{axis}]");
+        }
+        let _ = write!(sum, " + i{};", self.stencil.rank - 1);
+        sum
+    }
+
+    fn read(&self, field: usize, offset: Offset) -> String {
+        let (name, last) = (&self.stencil.fields[field].name, self.stencil.rank - 1);
+        let mut place = format!("at_{name}");
+        for (axis, &by) in offset[..=last].iter().enumerate().filter(|(_, by)| **by != 0) {
+            let sign = if by < 0 { '-' } else { '+' };
+            let stride = format!("{}{name}_strides[{axis}]", self.args);
+            let _ = match (axis == last, by.abs()) {
+                (true, by) => write!(place, " {sign} {by}"),
+                (false, 1) => write!(place, " {sign} {stride}"),
+                (false, by) => write!(place, " {sign} {by} * {stride}"),
+            };
+        }
+        format!("p_{name}[{place}]")
+    }
+
+    fn variable(&self, variable: usize) -> String {
+        format!("v{variable}_{}", self.stencil.body.variables[variable].name)
+    }
+
+    fn statements(&mut self, statements: &[Statement]) {
+        for statement in statements {
+            match statement {
+                Statement::Let { variable, value } => {
+                    let declared = &self.stencil.body.variables[*variable];
+                    let constant = if declared.is_mutable { "" } else { "const " };
+                    let (ty, name) = (self.names.ty(declared.ty), self.variable(*variable));
+                    let value = self.expression(value, LOOSE);
+                    self.line(format!("{constant}{ty} {name} = {value};"));
+                }
+                Statement::Assign { variable, value, .. } => {
+                    let value = self.expression(value, LOOSE);
+                    self.line(format!("{} = {value};", self.variable(*variable)));
+                }
+                Statement::Set { field, value, .. } => {
+                    let value = self.expression(value, LOOSE);
+                    self.line(format!("out_{} = {value};", self.stencil.fields[*field].name));
+                }
+                Statement::If { condition, then, otherwise, .. } => {
+                    self.line(format!("if ({}) {{", self.expression(condition, LOOSE)));
+                    self.nested(then);
+                    if !otherwise.is_empty() {
+                        self.line("} else {");
+                        self.nested(otherwise);
+                    }
+                    self.line("}");
+                }
+            }
+        }
+    }
+
+    fn nested(&mut self, statements: &[Statement]) {
+        self.indent += 1;
+        self.statements(statements);
+        self.indent -= 1;
+    }
+
+    /// The text of an expression, in brackets if it binds less tightly than `at_least`.
+    fn expression(&self, expression: &Expr, at_least: u8) -> String {
+        let (text, binds) = self.bare(expression);
+        if binds < at_least { format!("({text})") } else { text }
+    }
+
+    fn bare(&self, expression: &Expr) -> (String, u8) {
+        let ty = expression.ty;
+        match &expression.kind {
+            ExprKind::Literal(value) => {
+                let binds = if value.is_negative() { UNARY } else { ATOM };
+                (self.literal(*value), binds)
+            }
+            ExprKind::Variable(variable) => (self.variable(*variable), ATOM),
+            ExprKind::Scalar(scalar) => {
+                let scalar = &self.stencil.scalars[*scalar];
+                let value = format!("{}{}_value", self.args, scalar.name);
+                if scalar.ty == Type::Bool {
+                    (format!("{value} != 0"), LOOSE)
+                } else {
+                    (value, ATOM)
+                }
+            }
+            ExprKind::Read(field, offset) => (self.read(*field, *offset), ATOM),
+            ExprKind::Index(axis) => (format!("{}first[{axis}] + i{axis}", self.args), SUM),
+            ExprKind::Extent(axis) => (format!("{}grid[{axis}]", self.args), ATOM),
+            ExprKind::Unary(Unary::Neg, operand) if ty.is_integer() => {
+                let unsigned = self.names.unsigned(ty);
+                (
+                    format!(
+                        "({})(0u - ({unsigned}){})",
+                        self.names.ty(ty),
+                        self.expression(operand, ATOM)
+                    ),
+                    UNARY,
+                )
+            }
+            ExprKind::Unary(op, operand) => {
+                let sign = if *op == Unary::Not && ty.is_integer() { "~" } else { op.sign() };
+                (format!("{sign}{}", self.expression(operand, ATOM)), UNARY)
+            }
+            ExprKind::Binary(op, left, right) => self.binary(*op, left, right, ty),
+            ExprKind::Cast(value) if value.ty.is_float() && ty.is_integer() => (
+                format!("{}({})", self.conversion(value.ty, ty), self.expression(value, LOOSE)),
+                ATOM,
+            ),
+            ExprKind::Cast(value) => {
+                (format!("({}){}", self.names.ty(ty), self.expression(value, ATOM)), UNARY)
+            }
+            ExprKind::Select(condition, then, otherwise) => {
+                let [a, b, c] = [condition, then, otherwise].map(|part| self.expression(part, SUM));
+                (format!("{a} ? {b} : {c}"), LOOSE)
+            }
+            ExprKind::Call(function, operands) => {
+                let operands: Vec<_> =
+                    operands.iter().map(|operand| self.expression(operand, LOOSE)).collect();
+                (format!("{}({})", self.function(*function, ty), operands.join(", ")), ATOM)
+            }
+        }
+    }
+
+    fn binary(&self, op: Binary, left: &Expr, right: &Expr, ty: Type) -> (String, u8) {
+        let sign = op.sign();
+        let wraps = matches!(op, Binary::Add | Binary::Sub | Binary::Mul);
+        if wraps && matches!(ty, Type::I32 | Type::I64) {
+            let unsigned = self.names.unsigned(ty);
+            let [a, b] = [left, right]
+                .map(|operand| format!("({unsigned}){}", self.expression(operand, ATOM)));
+            return (format!("({})({a} {sign} {b})", self.names.ty(ty)), UNARY);
+        }
+        let (a, b, binds) = match op {
+            Binary::Add | Binary::Sub => (SUM, PRODUCT, SUM),
+            Binary::Mul | Binary::Div | Binary::Rem => (PRODUCT, UNARY, PRODUCT),
+            // Compilers warn of bits and logic without brackets.
+            _ => (SUM, SUM, LOOSE),
+        };
+        (format!("{} {sign} {}", self.expression(left, a), self.expression(right, b)), binds)
+    }
+
+    fn function(&self, function: Function, ty: Type) -> String {
+        let name = match function {
+            Function::Abs => "fabs",
+            Function::MulAdd => "fma",
+            Function::Pow => "pow",
+            other => other.name(),
+        };
+        let suffix = if ty == Type::F32 && !self.names.has_overloads { "f" } else { "" };
+        format!("{name}{suffix}")
+    }
+
+    fn literal(&self, value: Value) -> String {
+        let long = self.names.long_suffix;
+        let sign = if value.is_negative() { "-" } else { "" };
+        let digits = value.digits();
+        match value {
+            // Without its sign the least integer has no literal.
+            Value::I32(i32::MIN) => "(-2147483647 - 1)".into(),
+            Value::I64(i64::MIN) => format!("(-9223372036854775807{long} - 1)"),
+            Value::F32(_) => format!("{sign}{digits}f"),
+            Value::I64(_) => format!("{sign}{digits}{long}"),
+            Value::U32(_) => format!("{digits}u"),
+            Value::Bool(value) => u8::from(value).to_string(),
+            Value::F64(_) | Value::I32(_) => format!("{sign}{digits}"),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Errors with places.
+
+use std::fmt;
+
+use proc_macro2::{Span, TokenStream};
+
+/// A number of things, as words.
+pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// What is wrong with one place of a stencil, and what to write instead.
+#[derive(Clone, Debug)]
+pub struct Error {
+    span: Span,
+    message: String,
+}
+
+impl Error {
+    /// The place.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// All errors of a translation; at least one.
+#[derive(Clone, Debug, Default)]
+pub struct Errors(Vec<Error>);
+
+impl Errors {
+    /// The errors, in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Error> {
+        self.0.iter()
+    }
+
+    /// The errors as `compile_error!` calls at their places.
+    pub fn to_compile_error(&self) -> TokenStream {
+        self.0.iter().map(|error| syn::Error::new(error.span, error).into_compile_error()).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds an error. A helper is expanded once for each call, and the same error at the same place counts once.
+    pub(crate) fn push(&mut self, span: Span, message: impl Into<String>) {
+        let message = message.into();
+        let place = format!("{span:?}");
+        if !self.0.iter().any(|e| e.message == message && format!("{:?}", e.span) == place) {
+            self.0.push(Error { span, message });
+        }
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if place > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}

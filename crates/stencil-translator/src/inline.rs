@@ -1,0 +1,599 @@
+//! From the syntax to a body: helpers are inlined at their calls, loops are unrolled, constants become literals.
+
+use std::collections::HashMap;
+
+use proc_macro2::Span;
+use syn::ext::IdentExt;
+
+use crate::body::{Body, Expr, ExprKind, Offset, Statement, Variable};
+use crate::errors::{Errors, count};
+use crate::interpret::constant;
+use crate::op::{Binary, Function as Builtin, Unary};
+use crate::syntax::{
+    Argument, Block, Expr as Source, ExprKind as SourceKind, Intent, Method, Parameter,
+    ParameterType, Program, Statement as SourceStatement, View,
+};
+use crate::types::Types;
+use crate::value::{Type, Value};
+
+/// How far a stencil may read, the most operations that it may become, and how deep it may nest.
+pub(crate) const MAX_OFFSET: i64 = 1024;
+const MAX_OPERATIONS: usize = 50_000;
+const MAX_DEPTH: usize = 256;
+
+/// The values of a program's constants. Those that were refused have none.
+pub(crate) fn constants(
+    program: &Program,
+    types: &Types,
+    errors: &mut Errors,
+) -> Vec<Vec<Option<Value>>> {
+    let mut values: Vec<Vec<Option<Value>>> = Vec::new();
+    for definition in &program.constants {
+        let mut inliner = Inliner::new(program, types, &values, errors);
+        let mut evaluated = Vec::new();
+        for source in &definition.values {
+            let mut statements = Vec::new();
+            let expression = inliner.expression(&mut Frame::default(), source, &mut statements);
+            let value = expression.and_then(|expression| {
+                let value = constant(&expression)
+                    .filter(|value| value.is_finite() && statements.is_empty());
+                if value.is_none() {
+                    let message =
+                        "a constant is a finite value, made of literals and the constants above it";
+                    inliner.errors.push(source.span, message);
+                }
+                value
+            });
+            evaluated.push(value);
+        }
+        values.push(evaluated);
+    }
+    values
+}
+
+/// The body of a function. That of a helper is made only for the errors in it. `None` if it is too large.
+pub(crate) fn inline(
+    program: &Program,
+    types: &Types,
+    constants: &[Vec<Option<Value>>],
+    function: usize,
+    errors: &mut Errors,
+) -> Option<Body> {
+    let mut inliner = Inliner::new(program, types, constants, errors);
+    let called = &program.functions[function];
+    inliner.calls.push(function);
+    inliner.fields = called.parameters.iter().filter_map(field).collect();
+    inliner.rank = called.parameters.iter().find_map(rank);
+    let (mut fields, mut scalars) = (0.., 0..);
+    let parameters = called.parameters.iter().filter_map(|parameter| match parameter.ty {
+        ParameterType::Scalar(ty) => {
+            let kind = ExprKind::Scalar(scalars.next()?);
+            Some(Bound::Value(Expr { kind, ty, span: parameter.name.span() }))
+        }
+        ParameterType::Field { .. } => Some(Bound::Field(fields.next()?, [0; 3])),
+        // Nothing refers to it.
+        ParameterType::Refused => Some(Bound::Integer(0)),
+    });
+    let mut frame = Frame { parameters: parameters.collect(), variables: HashMap::new() };
+    let mut statements = Vec::new();
+    inliner.block(&mut frame, &called.body, &mut statements);
+    if let Some(value) = &called.body.value {
+        inliner.expression(&mut frame, value, &mut statements);
+    }
+    inliner.body.statements = statements;
+    (!inliner.is_too_large).then_some(inliner.body)
+}
+
+fn rank(parameter: &Parameter) -> Option<usize> {
+    match parameter.ty {
+        ParameterType::Field { rank, .. } => Some(rank),
+        ParameterType::Scalar(_) | ParameterType::Refused => None,
+    }
+}
+
+fn field(parameter: &Parameter) -> Option<FieldType> {
+    match parameter.ty {
+        ParameterType::Field { intent, element, .. } => {
+            Some(FieldType { name: parameter.name.to_string(), intent, element })
+        }
+        ParameterType::Scalar(_) | ParameterType::Refused => None,
+    }
+}
+
+struct FieldType {
+    name: String,
+    intent: Intent,
+    element: Type,
+}
+
+struct Inliner<'a> {
+    program: &'a Program,
+    types: &'a Types,
+    constants: &'a [Vec<Option<Value>>],
+    errors: &'a mut Errors,
+    fields: Vec<FieldType>,
+    rank: Option<usize>,
+    body: Body,
+    /// The functions that are being inlined, the outermost first.
+    calls: Vec<usize>,
+    depth: usize,
+    operations: usize,
+    is_too_large: bool,
+}
+
+/// One inlined function: what its parameters and variables are in the body.
+#[derive(Default)]
+struct Frame {
+    parameters: Vec<Bound>,
+    /// In each turn of a loop, its variables have another meaning.
+    variables: HashMap<usize, Bound>,
+}
+
+#[derive(Clone)]
+enum Bound {
+    Field(usize, Offset),
+    /// An argument. It is an operand without operations.
+    Value(Expr),
+    Variable(usize),
+    /// A loop variable.
+    Integer(i64),
+}
+
+/// Where the statements of a block go. They come before the statement in which the block occurs.
+type Statements = Vec<Statement>;
+
+impl<'a> Inliner<'a> {
+    fn new(
+        program: &'a Program,
+        types: &'a Types,
+        constants: &'a [Vec<Option<Value>>],
+        errors: &'a mut Errors,
+    ) -> Self {
+        Self {
+            program,
+            types,
+            constants,
+            errors,
+            fields: Vec::new(),
+            rank: None,
+            body: Body::default(),
+            calls: Vec::new(),
+            depth: 0,
+            operations: 0,
+            is_too_large: false,
+        }
+    }
+
+    fn refuse<T>(&mut self, span: Span, message: impl Into<String>) -> Option<T> {
+        self.errors.push(span, message);
+        None
+    }
+
+    /// Counts an operation. `None` if there are too many, which is reported once.
+    fn count(&mut self, span: Span) -> Option<()> {
+        self.operations += 1;
+        if self.operations <= MAX_OPERATIONS {
+            return Some(());
+        }
+        if self.is_too_large {
+            return None;
+        }
+        self.is_too_large = true;
+        let message = format!(
+            "with its loops unrolled and its helpers inlined, this has more than {MAX_OPERATIONS} operations: shorten a loop"
+        );
+        self.refuse(span, message)
+    }
+
+    fn block(&mut self, frame: &mut Frame, block: &'a Block, out: &mut Statements) {
+        for statement in &block.statements {
+            self.statement(frame, statement, out);
+        }
+    }
+
+    /// What follows an error goes on, for further errors.
+    fn statement(
+        &mut self,
+        frame: &mut Frame,
+        statement: &'a SourceStatement,
+        out: &mut Statements,
+    ) -> Option<()> {
+        match statement {
+            SourceStatement::Let { variable, value } => {
+                let value = self.expression(frame, value, out);
+                let declared = &self.program.variables[*variable];
+                let (name, ty) =
+                    (declared.name.unraw().to_string(), self.types.variables[*variable]);
+                let new = self.variable(name, ty, declared.is_mutable, declared.name.span());
+                frame.variables.insert(*variable, Bound::Variable(new));
+                out.push(Statement::Let { variable: new, value: value? });
+            }
+            SourceStatement::Assign { variable, value } => {
+                let span = value.span;
+                let value = self.expression(frame, value, out)?;
+                let Some(Bound::Variable(variable)) = frame.variables.get(variable) else {
+                    return None;
+                };
+                out.push(Statement::Assign { variable: *variable, value, span });
+            }
+            SourceStatement::Set { parameter, value, span } => {
+                let value = self.expression(frame, value, out)?;
+                let Some(Bound::Field(field, _)) = frame.parameters.get(*parameter) else {
+                    return None;
+                };
+                out.push(Statement::Set { field: *field, value, span: *span });
+            }
+            SourceStatement::If { condition, then: a, otherwise: b, span } => {
+                let condition = self.expression(frame, condition, out);
+                if let Some(is_true) = condition.as_ref().and_then(known) {
+                    self.block(frame, if is_true { a } else { b }, out);
+                    return Some(());
+                }
+                let (mut then, mut otherwise) = (Vec::new(), Vec::new());
+                self.block(frame, a, &mut then);
+                self.block(frame, b, &mut otherwise);
+                out.push(Statement::If { condition: condition?, then, otherwise, span: *span });
+            }
+            SourceStatement::For { variable, from, to, is_inclusive, body } => {
+                let (first, last) = (self.integer(frame, from), self.integer(frame, to));
+                let (first, last) = (first?, last?);
+                let last = if *is_inclusive { Some(last) } else { last.checked_sub(1) };
+                for turn in first..=last? {
+                    self.count(from.span)?;
+                    frame.variables.insert(*variable, Bound::Integer(turn));
+                    self.block(frame, body, out);
+                }
+            }
+            SourceStatement::Block(block) => self.block(frame, block, out),
+        }
+        Some(())
+    }
+
+    fn variable(&mut self, name: String, ty: Type, is_mutable: bool, span: Span) -> usize {
+        self.body.variables.push(Variable { name, ty, is_mutable, span });
+        self.body.variables.len() - 1
+    }
+
+    /// An operand that can be repeated: itself if it has no operations, otherwise a new variable.
+    fn operand(&mut self, name: &str, value: Expr, out: &mut Statements) -> Expr {
+        if matches!(
+            value.kind,
+            ExprKind::Literal(_)
+                | ExprKind::Variable(_)
+                | ExprKind::Scalar(_)
+                | ExprKind::Index(_)
+                | ExprKind::Extent(_)
+        ) {
+            return value;
+        }
+        let (ty, span) = (value.ty, value.span);
+        let variable = self.variable(name.to_owned(), ty, false, span);
+        out.push(Statement::Let { variable, value });
+        Expr { kind: ExprKind::Variable(variable), ty, span }
+    }
+
+    /// The value of a constant expression.
+    fn integer(&mut self, frame: &mut Frame, source: &'a Source) -> Option<i64> {
+        let value = self.expression(frame, source, &mut Vec::new())?;
+        if value.ty != Type::I64 {
+            // This was reported.
+            return None;
+        }
+        match constant(&value).and_then(Value::as_integer) {
+            Some(value) => Some(value),
+            None => self.refuse(
+                source.span,
+                "this must be known to the translator: write a literal, a constant or a loop variable",
+            ),
+        }
+    }
+
+    fn offset(&mut self, frame: &mut Frame, offset: &'a [Source]) -> Option<Offset> {
+        let mut sum = [0; 3];
+        let mut is_known = true;
+        for (axis, source) in offset.iter().enumerate() {
+            match self.integer(frame, source) {
+                Some(value) if value.abs() <= MAX_OFFSET => sum[axis] = value,
+                Some(value) => {
+                    let message =
+                        format!("the offset {value} is beyond the limit of {MAX_OFFSET} points");
+                    self.errors.push(source.span, message);
+                    is_known = false;
+                }
+                None => is_known = false,
+            }
+        }
+        is_known.then_some(sum)
+    }
+
+    fn view(&mut self, frame: &mut Frame, view: &'a View) -> Option<(usize, Offset)> {
+        let Some(Bound::Field(field, mut sum)) = frame.parameters.get(view.parameter).cloned()
+        else {
+            return None;
+        };
+        for shift in &view.shifts {
+            let shift = self.offset(frame, shift)?;
+            sum = add(sum, shift);
+        }
+        Some((field, sum))
+    }
+
+    fn expression(
+        &mut self,
+        frame: &mut Frame,
+        source: &'a Source,
+        out: &mut Statements,
+    ) -> Option<Expr> {
+        self.count(source.span)?;
+        if self.depth >= MAX_DEPTH {
+            let message = format!(
+                "expressions and calls are nested more than {MAX_DEPTH} deep: divide them with `let`"
+            );
+            return self.refuse(source.span, message);
+        }
+        self.depth += 1;
+        let result = self.expression_within(frame, source, out);
+        self.depth -= 1;
+        result
+    }
+
+    fn boxed(
+        &mut self,
+        frame: &mut Frame,
+        source: &'a Source,
+        out: &mut Statements,
+    ) -> Option<Box<Expr>> {
+        self.expression(frame, source, out).map(Box::new)
+    }
+
+    fn value(
+        &mut self,
+        frame: &mut Frame,
+        block: &'a Block,
+        out: &mut Statements,
+    ) -> Option<Box<Expr>> {
+        self.block(frame, block, out);
+        self.boxed(frame, block.value.as_ref()?, out)
+    }
+
+    fn expression_within(
+        &mut self,
+        frame: &mut Frame,
+        source: &'a Source,
+        out: &mut Statements,
+    ) -> Option<Expr> {
+        let (ty, span) = (self.types.expressions[source.id], source.span);
+        let kind = match &source.kind {
+            SourceKind::Literal(_) => ExprKind::Literal(self.types.literals[source.id]?),
+            SourceKind::Variable(variable) => match frame.variables.get(variable)? {
+                Bound::Variable(variable) => ExprKind::Variable(*variable),
+                Bound::Integer(value) => match ty.integer((*value).into()) {
+                    Some(literal) => ExprKind::Literal(literal),
+                    None if !ty.is_integer() => return None,
+                    None => {
+                        return self.refuse(
+                            span,
+                            format!("the loop variable is {value} here, out of the range of {ty}"),
+                        );
+                    }
+                },
+                Bound::Field(..) | Bound::Value(_) => return None,
+            },
+            SourceKind::Scalar(parameter) => match frame.parameters.get(*parameter)? {
+                Bound::Value(value) => value.kind.clone(),
+                _ => return None,
+            },
+            SourceKind::Constant(definition) => {
+                ExprKind::Literal((*self.constants.get(*definition)?.first()?)?)
+            }
+            SourceKind::Element(definition, place) => {
+                let index = self.integer(frame, place)?;
+                let table = self.constants.get(*definition)?;
+                let element = usize::try_from(index).ok().and_then(|index| table.get(index));
+                match element {
+                    Some(value) => ExprKind::Literal((*value)?),
+                    None => {
+                        let (name, length) =
+                            (&self.program.constants[*definition].name, table.len());
+                        return self.refuse(
+                            place.span,
+                            format!("`{name}` has {length} elements, and none with index {index}"),
+                        );
+                    }
+                }
+            }
+            SourceKind::Read(view, offset) => {
+                let (found, offset) = (self.view(frame, view), self.offset(frame, offset));
+                return self.read(found?, offset?, span);
+            }
+            SourceKind::Index(axis) => ExprKind::Index(self.axis(frame, axis)?),
+            SourceKind::Extent(axis) => ExprKind::Extent(self.axis(frame, axis)?),
+            SourceKind::Unary(op, operand) => {
+                ExprKind::Unary(*op, self.boxed(frame, operand, out)?)
+            }
+            SourceKind::Binary(op, left, right) => {
+                let (a, b) = (self.boxed(frame, left, out), self.boxed(frame, right, out));
+                let (a, b) = (a?, b?);
+                if matches!(op, Binary::Div | Binary::Rem) && ty.is_integer() {
+                    self.divided(*op, a, &b)?
+                } else {
+                    ExprKind::Binary(*op, a, b)
+                }
+            }
+            SourceKind::Cast(value, to) => {
+                let value = self.boxed(frame, value, out)?;
+                if value.ty == *to {
+                    return Some(Expr { span, ..*value });
+                }
+                ExprKind::Cast(value)
+            }
+            SourceKind::If(condition, then, otherwise) => {
+                let condition = self.boxed(frame, condition, out);
+                if let Some(is_true) = condition.as_deref().and_then(known) {
+                    return self
+                        .value(frame, if is_true { then } else { otherwise }, out)
+                        .map(|value| *value);
+                }
+                let (then, otherwise) =
+                    (self.value(frame, then, out), self.value(frame, otherwise, out));
+                ExprKind::Select(condition?, then?, otherwise?)
+            }
+            SourceKind::Block(block) => self.value(frame, block, out)?.kind,
+            SourceKind::Method(method, sources) => {
+                let operands: Vec<_> =
+                    sources.iter().map(|source| self.expression(frame, source, out)).collect();
+                self.method(*method, operands.into_iter().collect::<Option<_>>()?, out)
+            }
+            SourceKind::Call(function, arguments) => {
+                return self.call(frame, *function, arguments, span, out);
+            }
+            SourceKind::Error => return None,
+        };
+        Some(Expr { kind, ty, span })
+    }
+
+    fn axis(&mut self, frame: &mut Frame, source: &'a Source) -> Option<usize> {
+        let axis = self.integer(frame, source)?;
+        let rank = self.rank.unwrap_or(3);
+        let found = usize::try_from(axis).ok().filter(|axis| *axis < rank);
+        if found.is_none() {
+            return self.refuse(
+                source.span,
+                format!(
+                    "there is no axis {axis}: the fields have {}, from 0",
+                    count(rank, "axis", "axes")
+                ),
+            );
+        }
+        found
+    }
+
+    fn read(
+        &mut self,
+        (field, shift): (usize, Offset),
+        offset: Offset,
+        span: Span,
+    ) -> Option<Expr> {
+        let offset = add(shift, offset);
+        let FieldType { name, intent, element } = self.fields.get(field)?;
+        let ty = *element;
+        let message = match intent {
+            Intent::Out => format!("`{name}` is only set: declare it `InOut` to read it"),
+            Intent::InOut if offset != [0; 3] => format!(
+                "`{name}` is updated in place and read at the point itself alone: take an `In` and an `Out` for offsets"
+            ),
+            _ if offset.iter().any(|axis| axis.abs() > MAX_OFFSET) => {
+                let read = &offset[..self.rank.unwrap_or(3)];
+                format!("`{name}` is read at {read:?}, beyond the limit of {MAX_OFFSET} points")
+            }
+            _ => return Some(Expr { kind: ExprKind::Read(field, offset), ty, span }),
+        };
+        self.refuse(span, message)
+    }
+
+    /// An integer division. Its divisor is known, so that no device divides by zero.
+    fn divided(&mut self, op: Binary, a: Box<Expr>, b: &Expr) -> Option<ExprKind> {
+        let span = b.span;
+        if a.ty != b.ty {
+            // This was reported.
+            return None;
+        }
+        match constant(b).and_then(|value| Some((value, value.as_integer()?))) {
+            None => self.refuse(
+                span,
+                "integers are divided by literals, constants and loop variables alone: divide floats, as in `(a as f64 / b as f64).floor()`",
+            ),
+            Some((_, 0)) => self.refuse(span, "this divides by zero"),
+            // The least integer has no quotient by -1, so the quotient wraps.
+            Some((_, -1)) if op == Binary::Div => Some(ExprKind::Unary(Unary::Neg, a)),
+            Some((_, -1)) => a.ty.integer(0).map(ExprKind::Literal),
+            Some((value, _)) => {
+                let b = Expr { kind: ExprKind::Literal(value), ty: b.ty, span };
+                Some(ExprKind::Binary(op, a, Box::new(b)))
+            }
+        }
+    }
+
+    fn method(
+        &mut self,
+        method: Method,
+        mut operands: Vec<Expr>,
+        out: &mut Statements,
+    ) -> ExprKind {
+        let op = match method {
+            Method::Min => Binary::Lt,
+            Method::Max => Binary::Gt,
+            Method::Builtin(Builtin::Abs) if operands[0].ty.is_integer() => {
+                let a = self.operand("abs", operands.remove(0), out);
+                let (ty, span) = (a.ty, a.span);
+                let new = |kind, ty| Box::new(Expr { kind, ty, span });
+                let zero = ty.integer(0).expect("zero is an integer");
+                let zero = new(ExprKind::Literal(zero), ty);
+                let is_negative =
+                    new(ExprKind::Binary(Binary::Lt, Box::new(a.clone()), zero), Type::Bool);
+                let negated = new(ExprKind::Unary(Unary::Neg, Box::new(a.clone())), ty);
+                return ExprKind::Select(is_negative, negated, Box::new(a));
+            }
+            Method::Builtin(function) => return ExprKind::Call(function, operands),
+        };
+        let b = operands.remove(1);
+        let a = self.operand("a", operands.remove(0), out);
+        let b = self.operand("b", b, out);
+        let span = a.span;
+        let [a, b] = [a, b].map(Box::new);
+        let comparison = ExprKind::Binary(op, a.clone(), b.clone());
+        ExprKind::Select(Box::new(Expr { kind: comparison, ty: Type::Bool, span }), a, b)
+    }
+
+    fn call(
+        &mut self,
+        frame: &mut Frame,
+        function: usize,
+        arguments: &'a [Argument],
+        span: Span,
+        out: &mut Statements,
+    ) -> Option<Expr> {
+        let called = &self.program.functions[function];
+        let name = called.name.unraw().to_string();
+        if let Some(start) = self.calls.iter().position(|other| *other == function) {
+            let names = self.calls[start..]
+                .iter()
+                .map(|function| self.program.functions[*function].name.to_string());
+            let chain: Vec<_> = names.chain([name.clone()]).collect();
+            let message = format!(
+                "`{name}` calls itself ({}): recursion is not supported",
+                chain.join(" → ")
+            );
+            return self.refuse(span, message);
+        }
+        let mut parameters = Vec::new();
+        for (parameter, argument) in called.parameters.iter().zip(arguments) {
+            parameters.push(match argument {
+                Argument::Value(value) => {
+                    let value = self.expression(frame, value, out);
+                    value.map(|value| {
+                        Bound::Value(self.operand(&parameter.name.unraw().to_string(), value, out))
+                    })
+                }
+                Argument::View(view) => {
+                    self.view(frame, view).map(|(field, shift)| Bound::Field(field, shift))
+                }
+            });
+        }
+        let parameters = parameters.into_iter().collect::<Option<_>>()?;
+        self.calls.push(function);
+        let mut frame = Frame { parameters, variables: HashMap::new() };
+        let value = self.value(&mut frame, &called.body, out);
+        self.calls.pop();
+        value.map(|value| self.operand(&name, Expr { span, ..*value }, out))
+    }
+}
+
+/// A condition that is known, as that on a loop variable: only the branch that it chooses is translated.
+fn known(condition: &Expr) -> Option<bool> {
+    constant(condition).map(|value| value == Value::Bool(true))
+}
+
+fn add(a: Offset, b: Offset) -> Offset {
+    [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
+}

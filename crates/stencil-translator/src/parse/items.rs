@@ -1,0 +1,388 @@
+//! Functions with their signatures, constants, and aliases of types.
+
+use std::collections::HashMap;
+
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PathArguments, ReturnType};
+
+use super::{Name, Parser, Signature, Source, path_of, text};
+use crate::errors::count;
+use crate::syntax::{Constant, Function, Intent, Kind, Parameter, ParameterType};
+use crate::value::Type;
+
+/// The elements of a table at most.
+const MAX_ELEMENTS: usize = 4096;
+
+/// What an item is to a stencil.
+enum Role {
+    Stencil { inexact: bool },
+    Helper,
+    Neither,
+}
+
+impl Parser<'_> {
+    /// Parses the items: first what bodies refer to, then the bodies.
+    pub(super) fn items(&mut self, items: Vec<Item>, source: Source) {
+        let mut functions = Vec::new();
+        for item in items {
+            match item {
+                Item::Type(alias) => {
+                    if let Some(ty) = self.scalar_type(&alias.ty) {
+                        self.aliases.insert(text(&alias.ident), ty);
+                    }
+                    self.program.rest.push(alias.into_token_stream());
+                }
+                Item::Const(constant) => {
+                    self.constant(&constant);
+                    self.program.rest.push(constant.into_token_stream());
+                }
+                Item::Fn(function) => match self.role(&function) {
+                    Role::Stencil { inexact } => {
+                        functions.push((function, Role::Stencil { inexact }))
+                    }
+                    Role::Helper => functions.push((function, Role::Helper)),
+                    Role::Neither if source == Source::Stencil => {
+                        functions.push((function, Role::Stencil { inexact: false }));
+                    }
+                    Role::Neither => self.program.rest.push(function.into_token_stream()),
+                },
+                other if source == Source::Module => {
+                    self.program.rest.push(other.into_token_stream());
+                }
+                other => {
+                    self.error(other.span(), "only functions and constants belong to a stencil")
+                }
+            }
+        }
+        let signed: Vec<_> = functions
+            .into_iter()
+            .map(|(function, role)| {
+                let kind = match role {
+                    Role::Stencil { inexact } => Some(Kind::Stencil { inexact }),
+                    Role::Helper => {
+                        self.returned(&function).map(|returns| Kind::Helper { returns })
+                    }
+                    Role::Neither => None,
+                };
+                let parameters = self.signature(&function, kind);
+                (function, kind, parameters)
+            })
+            .collect();
+        if source == Source::Stencil {
+            let is_stencil = |kind: &Option<Kind>| matches!(kind, Some(Kind::Stencil { .. }));
+            let stencils = signed.iter().filter(|(_, kind, _)| is_stencil(kind));
+            match stencils.map(|(function, ..)| &function.sig.ident).collect::<Vec<_>>()[..] {
+                [_] => {}
+                [] if signed.is_empty() => {
+                    self.error(Span::call_site(), "there is no stencil: write `#[stencil] fn name(…)`");
+                }
+                [] => self.error(
+                    signed[0].0.sig.ident.span(),
+                    "a helper alone is no stencil: add `#[stencil] fn name(…)`, or use `#[stencils]` on a module",
+                ),
+                [_, second, ..] => self.error(
+                    second.span(),
+                    format!("`{second}` is a second stencil: mark helpers with `#[stencil_fn]`, or use a module"),
+                ),
+            }
+        }
+        for (function, kind, parameters) in signed {
+            self.function(function, kind, parameters);
+        }
+    }
+
+    fn role(&mut self, function: &ItemFn) -> Role {
+        let mut role = Role::Neither;
+        for attribute in &function.attrs {
+            let Some(name) = attribute.path().segments.last() else { continue };
+            match &*name.ident.to_string() {
+                "stencil" => {
+                    let mut inexact = false;
+                    if !matches!(attribute.meta, syn::Meta::Path(_)) {
+                        match attribute.parse_args::<syn::Ident>() {
+                            Ok(option) if option == "inexact" => inexact = true,
+                            _ => self.error(
+                                attribute.span(),
+                                "the only option of a stencil is `#[stencil(inexact)]`",
+                            ),
+                        }
+                    }
+                    role = Role::Stencil { inexact };
+                }
+                "stencil_fn" => role = Role::Helper,
+                "cfg" | "cfg_attr" => self.error(
+                    attribute.span(),
+                    "conditional compilation is not seen by the translator: put `cfg` on the module",
+                ),
+                _ => {}
+            }
+        }
+        role
+    }
+
+    fn returned(&mut self, function: &ItemFn) -> Option<Type> {
+        match &function.sig.output {
+            ReturnType::Type(_, ty) => self.scalar_type(ty),
+            ReturnType::Default => {
+                let name = &function.sig.ident;
+                self.error(
+                    name.span(),
+                    format!("helper `{name}` must return a value: write `-> f64`"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Checks a signature and makes it known.
+    fn signature(&mut self, function: &ItemFn, kind: Option<Kind>) -> Vec<Parameter> {
+        let sig = &function.sig;
+        let unsupported = [
+            (sig.constness.map(|token| token.span()), "`const`"),
+            (sig.asyncness.map(|token| token.span()), "`async`"),
+            (
+                Some(sig.safety.span()).filter(|_| !sig.safety.to_token_stream().is_empty()),
+                "`unsafe`",
+            ),
+            (sig.abi.as_ref().map(Spanned::span), "`extern`"),
+            (sig.variadic.as_ref().map(Spanned::span), "variadic parameters"),
+            (
+                Some(sig.generics.span()).filter(|_| {
+                    !sig.generics.params.is_empty() || sig.generics.where_clause.is_some()
+                }),
+                "generic parameters: write one function for each type, or a `type` alias in the module",
+            ),
+        ];
+        for (span, what) in unsupported {
+            if let Some(span) = span {
+                self.error(span, format!("a stencil cannot have {what}"));
+            }
+        }
+        self.check_name(&sig.ident);
+        let is_stencil = matches!(kind, Some(Kind::Stencil { .. }));
+        if is_stencil && let ReturnType::Type(_, ty) = &sig.output {
+            self.error(
+                ty.span(),
+                "a stencil returns nothing: add a parameter `Out<f64, 2>` and call its `set`",
+            );
+        }
+        let mut parameters: Vec<Parameter> = Vec::new();
+        for input in &sig.inputs {
+            let FnArg::Typed(input) = input else {
+                self.error(input.span(), "a stencil is no method: remove `self`");
+                continue;
+            };
+            let Pat::Ident(pattern) = &*input.pat else {
+                self.error(input.pat.span(), "a parameter is a name");
+                continue;
+            };
+            if let Some(mutability) = &pattern.mutability {
+                self.error(mutability.span(), "a parameter cannot change: copy it with `let mut`");
+            }
+            let name = pattern.ident.clone();
+            if parameters.iter().any(|other| text(&other.name) == text(&name)) {
+                self.error(name.span(), format!("`{name}` is the name of two parameters"));
+            }
+            self.check_name(&name);
+            let ty = self.parameter_type(&input.ty).unwrap_or(ParameterType::Refused);
+            if !is_stencil
+                && let ParameterType::Field { intent: Intent::Out | Intent::InOut, .. } = ty
+            {
+                let message =
+                    "a helper only reads: take `In`, return a value, and set it in the stencil";
+                self.error(input.ty.span(), message);
+            }
+            parameters.push(Parameter { name, ty });
+        }
+        if is_stencil {
+            self.check_fields(&sig.ident, &parameters);
+        }
+        let name = text(&sig.ident);
+        if self.signatures.iter().any(|other| other.name == name) {
+            self.error(sig.ident.span(), format!("`{name}` is defined twice"));
+        }
+        if matches!(name.as_str(), "index" | "extent") {
+            self.error(
+                sig.ident.span(),
+                format!("`{name}` is a function of the subset: choose another name"),
+            );
+        }
+        if let Some(kind) = kind {
+            let parameters = parameters.iter().map(|parameter| parameter.ty).collect();
+            self.signatures.push(Signature { name, kind, parameters });
+        }
+        parameters
+    }
+
+    fn check_fields(&mut self, name: &syn::Ident, parameters: &[Parameter]) {
+        let mut ranks = parameters.iter().filter_map(|parameter| match parameter.ty {
+            ParameterType::Field { rank, intent, .. } => Some((rank, intent, &parameter.name)),
+            ParameterType::Scalar(_) | ParameterType::Refused => None,
+        });
+        let has_output = ranks.clone().any(|(_, intent, _)| intent.is_output())
+            || parameters.iter().any(|parameter| parameter.ty == ParameterType::Refused);
+        if !has_output {
+            self.error(
+                name.span(),
+                format!("`{name}` has no output: add a parameter `Out<f64, 2>`"),
+            );
+        }
+        let Some((rank, _, first)) = ranks.next() else { return };
+        for (other, _, field) in ranks {
+            if other != rank {
+                let (other, rank) = (count(other, "axis", "axes"), count(rank, "axis", "axes"));
+                let message = format!(
+                    "`{field}` has {other} and `{first}` has {rank}: all fields have the same"
+                );
+                self.error(field.span(), message);
+            }
+        }
+    }
+
+    fn parameter_type(&mut self, ty: &syn::Type) -> Option<ParameterType> {
+        if let syn::Type::Path(path) = ty
+            && let Some(last) = path.path.segments.last()
+            && let PathArguments::AngleBracketed(arguments) = &last.arguments
+        {
+            let intent = match &*last.ident.to_string() {
+                "In" => Intent::In,
+                "Out" => Intent::Out,
+                "InOut" => Intent::InOut,
+                other => {
+                    let message = format!("`{other}` is no kind of field: use In, Out or InOut");
+                    self.error(last.ident.span(), message);
+                    return None;
+                }
+            };
+            let mut arguments = arguments.args.iter();
+            let (Some(GenericArgument::Type(element)), Some(rank), None) =
+                (arguments.next(), arguments.next(), arguments.next())
+            else {
+                let intent = intent.name();
+                self.error(
+                    ty.span(),
+                    format!("a field has a type and a number of axes: `{intent}<f64, 2>`"),
+                );
+                return None;
+            };
+            let rank_tokens = rank.to_token_stream().to_string();
+            let Some(rank) = ["1", "2", "3"].iter().position(|known| rank_tokens == *known) else {
+                let message = format!(
+                    "a field has 1, 2 or 3 axes, written as a number; here `{rank_tokens}`"
+                );
+                self.error(rank.span(), message);
+                return None;
+            };
+            let element_type = self.scalar_type(element)?;
+            if element_type == Type::Bool {
+                self.error(element.span(), "a field cannot hold bool: use u32 with 0 and 1");
+                return None;
+            }
+            return Some(ParameterType::Field { intent, element: element_type, rank: rank + 1 });
+        }
+        if path_of(ty).is_some_and(|name| ["In", "Out", "InOut"].iter().any(|known| name == known))
+        {
+            self.error(ty.span(), "a field has a type and a number of axes: `In<f64, 2>`");
+            return None;
+        }
+        if matches!(ty, syn::Type::Reference(_)) {
+            self.error(ty.span(), "a parameter is no reference: write `In<f64, 2>` or `f64`");
+            return None;
+        }
+        self.scalar_type(ty).map(ParameterType::Scalar)
+    }
+
+    fn function(&mut self, function: ItemFn, kind: Option<Kind>, parameters: Vec<Parameter>) {
+        let mut scope = HashMap::new();
+        for (place, parameter) in parameters.iter().enumerate() {
+            let meaning = match parameter.ty {
+                ParameterType::Refused => Name::Refused,
+                ty => Name::Parameter(place, ty),
+            };
+            scope.insert(text(&parameter.name), meaning);
+        }
+        self.scopes.push(scope);
+        self.is_inexact = !matches!(kind, Some(Kind::Stencil { inexact: false }));
+        let body = match kind {
+            Some(Kind::Helper { .. }) => {
+                self.first_writable = self.scopes.len();
+                self.value_block(&function.block)
+            }
+            _ => {
+                self.first_writable = 0;
+                self.statement_block(&function.block)
+            }
+        };
+        self.scopes.pop();
+        if let Some(kind) = kind {
+            self.program.functions.push(Function {
+                name: function.sig.ident,
+                kind,
+                parameters,
+                body,
+            });
+        }
+    }
+
+    pub(super) fn constant(&mut self, constant: &syn::ItemConst) {
+        let meaning = match self.constant_within(constant) {
+            Some(constant) => {
+                self.program.constants.push(constant);
+                Name::Constant(self.program.constants.len() - 1)
+            }
+            None => Name::Refused,
+        };
+        self.declare(&constant.ident, meaning);
+    }
+
+    fn constant_within(&mut self, constant: &syn::ItemConst) -> Option<Constant> {
+        let (ty, length) = match &*constant.ty {
+            syn::Type::Array(array) => {
+                let ty = self.scalar_type(&array.elem);
+                let length = match &array.len {
+                    syn::Expr::Lit(literal) => {
+                        literal.to_token_stream().to_string().parse::<usize>().ok()
+                    }
+                    _ => None,
+                };
+                let Some(length) = length.filter(|length| (1..=MAX_ELEMENTS).contains(length))
+                else {
+                    let message =
+                        format!("the length of a table is a number from 1 to {MAX_ELEMENTS}");
+                    self.error(array.len.span(), message);
+                    return None;
+                };
+                (ty, Some(length))
+            }
+            ty => (self.scalar_type(ty), None),
+        };
+        let values = match (length, &*constant.expr) {
+            (Some(length), syn::Expr::Array(array)) => {
+                if array.elems.len() != length {
+                    let message = format!(
+                        "a table of {length} has {}",
+                        count(array.elems.len(), "element", "elements")
+                    );
+                    self.error(array.span(), message);
+                }
+                array.elems.iter().map(|element| self.expression(element)).collect()
+            }
+            (Some(length), syn::Expr::Repeat(repeat)) => {
+                if repeat.len.to_token_stream().to_string() != length.to_string() {
+                    self.error(repeat.len.span(), format!("the table has {length} elements"));
+                }
+                (0..length).map(|_| self.expression(&repeat.expr)).collect()
+            }
+            (Some(length), other) => {
+                self.error(other.span(), format!("a table of {length} is written `[…]`"));
+                Vec::new()
+            }
+            (None, value) => vec![self.expression(value)],
+        };
+        // A table of another length was reported.
+        let is_complete = values.len() == length.unwrap_or(1);
+        is_complete.then_some(Constant { name: constant.ident.clone(), ty: ty?, length, values })
+    }
+}

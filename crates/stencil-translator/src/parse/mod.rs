@@ -1,0 +1,230 @@
+//! From tokens to the [syntax](crate::syntax): what is no part of the subset is refused here, by its name.
+
+mod expressions;
+mod items;
+mod literals;
+mod statements;
+
+use std::collections::HashMap;
+use std::mem;
+
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+
+use crate::errors::Errors;
+use crate::syntax::{Expr, ExprKind, Kind, ParameterType, Program};
+use crate::value::Type;
+
+/// Limits that keep bad input from using the stack or the time of the compiler.
+const MAX_TOKENS: usize = 20_000;
+const MAX_NESTING: usize = 48;
+const MAX_SIGNS: usize = 16;
+/// The tokens of one statement, and of those around it: each may nest in the one before it, as in `a + b + c`.
+const MAX_STATEMENT: usize = 1000;
+const MAX_DEPTH: usize = 96;
+
+/// What a source may consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// One stencil, with the helpers and constants that it uses. Its attribute may be missing.
+    Stencil,
+    /// The items of a module, or the module.
+    Module,
+}
+
+/// Parses a source. With errors, the program is incomplete.
+pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) -> Program {
+    if let Err((span, message)) = check_size(tokens.clone()) {
+        errors.push(span, message);
+        return Program::default();
+    }
+    let file: syn::File = match syn::parse2(tokens) {
+        Ok(file) => file,
+        Err(error) => {
+            for error in error {
+                errors.push(error.span(), error.to_string());
+            }
+            return Program::default();
+        }
+    };
+    let mut items = file.items;
+    if source == Source::Module
+        && let [syn::Item::Mod(module)] = &mut *items
+        && let Some((_, content)) = &mut module.content
+    {
+        items = mem::take(content);
+    }
+    let mut parser = Parser {
+        program: Program::default(),
+        errors,
+        signatures: Vec::new(),
+        aliases: HashMap::new(),
+        scopes: vec![HashMap::new()],
+        first_writable: 0,
+        depth: 0,
+        is_inexact: true,
+    };
+    parser.items(items, source);
+    parser.program
+}
+
+/// Refuses tokens that are too many or nested too deeply for the recursive parser behind this.
+fn check_size(tokens: TokenStream) -> Result<(), (Span, String)> {
+    // For each open bracket, what follows in it, the number of tokens of the statement so far, and whether it is `{`.
+    let mut open = vec![(tokens.into_iter(), 0, false)];
+    let (mut count, mut signs, mut statement, mut is_after_block) = (0, 0, 0, false);
+    while let Some((rest, length, is_block)) = open.last_mut() {
+        let Some(token) = rest.next() else {
+            statement -= *length;
+            is_after_block = *is_block;
+            open.pop();
+            continue;
+        };
+        count += 1;
+        signs = if matches!(token, TokenTree::Punct(_)) { signs + 1 } else { 0 };
+        let ends = match &token {
+            TokenTree::Punct(sign) => {
+                matches!(sign.as_char(), ';' | ',') || is_after_block && sign.as_char() == '#'
+            }
+            TokenTree::Ident(word) => is_after_block && word != "else",
+            _ => false,
+        };
+        if ends {
+            statement -= *length;
+            *length = 0;
+        } else {
+            statement += 1;
+            *length += 1;
+        }
+        is_after_block = false;
+        let span = token.span();
+        if let TokenTree::Group(group) = token {
+            open.push((group.stream().into_iter(), 0, group.delimiter() == Delimiter::Brace));
+        }
+        let what = if count > MAX_TOKENS {
+            format!("the source has more than {MAX_TOKENS} tokens: divide it into several modules")
+        } else if open.len() > MAX_NESTING {
+            format!(
+                "brackets are nested more than {MAX_NESTING} deep: divide the expression with `let`"
+            )
+        } else if signs > MAX_SIGNS {
+            format!("more than {MAX_SIGNS} signs follow one another")
+        } else if statement > MAX_STATEMENT {
+            format!("the statement has more than {MAX_STATEMENT} tokens: divide it with `let`")
+        } else {
+            continue;
+        };
+        return Err((span, what));
+    }
+    Ok(())
+}
+
+struct Parser<'a> {
+    program: Program,
+    errors: &'a mut Errors,
+    /// Of each function.
+    signatures: Vec<Signature>,
+    aliases: HashMap<String, Type>,
+    scopes: Vec<HashMap<String, Name>>,
+    /// The first scope whose variables may be changed here. An expression changes nothing outside of itself.
+    first_writable: usize,
+    depth: usize,
+    is_inexact: bool,
+}
+
+struct Signature {
+    name: String,
+    kind: Kind,
+    parameters: Vec<ParameterType>,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+enum Name {
+    Variable(usize),
+    Parameter(usize, ParameterType),
+    Constant(usize),
+    /// Something that was reported.
+    Refused,
+}
+
+impl Parser<'_> {
+    fn error(&mut self, span: Span, message: impl Into<String>) {
+        self.errors.push(span, message);
+    }
+
+    fn expr(&mut self, span: Span, kind: ExprKind) -> Expr {
+        self.program.expressions += 1;
+        Expr { kind, span, id: self.program.expressions - 1 }
+    }
+
+    /// Reports an error, and stands for the expression.
+    fn refuse(&mut self, span: Span, message: impl Into<String>) -> Expr {
+        self.error(span, message);
+        self.expr(span, ExprKind::Error)
+    }
+
+    fn look_up(&self, name: &str) -> Option<(usize, Name)> {
+        let found = |(depth, scope): (usize, &HashMap<_, Name>)| Some((depth, *scope.get(name)?));
+        self.scopes.iter().enumerate().rev().find_map(found)
+    }
+
+    fn declare(&mut self, name: &Ident, meaning: Name) {
+        self.check_name(name);
+        let scope = self.scopes.last_mut().expect("the scope of the source is always there");
+        scope.insert(text(name), meaning);
+    }
+
+    /// C has no other letters.
+    fn check_name(&mut self, name: &Ident) {
+        if !text(name).is_ascii() {
+            self.error(
+                name.span(),
+                format!("`{name}` must consist of ASCII letters, digits and `_`"),
+            );
+        }
+    }
+
+    fn scalar_type(&mut self, ty: &syn::Type) -> Option<Type> {
+        let found = match path_of(ty) {
+            Some(name) => {
+                let name = text(&name);
+                let builtin = Type::ALL.into_iter().find(|known| known.name() == name);
+                self.aliases.get(&name).copied().or(builtin)
+            }
+            None => None,
+        };
+        let tokens = quote::quote!(#ty);
+        match found {
+            Some(known) => {
+                let is_known =
+                    |(_, other): &(Type, TokenStream)| other.to_string() == tokens.to_string();
+                if !self.program.asserted.iter().any(is_known) {
+                    self.program.asserted.push((known, tokens));
+                }
+            }
+            None => {
+                let message = format!(
+                    "`{tokens}` is no type of a stencil: use f32, f64, i32, i64, u32 or bool"
+                );
+                self.error(syn::spanned::Spanned::span(ty), message);
+            }
+        }
+        found
+    }
+}
+
+/// A name without `r#`.
+fn text(name: &Ident) -> String {
+    name.unraw().to_string()
+}
+
+/// The identifier of which a type consists.
+fn path_of(ty: &syn::Type) -> Option<Ident> {
+    match ty {
+        syn::Type::Path(path) if path.qself.is_none() => path.path.get_ident().cloned(),
+        syn::Type::Group(group) => path_of(&group.elem),
+        syn::Type::Paren(paren) => path_of(&paren.elem),
+        _ => None,
+    }
+}

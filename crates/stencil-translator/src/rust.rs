@@ -1,0 +1,436 @@
+//! The Rust function over rows.
+
+use std::collections::BTreeMap;
+
+use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
+use quote::{ToTokens, TokenStreamExt, format_ident, quote, quote_spanned};
+
+use crate::body::{Expr, ExprKind, Offset, Statement};
+use crate::description::{Description, Field};
+use crate::op::{Binary, Unary};
+use crate::syntax::Intent;
+use crate::value::{Type, Value};
+
+/// The struct of arguments, the function over rows, and assertions of the types that the source names.
+pub(crate) fn items(stencil: &Description) -> TokenStream {
+    Writer { stencil }.items()
+}
+
+struct Writer<'a> {
+    stencil: &'a Description,
+}
+
+/// The elements of one row of a field that a stencil reads, at one offset of the outer axes.
+struct Row {
+    field: usize,
+    outer: Vec<i64>,
+    /// The offsets on the last axis, and the least and greatest of them.
+    columns: Vec<i64>,
+    low: i64,
+    high: i64,
+}
+
+/// A name of the generated code that no name of the user meets, at a place of the user.
+fn name(text: String, at: Span) -> Ident {
+    Ident::new(&text, Span::mixed_site().located_at(at))
+}
+
+fn primitive(ty: Type) -> TokenStream {
+    let ty = name(ty.name().into(), Span::mixed_site());
+    quote_spanned!(Span::mixed_site()=> ::core::primitive::#ty)
+}
+
+fn integer(value: i64) -> TokenStream {
+    literal(Value::I64(value), Span::mixed_site())
+}
+
+/// A literal with its suffix.
+fn literal(value: Value, span: Span) -> TokenStream {
+    if let Value::Bool(value) = value {
+        return Ident::new(if value { "true" } else { "false" }, span).into_token_stream();
+    }
+    let text = format!("{}{}", value.digits(), value.ty());
+    let mut literal: Literal = text.parse().expect("digits with a suffix are a literal");
+    literal.set_span(span);
+    let sign = if value.is_negative() { quote_spanned!(span=> -) } else { TokenStream::new() };
+    quote!(#sign #literal)
+}
+
+impl Writer<'_> {
+    fn items(&self) -> TokenStream {
+        let at = self.stencil.name.span();
+        let args = name(format!("{}_args", self.stencil.name()), at);
+        let row = name(format!("{}_row", self.stencil.name()), at);
+        let rows = name(format!("{}_rows", self.stencil.name()), at);
+        let rank = self.stencil.rank;
+        let members = self.stencil.members();
+        let size: usize =
+            members.iter().map(|member| member.ty.size() * member.length.unwrap_or(1)).sum();
+        let size = Literal::usize_unsuffixed(size);
+        let members = members.iter().map(|member| {
+            let (name, ty) = (name(member.name.clone(), at), primitive(member.ty));
+            let length = member.length.map(Literal::usize_unsuffixed);
+            match length {
+                Some(length) => quote_spanned!(Span::mixed_site()=> pub #name: [#ty; #length]),
+                None => quote_spanned!(Span::mixed_site()=> pub #name: #ty),
+            }
+        });
+        let (needed, outputs) = (self.rows(), self.outputs());
+        let (i64, usize) =
+            (primitive(Type::I64), quote_spanned!(Span::mixed_site()=> ::core::primitive::usize));
+        let pointers = self.stencil.fields.iter().map(|field| {
+            let (pointer, ty) = (self.pointer(field), primitive(field.element));
+            match field.intent {
+                Intent::In => quote_spanned!(Span::mixed_site()=> #pointer: *const #ty),
+                Intent::Out | Intent::InOut => {
+                    quote_spanned!(Span::mixed_site()=> #pointer: *mut #ty)
+                }
+            }
+        });
+        let slices: Vec<_> = (0..needed.len()).map(|place| self.slice(&needed, place)).collect();
+        let slice_types =
+            needed.iter().map(|row| primitive(self.stencil.fields[row.field].element));
+        let output_slices: Vec<_> =
+            outputs.iter().map(|field| self.prefixed("row", field)).collect();
+        let output_types: Vec<_> = outputs.iter().map(|field| primitive(field.element)).collect();
+        let output_places = outputs.iter().map(|field| self.place(field, &vec![0; rank - 1], 0));
+        let output_pointers = outputs.iter().map(|field| self.pointer(field));
+        let places = needed
+            .iter()
+            .map(|row| self.place(&self.stencil.fields[row.field], &row.outer, row.low));
+        let pointers_again = needed.iter().map(|row| self.pointer(&self.stencil.fields[row.field]));
+        let widths: Vec<_> = needed
+            .iter()
+            .map(|row| Literal::usize_unsuffixed(usize::try_from(row.high - row.low).unwrap_or(0)))
+            .collect();
+        let outer: Vec<_> = (0..rank - 1).map(|axis| name(format!("i{axis}"), at)).collect();
+        let outer_values = match rank {
+            1 => quote!(),
+            2 => quote_spanned!(Span::mixed_site()=> let i0 = row;),
+            _ => quote_spanned!(Span::mixed_site()=>
+                let i0 = row / args.extents[1];
+                let i1 = row % args.extents[1];
+            ),
+        };
+        let last = Literal::usize_unsuffixed(rank - 1);
+        let body = self.row(&needed);
+        let asserted = self.stencil.asserted.iter().map(|(ty, tokens)| {
+            let ty = primitive(*ty);
+            quote_spanned!(Span::mixed_site()=> const _: fn(#tokens) -> #ty = |value| value;)
+        });
+        quote_spanned!(Span::mixed_site()=>
+            #(#asserted)*
+
+            #[doc(hidden)]
+            #[allow(non_camel_case_types, reason = "named after the stencil")]
+            #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+            #[repr(C)]
+            pub struct #args {
+                #(#members,)*
+            }
+
+            const _: () = ::core::assert!(::core::mem::size_of::<#args>() == #size);
+
+            #[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+            #[inline(always)]
+            fn #row(
+                args: &#args,
+                n: #usize,
+                #(#outer: #i64,)*
+                #(#output_slices: &mut [#output_types],)*
+                #(#slices: &[#slice_types],)*
+            ) {
+                #body
+            }
+
+            #[doc(hidden)]
+            #[allow(unused, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks, reason = "generated")]
+            #[inline(always)]
+            pub unsafe fn #rows(args: &#args, #(#pointers,)* rows: ::core::ops::Range<#usize>) {
+                let n = args.extents[#last] as #usize;
+                if n == 0 {
+                    return;
+                }
+                for row in rows {
+                    let row = row as #i64;
+                    #outer_values
+                    #(let #output_slices = unsafe {
+                        ::core::slice::from_raw_parts_mut(#output_pointers.offset((#output_places) as _), n)
+                    };)*
+                    #(let #slices = unsafe {
+                        ::core::slice::from_raw_parts(#pointers_again.offset((#places) as _), n + #widths)
+                    };)*
+                    #row(args, n, #(#outer,)* #(#output_slices,)* #(#slices,)*);
+                }
+            }
+        )
+    }
+
+    fn outputs(&self) -> Vec<&Field> {
+        self.stencil.outputs().collect()
+    }
+
+    /// A name for something of a field.
+    fn prefixed(&self, prefix: &str, field: &Field) -> Ident {
+        name(format!("{prefix}_{}", field.name), field.ident.span())
+    }
+
+    fn pointer(&self, field: &Field) -> Ident {
+        self.prefixed("p", field)
+    }
+
+    fn slice(&self, rows: &[Row], place: usize) -> Ident {
+        self.prefixed(&format!("row{place}"), &self.stencil.fields[rows[place].field])
+    }
+
+    /// The place of the element at a row's start, an offset of the outer axes and one of the last.
+    fn place(&self, field: &Field, outer: &[i64], last: i64) -> TokenStream {
+        let at = field.ident.span();
+        let first = name(format!("{}_first", field.name), at);
+        let strides = name(format!("{}_strides", field.name), at);
+        let mut sum = quote_spanned!(Span::mixed_site()=> args.#first);
+        for (axis, &offset) in outer.iter().enumerate() {
+            let (i, axis) = (name(format!("i{axis}"), at), Literal::usize_unsuffixed(axis));
+            let i = match offset {
+                0 => i.into_token_stream(),
+                _ => {
+                    let offset = integer(offset);
+                    quote_spanned!(Span::mixed_site()=> (#i + #offset))
+                }
+            };
+            sum.append_all(quote_spanned!(Span::mixed_site()=> + #i * args.#strides[#axis]));
+        }
+        if last != 0 {
+            let last = integer(last);
+            sum.append_all(quote_spanned!(Span::mixed_site()=> + #last));
+        }
+        sum
+    }
+
+    /// The rows of the inputs. A field that is updated in place is read through its output.
+    fn rows(&self) -> Vec<Row> {
+        let mut columns: BTreeMap<(usize, Vec<i64>), Vec<i64>> = BTreeMap::new();
+        for (number, field) in self.stencil.fields.iter().enumerate() {
+            if field.intent != Intent::In {
+                continue;
+            }
+            for offset in field.footprint.offsets() {
+                let Some((last, outer)) = offset.split_last() else { continue };
+                columns.entry((number, outer.to_vec())).or_default().push(*last);
+            }
+        }
+        let row = |((field, outer), columns): (_, Vec<i64>)| {
+            // The offsets of a footprint are in order.
+            let (low, high) = (columns[0], columns[columns.len() - 1]);
+            Row { field, outer, columns, low, high }
+        };
+        columns.into_iter().map(row).collect()
+    }
+
+    /// The function of one row. Its slices are parameters, so that the compiler knows that nothing aliases.
+    fn row(&self, rows: &[Row]) -> TokenStream {
+        let mut before = TokenStream::new();
+        for scalar in &self.stencil.scalars {
+            let at = scalar.ident.span();
+            let (member, local) = (
+                name(format!("{}_value", scalar.name), at),
+                name(format!("s_{}", scalar.name), at),
+            );
+            let ty = primitive(scalar.ty);
+            let value = match scalar.ty {
+                Type::Bool => quote_spanned!(Span::mixed_site()=> args.#member != 0),
+                _ => quote_spanned!(Span::mixed_site()=> args.#member),
+            };
+            before.append_all(quote_spanned!(Span::mixed_site()=> let #local: #ty = #value;));
+        }
+        for field in self.outputs() {
+            let slice = self.prefixed("row", field);
+            before.append_all(quote_spanned!(Span::mixed_site()=> let #slice = &mut #slice[..n];));
+        }
+        for (place, row) in rows.iter().enumerate() {
+            let slice = self.slice(rows, place);
+            for &column in &row.columns {
+                let from =
+                    Literal::usize_unsuffixed(usize::try_from(column - row.low).unwrap_or(0));
+                let mut offset = [0; 3];
+                offset[..row.outer.len()].copy_from_slice(&row.outer);
+                offset[row.outer.len()] = column;
+                let column = self.column(row.field, offset);
+                before.append_all(
+                    quote_spanned!(Span::mixed_site()=> let #column = &#slice[#from..][..n];),
+                );
+            }
+        }
+        let mut body = TokenStream::new();
+        for field in self.outputs() {
+            let (value, ty) = (self.prefixed("out", field), primitive(field.element));
+            body.append_all(quote_spanned!(Span::mixed_site()=> let #value: #ty;));
+        }
+        self.statements(&self.stencil.body.statements, &mut body);
+        for field in self.outputs() {
+            let (value, slice) = (self.prefixed("out", field), self.prefixed("row", field));
+            body.append_all(quote_spanned!(Span::mixed_site()=> #slice[j] = #value;));
+        }
+        quote_spanned!(Span::mixed_site()=>
+            #before
+            for j in 0..n {
+                #body
+            }
+        )
+    }
+
+    /// The name of the slice of a row whose element `j` is the one at an offset from point `j`.
+    fn column(&self, field: usize, offset: Offset) -> Ident {
+        let text =
+            |offset: &i64| if *offset < 0 { format!("m{}", -offset) } else { format!("p{offset}") };
+        let offset: String = offset[..self.stencil.rank].iter().map(text).collect();
+        self.prefixed(&format!("at{offset}"), &self.stencil.fields[field])
+    }
+
+    fn variable(&self, variable: usize) -> Ident {
+        let declared = &self.stencil.body.variables[variable];
+        name(format!("v{variable}_{}", declared.name), declared.span)
+    }
+
+    fn statements(&self, statements: &[Statement], out: &mut TokenStream) {
+        for statement in statements {
+            out.append_all(match statement {
+                Statement::Let { variable, value } => {
+                    let declared = &self.stencil.body.variables[*variable];
+                    let mutable =
+                        declared.is_mutable.then(|| quote_spanned!(Span::mixed_site()=> mut));
+                    let (name, ty, value) =
+                        (self.variable(*variable), primitive(declared.ty), self.expression(value));
+                    quote_spanned!(declared.span=> let #mutable #name: #ty = #value;)
+                }
+                Statement::Assign { variable, value, span } => {
+                    let (name, value) = (self.variable(*variable), self.expression(value));
+                    quote_spanned!(*span=> #name = #value;)
+                }
+                Statement::Set { field, value, span } => {
+                    let (name, value) = (
+                        self.prefixed("out", &self.stencil.fields[*field]),
+                        self.expression(value),
+                    );
+                    quote_spanned!(*span=> #name = #value;)
+                }
+                Statement::If { condition, then: a, otherwise: b, span } => {
+                    let condition = self.expression(condition);
+                    let (mut then, mut otherwise) = (TokenStream::new(), TokenStream::new());
+                    self.statements(a, &mut then);
+                    self.statements(b, &mut otherwise);
+                    quote_spanned!(*span=> if #condition { #then } else { #otherwise })
+                }
+            });
+        }
+    }
+
+    /// An operand, in brackets unless it is a single thing.
+    fn operand(&self, expression: &Expr) -> TokenStream {
+        let tokens = self.expression(expression);
+        let is_single = match &expression.kind {
+            ExprKind::Literal(value) => !value.is_negative(),
+            ExprKind::Variable(_)
+            | ExprKind::Scalar(_)
+            | ExprKind::Read(..)
+            | ExprKind::Extent(_) => true,
+            ExprKind::Call(..) => true,
+            ExprKind::Unary(op, operand) => *op == Unary::Neg && operand.ty.is_integer(),
+            ExprKind::Binary(op, left, _) => wrapping(*op).is_some() && left.ty.is_integer(),
+            ExprKind::Cast(_) | ExprKind::Select(..) | ExprKind::Index(_) => false,
+        };
+        if is_single { tokens } else { quote_spanned!(expression.span=> (#tokens)) }
+    }
+
+    fn expression(&self, expression: &Expr) -> TokenStream {
+        let (span, ty) = (expression.span, expression.ty);
+        match &expression.kind {
+            ExprKind::Literal(value) => literal(*value, span),
+            ExprKind::Variable(variable) => {
+                let mut name = self.variable(*variable);
+                name.set_span(name.span().located_at(span));
+                name.into_token_stream()
+            }
+            ExprKind::Scalar(scalar) => {
+                name(format!("s_{}", self.stencil.scalars[*scalar].name), span).into_token_stream()
+            }
+            ExprKind::Read(field, offset) => {
+                let slice = match self.stencil.fields[*field].intent {
+                    Intent::In => self.column(*field, *offset),
+                    Intent::Out | Intent::InOut => {
+                        self.prefixed("row", &self.stencil.fields[*field])
+                    }
+                };
+                quote_spanned!(Span::mixed_site().located_at(span)=> #slice[j])
+            }
+            ExprKind::Index(axis) => {
+                let (number, i64) = (Literal::usize_unsuffixed(*axis), primitive(Type::I64));
+                let i = if axis + 1 == self.stencil.rank {
+                    quote_spanned!(Span::mixed_site()=> j as #i64)
+                } else {
+                    name(format!("i{axis}"), span).into_token_stream()
+                };
+                quote_spanned!(Span::mixed_site().located_at(span)=> args.first[#number] + #i)
+            }
+            ExprKind::Extent(axis) => {
+                let number = Literal::usize_unsuffixed(*axis);
+                quote_spanned!(Span::mixed_site().located_at(span)=> args.grid[#number])
+            }
+            ExprKind::Unary(Unary::Neg, operand) if operand.ty.is_integer() => {
+                let (ty, operand) = (primitive(ty), self.expression(operand));
+                quote_spanned!(span=> #ty::wrapping_neg(#operand))
+            }
+            ExprKind::Unary(op, operand) => {
+                let (sign, operand) = (operator(op.sign(), span), self.operand(operand));
+                quote!(#sign #operand)
+            }
+            ExprKind::Binary(op, left, right) => {
+                match wrapping(*op).filter(|_| left.ty.is_integer()) {
+                    Some(method) => {
+                        let (ty, method) = (primitive(ty), Ident::new(method, span));
+                        let (left, right) = (self.expression(left), self.expression(right));
+                        quote_spanned!(span=> #ty::#method(#left, #right))
+                    }
+                    None => {
+                        let (sign, left, right) =
+                            (operator(op.sign(), span), self.operand(left), self.operand(right));
+                        quote!(#left #sign #right)
+                    }
+                }
+            }
+            ExprKind::Cast(value) => {
+                let (ty, value) = (primitive(ty), self.operand(value));
+                quote_spanned!(span=> #value as #ty)
+            }
+            ExprKind::Select(condition, then, otherwise) => {
+                let [a, b, c] = [condition, then, otherwise].map(|part| self.expression(part));
+                quote_spanned!(span=> if #a { #b } else { #c })
+            }
+            ExprKind::Call(function, operands) => {
+                let (ty, function) =
+                    (primitive(ty), format_ident!("{}", function.name(), span = span));
+                let operands = operands.iter().map(|operand| self.expression(operand));
+                quote_spanned!(span=> #ty::#function(#(#operands),*))
+            }
+        }
+    }
+}
+
+fn wrapping(op: Binary) -> Option<&'static str> {
+    match op {
+        Binary::Add => Some("wrapping_add"),
+        Binary::Sub => Some("wrapping_sub"),
+        Binary::Mul => Some("wrapping_mul"),
+        _ => None,
+    }
+}
+
+/// The tokens of an operator.
+fn operator(sign: &str, span: Span) -> TokenStream {
+    let tokens: TokenStream = sign.parse().expect("a sign is tokens");
+    let at = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    tokens.into_iter().map(at).collect()
+}

@@ -1,0 +1,175 @@
+//! Translated stencils.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::ext::IdentExt;
+
+use crate::assignment;
+use crate::c::{self, Dialect};
+use crate::description::{Description, Field, Member, Scalar};
+use crate::errors::Errors;
+use crate::footprint::Footprint;
+use crate::inline;
+use crate::interpret::{self, Point};
+use crate::parse::{self, Source};
+use crate::rust;
+use crate::syntax::{Function, Kind, ParameterType, Program};
+use crate::types;
+use crate::value::Value;
+
+/// A translated stencil.
+#[derive(Debug)]
+pub struct Stencil(Description);
+
+/// The stencils of a module, and its other items.
+#[derive(Debug)]
+pub struct Module {
+    stencils: Vec<Stencil>,
+    rest: Vec<TokenStream>,
+}
+
+impl Module {
+    /// Translates the stencils of a module, given as `mod name { … }` or as its items.
+    ///
+    /// # Errors
+    ///
+    /// All that is refused, each at its place.
+    pub fn parse(tokens: TokenStream) -> Result<Self, Errors> {
+        translate(tokens, Source::Module)
+    }
+
+    /// The stencils, in order.
+    pub fn stencils(&self) -> &[Stencil] {
+        &self.stencils
+    }
+
+    /// The items that are neither stencils nor helpers: constants, aliases, and what is no part of the subset.
+    pub fn rest(&self) -> &[TokenStream] {
+        &self.rest
+    }
+}
+
+impl Stencil {
+    /// Translates a function, which may have helpers and constants beside it.
+    ///
+    /// # Errors
+    ///
+    /// All that is refused, each at its place.
+    pub fn parse(tokens: TokenStream) -> Result<Self, Errors> {
+        // A source without a stencil was refused.
+        translate(tokens, Source::Stencil)?.stencils.pop().ok_or_else(Errors::default)
+    }
+
+    /// Its name, with its place.
+    pub fn ident(&self) -> &Ident {
+        &self.0.name
+    }
+
+    /// Its name, without `r#`.
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+
+    /// Whether it gives up that all devices compute the same bits.
+    pub fn is_inexact(&self) -> bool {
+        self.0.is_inexact
+    }
+
+    /// The number of axes of its fields.
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// The field parameters, in order.
+    pub fn fields(&self) -> &[Field] {
+        &self.0.fields
+    }
+
+    /// The scalar parameters, in order.
+    pub fn scalars(&self) -> &[Scalar] {
+        &self.0.scalars
+    }
+
+    /// The members of the struct of arguments, in order and without gaps.
+    pub fn members(&self) -> Vec<Member> {
+        self.0.members()
+    }
+
+    /// The name of the kernel in C.
+    pub fn kernel_name(&self) -> String {
+        format!("{}_kernel", self.name())
+    }
+
+    /// The text of the kernel.
+    pub fn source(&self, dialect: Dialect) -> String {
+        c::source(&self.0, dialect)
+    }
+
+    /// The Rust items: the struct of arguments and the function over rows.
+    pub fn to_rust(&self) -> TokenStream {
+        rust::items(&self.0)
+    }
+
+    /// The values that it sets at a point: one for each output, `None` for each other field. `None` altogether if the
+    /// point lacks a scalar or an axis, or has a value of another type.
+    pub fn interpret(&self, point: &Point<'_>) -> Option<Vec<Option<Value>>> {
+        interpret::run(&self.0.body, self.0.rank, self.0.fields.len(), point)
+    }
+}
+
+fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
+    let mut errors = Errors::default();
+    let program = parse::parse(tokens, source, &mut errors);
+    // Each step goes on after errors, with what it was given, so that all are found.
+    let types = types::infer(&program, &mut errors);
+    let constants = inline::constants(&program, &types, &mut errors);
+    let mut stencils = Vec::new();
+    for (number, function) in program.functions.iter().enumerate() {
+        let Some(body) = inline::inline(&program, &types, &constants, number, &mut errors) else {
+            break;
+        };
+        if let Kind::Stencil { inexact } = function.kind {
+            stencils.push(describe(&program, function, inexact, body));
+        }
+    }
+    // What is missing is reported only where nothing was refused.
+    if errors.is_empty() {
+        for Stencil(stencil) in &stencils {
+            let fields = stencil.fields.iter().enumerate();
+            let outputs = fields.filter(|(_, field)| field.intent.is_output());
+            let outputs: Vec<_> =
+                outputs.map(|(number, field)| (number, field.ident.clone())).collect();
+            assignment::check(&stencil.body, &outputs, &mut errors);
+        }
+    }
+    if errors.is_empty() { Ok(Module { stencils, rest: program.rest }) } else { Err(errors) }
+}
+
+fn describe(
+    program: &Program,
+    function: &Function,
+    is_inexact: bool,
+    body: crate::body::Body,
+) -> Stencil {
+    let (mut fields, mut scalars, mut axes) = (Vec::new(), Vec::new(), 1);
+    for parameter in &function.parameters {
+        let (ident, name) = (parameter.name.clone(), parameter.name.unraw().to_string());
+        match parameter.ty {
+            ParameterType::Field { intent, element, rank } => {
+                let footprint = Footprint::of(&body, fields.len(), rank);
+                fields.push(Field { ident, name, intent, element, footprint });
+                axes = rank;
+            }
+            ParameterType::Scalar(ty) => scalars.push(Scalar { ident, name, ty }),
+            ParameterType::Refused => {}
+        }
+    }
+    Stencil(Description {
+        name: function.name.clone(),
+        is_inexact,
+        rank: axes,
+        fields,
+        scalars,
+        body,
+        asserted: program.asserted.clone(),
+    })
+}

@@ -1,0 +1,179 @@
+//! What the parser makes of a source: names are resolved, types are not inferred, calls and loops are as written.
+
+use proc_macro2::{Ident, Span, TokenStream};
+
+use crate::op::{Binary, Function as Builtin, Unary};
+use crate::value::Type;
+
+/// Everything that was parsed together. Variables, expressions and constants are numbered across it.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub(crate) functions: Vec<Function>,
+    pub(crate) constants: Vec<Constant>,
+    pub(crate) variables: Vec<Variable>,
+    /// The number of expressions.
+    pub(crate) expressions: usize,
+    /// The types that the source names, with their tokens.
+    pub(crate) asserted: Vec<(Type, TokenStream)>,
+    /// The items that are no part of the subset.
+    pub(crate) rest: Vec<TokenStream>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) name: Ident,
+    pub(crate) kind: Kind,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) body: Block,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stencil {
+        inexact: bool,
+    },
+    /// A helper, which returns a value.
+    Helper {
+        returns: Type,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    pub(crate) name: Ident,
+    pub(crate) ty: ParameterType,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParameterType {
+    Field {
+        intent: Intent,
+        element: Type,
+        rank: usize,
+    },
+    Scalar(Type),
+    /// A type that was reported.
+    Refused,
+}
+
+/// What a stencil does with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Intent {
+    /// It reads the field at any offsets.
+    In,
+    /// It sets the field, and does not read it.
+    Out,
+    /// It reads the field at the point itself, and sets it there.
+    InOut,
+}
+
+impl Intent {
+    /// Its name in the subset.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::Out => "Out",
+            Self::InOut => "InOut",
+        }
+    }
+
+    /// Whether the stencil sets the field.
+    pub const fn is_output(self) -> bool {
+        matches!(self, Self::Out | Self::InOut)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Constant {
+    pub(crate) name: Ident,
+    pub(crate) ty: Type,
+    /// Of a table.
+    pub(crate) length: Option<usize>,
+    pub(crate) values: Vec<Expr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: Ident,
+    pub(crate) is_mutable: bool,
+    /// A loop variable is a constant in each turn.
+    pub(crate) is_loop: bool,
+    pub(crate) ty: Option<Type>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) value: Option<Box<Expr>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Statement {
+    Let { variable: usize, value: Expr },
+    Assign { variable: usize, value: Expr },
+    Set { parameter: usize, value: Expr, span: Span },
+    If { condition: Expr, then: Block, otherwise: Block, span: Span },
+    For { variable: usize, from: Expr, to: Expr, is_inclusive: bool, body: Block },
+    Block(Block),
+}
+
+#[derive(Debug)]
+pub(crate) struct Expr {
+    pub(crate) kind: ExprKind,
+    pub(crate) span: Span,
+    pub(crate) id: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum ExprKind {
+    Literal(Literal),
+    Variable(usize),
+    Scalar(usize),
+    Constant(usize),
+    Element(usize, Box<Expr>),
+    Read(View, Vec<Expr>),
+    Index(Box<Expr>),
+    Extent(Box<Expr>),
+    Unary(Unary, Box<Expr>),
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    Cast(Box<Expr>, Type),
+    If(Box<Expr>, Block, Block),
+    Block(Block),
+    Method(Method, Vec<Expr>),
+    Call(usize, Vec<Argument>),
+    /// Something that was reported.
+    Error,
+}
+
+#[derive(Debug)]
+pub(crate) enum Literal {
+    Bool(bool),
+    /// Decimal digits without a suffix. The type is that of the suffix.
+    Number {
+        digits: String,
+        is_negative: bool,
+        is_float: bool,
+        ty: Option<Type>,
+    },
+}
+
+/// A field parameter, shifted.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) parameter: usize,
+    pub(crate) shifts: Vec<Vec<Expr>>,
+    pub(crate) span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) enum Argument {
+    Value(Expr),
+    View(View),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Builtin(Builtin),
+    Min,
+    Max,
+}

@@ -1,0 +1,168 @@
+//! Footprints, by hand and against what the interpreter reads.
+#![cfg(test)]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use stencil_translator::{Field, Point, Stencil, Type, Value};
+
+fn stencil(text: &str) -> Stencil {
+    Stencil::parse(text.parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn offsets(field: &Field) -> Vec<&[i64]> {
+    field.footprint().offsets().collect()
+}
+
+#[test]
+fn an_output_and_an_unread_input_have_none() {
+    let stencil = stencil("fn f(o: Out<f64, 2>, t: In<f64, 2>) { o.set(1.0); }");
+    for field in stencil.fields() {
+        assert_eq!(offsets(field), [[0_i64; 0]; 0]);
+        assert_eq!((field.footprint().range(0), field.footprint().range(1)), ((0, 0), (0, 0)));
+    }
+}
+
+#[test]
+fn a_cross_has_no_diagonals() {
+    let stencil =
+        stencil("fn f(o: Out<f64, 2>, t: In<f64, 2>) { o.set(t.at(-2, 0) + t.at(0, 3)); }");
+    let t = &stencil.fields()[1];
+    assert_eq!(offsets(t), [[-2, 0], [0, 3]]);
+    assert_eq!((t.footprint().range(0), t.footprint().range(1)), ((-2, 0), (0, 3)));
+    assert!(!t.footprint().has_diagonals());
+}
+
+#[test]
+fn a_corner_is_a_diagonal() {
+    let stencil = stencil("fn f(o: Out<f64, 3>, t: In<f64, 3>) { o.set(t.at(1, 0, -1)); }");
+    let t = &stencil.fields()[1];
+    assert_eq!([0, 1, 2].map(|axis| t.footprint().range(axis)), [(1, 1), (0, 0), (-1, -1)]);
+    assert!(t.footprint().has_diagonals());
+}
+
+#[test]
+fn both_branches_count() {
+    let stencil = stencil(
+        "fn f(o: Out<f64, 1>, t: In<f64, 1>) {
+            let a = if t.at(0) > 0.0 { t.at(-3) } else { t.at(1) };
+            if a > t.at(2) && t.at(-4) > 0.0 { o.set(t.at(5)); } else { o.set(a); }
+        }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[-4], [-3], [0], [1], [2], [5]]);
+}
+
+#[test]
+fn a_branch_that_is_known_not_to_be_taken_does_not_count() {
+    let stencil = stencil(
+        "fn f(o: Out<f64, 1>, t: In<f64, 1>) {
+            let mut a = 0.0;
+            for k in 0..3 { if k == 1 { a += t.at(k); } else { a += if k < 1 { 1.0 } else { t.at(-k) }; } }
+            o.set(a);
+        }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[-2], [1]]);
+}
+
+#[test]
+fn loops_and_tables_give_offsets() {
+    let stencil = stencil(
+        "fn f(o: Out<f64, 2>, t: In<f64, 2>) {
+            const X: [i64; 3] = [0, 2, -1];
+            let mut a = 0.0;
+            for i in 0..3 { for j in -1..=0 { a += t.at(X[i], 2 * j + 1); } }
+            o.set(a);
+        }",
+    );
+    assert_eq!(
+        offsets(&stencil.fields()[1]),
+        [[-1, -1], [-1, 1], [0, -1], [0, 1], [2, -1], [2, 1]]
+    );
+}
+
+#[test]
+fn footprints_of_helpers_add() {
+    let stencil = stencil(
+        "#[stencil_fn] fn step(f: In<f64, 2>) -> f64 { f.at(1, 0) - f.at(0, 0) }
+        #[stencil_fn] fn twice(f: In<f64, 2>, g: In<f64, 2>) -> f64 { step(f.shift(1, 0)) - step(g.shift(0, -1).shift(0, -1)) }
+        #[stencil] fn f(o: Out<f64, 2>, t: In<f64, 2>, u: In<f64, 2>) { o.set(twice(u, t.shift(3, 0)) + u.shift(-1, 0).at(0, 1)); }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[3, -2], [4, -2]]);
+    assert_eq!(offsets(&stencil.fields()[2]), [[-1, 1], [1, 0], [2, 0]]);
+}
+
+#[test]
+fn an_update_in_place_reads_the_point_itself() {
+    let stencil = stencil("fn f(o: InOut<f64, 2>) { o.set(2.0 * o.at(0, 0)); }");
+    assert_eq!(offsets(&stencil.fields()[0]), [[0, 0]]);
+}
+
+type Box3 = Vec<(i64, i64)>;
+
+/// The offsets at which the interpreter reads each field, over points whose values take all branches.
+fn reads(stencil: &Stencil) -> Vec<BTreeSet<Vec<i64>>> {
+    let mut random = fastrand::Rng::with_seed(7);
+    let found = RefCell::new(vec![BTreeSet::new(); stencil.fields().len()]);
+    for _ in 0..200 {
+        let values = RefCell::new(random.fork());
+        let value = |ty| {
+            let mut random = values.borrow_mut();
+            match ty {
+                Type::F32 => Value::F32(random.f32() - 0.5),
+                Type::F64 => Value::F64(random.f64() - 0.5),
+                Type::I32 => Value::I32(random.i32(..)),
+                Type::I64 => Value::I64(random.i64(..)),
+                Type::U32 => Value::U32(random.u32(..)),
+                Type::Bool => Value::Bool(random.bool()),
+            }
+        };
+        let scalars: Vec<_> = stencil.scalars().iter().map(|scalar| value(scalar.ty())).collect();
+        let index = [random.i64(0..9), random.i64(0..9), random.i64(0..9)];
+        let read = |field: usize, offset: &[i64]| {
+            found.borrow_mut()[field].insert(offset.to_vec());
+            value(stencil.fields()[field].element())
+        };
+        stencil
+            .interpret(&Point { read: &read, scalars: &scalars, index: &index, extent: &[9, 9, 9] })
+            .unwrap();
+    }
+    found.into_inner()
+}
+
+/// Whether the reads lie in a box, and reach each of its sides.
+fn fits(reads: &BTreeSet<Vec<i64>>, sides: &Box3) -> bool {
+    reads.is_empty()
+        || sides.iter().enumerate().all(|(axis, &(low, high))| {
+            let along = || reads.iter().map(|offset| offset[axis]);
+            along().min() == Some(low) && along().max() == Some(high)
+        })
+}
+
+#[test]
+fn a_footprint_that_is_wrong_by_one_is_noticed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut mutants = 0;
+    for name in ["heat", "gray_scott", "moments", "upwind", "integers"] {
+        let stencil =
+            stencil(&fs::read_to_string(folder.join(name).with_extension("stencil")).unwrap());
+        for (field, reads) in stencil.fields().iter().zip(reads(&stencil)) {
+            let all: BTreeSet<Vec<i64>> =
+                field.footprint().offsets().map(<[i64]>::to_vec).collect();
+            assert_eq!(all, reads, "{name}, {}", field.name());
+            let sides: Box3 =
+                (0..stencil.rank()).map(|axis| field.footprint().range(axis)).collect();
+            assert!(fits(&reads, &sides), "{name}, {}", field.name());
+            for axis in (0..stencil.rank()).filter(|_| !reads.is_empty()) {
+                for (low, high) in [(1, 0), (-1, 0), (0, 1), (0, -1)] {
+                    let mut mutant = sides.clone();
+                    mutant[axis] = (mutant[axis].0 + low, mutant[axis].1 + high);
+                    assert!(!fits(&reads, &mutant), "{name}, {}, {mutant:?}", field.name());
+                    mutants += 1;
+                }
+            }
+        }
+    }
+    assert!(mutants > 40, "{mutants}");
+}

@@ -1,0 +1,57 @@
+#pragma OPENCL FP_CONTRACT OFF
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+
+struct moments_args {
+    long density_first;
+    long density_strides[1];
+    long momentum_first;
+    long momentum_strides[1];
+    long f_first;
+    long f_strides[1];
+    long extents[2];
+    long first[2];
+    long grid[2];
+};
+
+__kernel void moments_kernel(__global double *restrict p_density, __global double *restrict p_momentum, __global const double *restrict p_f, const struct moments_args args)
+{
+    const long i0 = (long)get_global_id(1);
+    const long i1 = (long)get_global_id(0);
+    if (i0 >= args.extents[0] || i1 >= args.extents[1])
+        return;
+    const long at_density = args.density_first + i0 * args.density_strides[0] + i1;
+    const long at_momentum = args.momentum_first + i0 * args.momentum_strides[0] + i1;
+    const long at_f = args.f_first + i0 * args.f_strides[0] + i1;
+    double out_density;
+    double out_momentum;
+    double v0_sum = 0.0;
+    double v1_along = 0.0;
+    const double v2_value = 0.4444444444444444 * p_f[at_f];
+    v0_sum = v0_sum + v2_value;
+    const double v3_value = 0.1111111111111111 * p_f[at_f - args.f_strides[0]];
+    v0_sum = v0_sum + v3_value;
+    v1_along = v1_along + (double)1L * v3_value;
+    const double v4_value = 0.1111111111111111 * p_f[at_f - 1];
+    v0_sum = v0_sum + v4_value;
+    const double v5_value = 0.1111111111111111 * p_f[at_f + args.f_strides[0]];
+    v0_sum = v0_sum + v5_value;
+    v1_along = v1_along + (double)(-1L) * v5_value;
+    const double v6_value = 0.1111111111111111 * p_f[at_f + 1];
+    v0_sum = v0_sum + v6_value;
+    const double v7_value = 0.027777777777777776 * p_f[at_f - args.f_strides[0] - 1];
+    v0_sum = v0_sum + v7_value;
+    v1_along = v1_along + (double)1L * v7_value;
+    const double v8_value = 0.027777777777777776 * p_f[at_f + args.f_strides[0] - 1];
+    v0_sum = v0_sum + v8_value;
+    v1_along = v1_along + (double)(-1L) * v8_value;
+    const double v9_value = 0.027777777777777776 * p_f[at_f + args.f_strides[0] + 1];
+    v0_sum = v0_sum + v9_value;
+    v1_along = v1_along + (double)(-1L) * v9_value;
+    const double v10_value = 0.027777777777777776 * p_f[at_f - args.f_strides[0] + 1];
+    v0_sum = v0_sum + v10_value;
+    v1_along = v1_along + (double)1L * v10_value;
+    out_density = v0_sum;
+    out_momentum = v1_along;
+    p_density[at_density] = out_density;
+    p_momentum[at_momentum] = out_momentum;
+}
