@@ -230,7 +230,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element. This
-    /// method does not check that; [`check_write`](Self::check_write) does. The call works even if the values are
+    /// method does not check that unless it [is told to](Self::set_check_writes). The call works even if the values are
     /// poisoned or were never written. A pending reduction is dropped.
     ///
     /// # Errors
@@ -402,6 +402,38 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
         self.exclusive().page_lock(device)
+    }
+
+    /// Checks from now on, or no longer, that each write is complete: [`write`](Self::write), `write_host` and so on, of
+    /// the array, its parts, leases and owners that share it. With the environment variable
+    /// `ARRAY_BUFFER_CHECK_WRITES=1`, the writes of all arrays of the process are checked. This is for debugging: a
+    /// checked write costs two copies of its parts, and its end blocks until its work is done.
+    ///
+    /// When a write begins, its memory is filled with random bytes. When it ends, elements that still hold them were left
+    /// out. The parts are then poisoned: [`commit`](WriteGuard::commit) returns the error, and so does the next access.
+    /// The error names the first such element, the place of the write and its source line.
+    ///
+    /// A complete write is not accused, whatever its values: the chance is that of guessing 64 random bits. Therefore the
+    /// check does not see omissions of less than 8 bytes in a row, unless they are many: five `f32`, or half of a hundred
+    /// bytes. It never sees omissions in a part of less than 8 bytes. Nor does it see whether values are right, or come
+    /// from memory that the writer did not write. [`check_write`](Self::check_write) sees each byte, but runs the writer
+    /// twice. Exchanges, [`read_write`](Self::read_write) and [`accumulate`](Self::accumulate) promise no complete write
+    /// and are not checked. An array that is made from this one is not checked unless the variable is set.
+    ///
+    /// ```
+    /// use array_buffer::{ArrayBuffer, ErrorKind};
+    ///
+    /// let mut array = ArrayBuffer::<f64, _>::uninit(4)?;
+    /// array.set_check_writes(true);
+    /// let mut guard = array.write_host()?;
+    /// guard.slice_mut(ndarray::s![..3]).fill(1.0);
+    /// let error = guard.commit().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Poisoned);
+    /// assert!(error.message().contains("element [3] was not written"), "{error}");
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    pub fn set_check_writes(&mut self, on: bool) {
+        self.core.set_check_writes(on);
     }
 
     /// Limits the array's memory on the budget's device, from now on. Each part then has memory of its own there, from

@@ -63,7 +63,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
                 return guard.commit_over_pattern();
             };
             guard.abort();
-            let element = index_of(self.shape(), byte / size_of::<T>());
+            let element = self.partition().index(byte / size_of::<T>());
             let message = format!("element {element:?} was not written");
             let error = Error::new(ErrorKind::Poisoned, "check_write", message);
             return Err(error.on(stream.device().id()));
@@ -92,7 +92,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match before.iter().zip(&after).position(|(before, after)| before != after) {
             None => Ok(()),
             Some(byte) => {
-                let element = index_of(self.shape(), byte / size_of::<T>());
+                let element = self.partition().index(byte / size_of::<T>());
                 let message = format!("a reader changed element {element:?}");
                 let error = Error::new(ErrorKind::Poisoned, "check_read", message);
                 Err(error.on(stream.device().id()))
@@ -108,15 +108,4 @@ fn bytes<T: Element>(view: &MemoryView<'_, T>, stream: &Stream) -> Result<Vec<u8
 
 fn unwritten(first: &[u8], second: &[u8]) -> Option<usize> {
     first.iter().zip(second).position(|both| both == (&PATTERNS[0], &PATTERNS[1]))
-}
-
-/// The index of an element in row-major order.
-fn index_of(shape: &[usize], element: usize) -> Vec<usize> {
-    let mut rest = element;
-    let mut index = vec![0; shape.len()];
-    for (index, extent) in index.iter_mut().zip(shape).rev() {
-        *index = rest % extent;
-        rest /= extent;
-    }
-    index
 }

@@ -12,7 +12,7 @@ use runtime_core::{
 };
 
 use crate::coherence::{Access, ReplicaId};
-use crate::core::{Request, TrackedStream};
+use crate::core::{Check, Request, TrackedStream};
 use crate::poison::{Poison, Verdict};
 use crate::storage::Hold;
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
@@ -47,6 +47,8 @@ pub struct Lease<T: Element, D: Dimension> {
     wrote: bool,
     /// The outcome of operations through views.
     report: WriteReport,
+    /// The check for completeness of this write, if the array wants it.
+    check: Option<Box<Check>>,
     panicking: bool,
     ended: bool,
     _hold: Option<Hold>,
@@ -126,7 +128,14 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         lock.exclusive().forget_idle_if_full()?;
         let request = request(&lock, stream, name, Location::caller());
         let (at, quick, hold) = lock.core.acquire(&request, access, lock.core.is_private())?;
-        Ok(Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold))
+        let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold);
+        let core = &lease.lock.array().core;
+        if access == Access::Write && core.checks_writes() {
+            let check = Box::new(Check::new(at, stream));
+            core.begin_check(core.partition.all().0, &check)?;
+            lease.check = Some(check);
+        }
+        Ok(lease)
     }
 }
 
@@ -159,6 +168,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             access,
             wrote: false,
             report,
+            check: None,
             panicking,
             ended: false,
             _hold: hold,
@@ -274,9 +284,14 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// `Poisoned` if an operation failed, or if the lease was taken to overwrite and nothing was written. `Poisoned`
     /// also if earlier work on these values failed and they are lost.
     pub fn commit(mut self) -> Result<()> {
-        let verdict = self.verdict();
-        self.end(verdict)?;
-        let Verdict::Abort(why) = verdict else { return Ok(()) };
+        let why = match self.finish()? {
+            Verdict::Abort(Poison::Unwritten(_)) => {
+                let core = &self.lock.array().core;
+                return Err(core.lost_by_writer(core.partition.all().0));
+            }
+            Verdict::Abort(why) => why,
+            Verdict::Commit | Verdict::Keep => return Ok(()),
+        };
         let message = format!("{why}; the array is poisoned");
         Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
@@ -295,6 +310,19 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         Verdict::new(access, panicked, failed, wrote, || self.lock.array().is_empty())
     }
 
+    /// Ends the access as its verdict says, and returns the verdict.
+    fn finish(&mut self) -> Result<Verdict> {
+        let verdict = self.verdict();
+        let array = self.lock.array();
+        let (verdict, checked) = match self.check.take() {
+            None => (verdict, Ok(())),
+            Some(check) => check.judge(&array.core, array.all(), verdict),
+        };
+        // If the work has failed, the parts are lost already.
+        let ended = self.end(verdict);
+        checked.and(ended).map(|()| verdict)
+    }
+
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
         match &self.lock {
@@ -311,7 +339,7 @@ impl<T: Element, D: Dimension> Drop for Lease<T, D> {
     fn drop(&mut self) {
         if !self.ended {
             // For the result, the caller uses `commit`. Reading a lost array reports the loss.
-            let _ended = self.end(self.verdict());
+            let _ended = self.finish();
         }
     }
 }

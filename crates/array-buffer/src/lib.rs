@@ -164,6 +164,7 @@ mod memory_budget;
 mod mirror;
 mod part;
 mod partition;
+mod pattern;
 mod poison;
 mod report;
 mod scope;

@@ -27,6 +27,8 @@ pub(crate) struct Mirror {
     failures: AtomicU64,
     /// Whether all lanes are in use.
     full: AtomicBool,
+    /// Whether each write is checked for completeness. It changes only while the array is borrowed exclusively.
+    checks_writes: AtomicBool,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
     hidden: AtomicU32,
 }
@@ -75,6 +77,7 @@ impl Mirror {
             removals: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            checks_writes: AtomicBool::new(false),
             hidden: AtomicU32::new(0),
         }
     }
@@ -106,6 +109,16 @@ impl Mirror {
 
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether each write is checked for completeness.
+    #[inline]
+    pub(crate) fn checks_writes(&self) -> bool {
+        self.checks_writes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_check_writes(&self, on: bool) {
+        self.checks_writes.store(on, Ordering::Relaxed);
     }
 
     /// Lets all accesses in a replica use the state from now on.

@@ -255,12 +255,12 @@ impl Partition {
         self.parts.get(part).map_or(&[], |(_, ranges)| ranges)
     }
 
-    /// The number of heap bytes, for partitions of up to three dimensions.
     /// The lengths of a part's ranges.
     pub(crate) fn extents(&self, part: u8) -> SmallVec<[usize; 6]> {
         self.ranges(part.into()).iter().map(Range::len).collect()
     }
 
+    /// The number of heap bytes, for partitions of up to three dimensions.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.parts.capacity() * size_of::<(Role, Ranges)>()
     }
@@ -323,6 +323,17 @@ impl Partition {
             (first * extent + range.start, last * extent + range.end - 1)
         });
         first..last + 1
+    }
+
+    /// The index of an element, given its position in row-major order.
+    pub(crate) fn index(&self, element: usize) -> Vec<usize> {
+        let mut rest = element;
+        let mut index = vec![0; self.shape.len()];
+        for (index, extent) in index.iter_mut().zip(&self.shape).rev() {
+            *index = rest % extent;
+            rest /= extent;
+        }
+        index
     }
 
     /// Whether the set contains all parts.

@@ -38,6 +38,21 @@ impl Verdict {
     }
 }
 
+/// The position of an element in an array, small because there is one for each part. Address spaces have 2⁴⁸ bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position([u16; 3]);
+
+impl Position {
+    pub(crate) fn new(element: usize) -> Self {
+        let [a, b, c, d, e, f, ..] = (element as u64).to_le_bytes();
+        Self([[a, b], [c, d], [e, f]].map(u16::from_le_bytes))
+    }
+
+    pub(crate) fn get(self) -> usize {
+        self.0.iter().rev().fold(0, |all, digit| all << 16 | usize::from(*digit))
+    }
+}
+
 /// How the last writer of a poisoned part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Poison {
@@ -49,6 +64,8 @@ pub(crate) enum Poison {
     Operation,
     /// An overwriting guard wrote nothing.
     NothingWritten,
+    /// The check of the write found an element that it left out.
+    Unwritten(Position),
     /// The user aborted the access.
     Aborted,
     /// An exchange ended before it had handled every part.
@@ -60,6 +77,7 @@ pub(crate) enum Poison {
 impl fmt::Display for Poison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Unwritten(_) => "an element was not written",
             Self::Forgotten => "its guard was forgotten",
             Self::Panic => "a panic began under its guard",
             Self::Operation => "an operation failed",

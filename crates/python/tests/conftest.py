@@ -1,5 +1,6 @@
 """Devices for the tests."""
 
+import os
 import subprocess
 import sys
 import time
@@ -35,10 +36,11 @@ def given_back(buffer):
             time.sleep(0.001)
 
 
-def ends_well(program, *arguments):
+def ends_well(program, *arguments, env=None):
     """Runs a program, and checks that neither it nor the interpreter's exit prints anything."""
     words = [sys.executable, "-c", program, *arguments]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    env = {**os.environ, **(env or {})}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import DTYPES, opened, values
+from conftest import DTYPES, ends_well, opened, values
 
 import device_runtime as dr
 
@@ -151,6 +151,28 @@ def test_a_block_that_raises_poisons_until_it_is_overwritten(device):
     assert buffer.get().tolist() == [2] * 5
     with pytest.raises(dr.PoisonedError, match="nothing was written"), buffer.write(device):
         pass
+
+
+def test_a_variable_checks_that_writes_are_complete():
+    program = """
+import device_runtime as dr
+for place in "host", dr.Device("sim:0"):
+    buffer = dr.ArrayBuffer.empty(4, "float64")
+    with buffer.write(place) as x:
+        x[...] = 1
+    try:
+        with buffer.write(place) as x:
+            if place == "host":
+                x[:3] = 2
+            else:
+                x[:3].fill(2)
+    except dr.PoisonedError as error:
+        assert "element [3] was not written" in str(error), error
+        assert buffer.status == "poisoned"
+    else:
+        raise AssertionError("not found")
+"""
+    ends_well(program, env={"ARRAY_BUFFER_CHECK_WRITES": "1"})
 
 
 def test_empty_buffers_are_written_first():

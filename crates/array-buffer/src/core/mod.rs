@@ -1,6 +1,7 @@
 //! The storage and state of one array. Carries out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
+mod complete;
 mod exclusive;
 mod resident;
 
@@ -14,6 +15,7 @@ use runtime_core::{
     Support, reported_failures,
 };
 
+pub(crate) use complete::Check;
 pub(crate) use exclusive::Exclusive;
 
 use crate::budget;
@@ -119,6 +121,8 @@ pub(crate) struct Request<'a> {
 impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
+        let mirror = Mirror::new(parts.len());
+        mirror.set_check_writes(complete::is_default());
         let paths = Paths {
             host: Set::one(HOST),
             peers: [SmallSet::EMPTY; REPLICAS],
@@ -128,7 +132,7 @@ impl<T: Element, D> Core<T, D> {
         };
         Ok(Self {
             storage: Storage::new(partition.shape())?,
-            mirror: Mirror::new(parts.len()),
+            mirror,
             version: AtomicU64::new(0),
             state: Mutex::new(State {
                 writers: vec![Writer::new(None); parts.len()],
@@ -580,7 +584,7 @@ impl<T: Element, D> Core<T, D> {
     fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
         let done = plan(&state.parts, set, end, &state.paths)
-            .map_err(|why| state.refused(why, "commit", None))?;
+            .map_err(|why| state.refused(why, "commit", None, &self.partition))?;
         if done.committed || (others && end == Action::Commit) {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
@@ -669,8 +673,9 @@ impl<T: Element, D> Core<T, D> {
         request: &Request<'_>,
         action: Action,
     ) -> Result<(Plan, bool)> {
-        let plan = plan(&state.parts, request.set, action, &state.paths)
-            .map_err(|why| state.refused(why, request.access, Some(request.call_site)))?;
+        let plan = plan(&state.parts, request.set, action, &state.paths).map_err(|why| {
+            state.refused(why, request.access, Some(request.call_site), &self.partition)
+        })?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
         let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
         if is_charged {
@@ -1021,12 +1026,18 @@ impl<T: Element> State<T> {
     }
 
     /// Describes the last writer of a part, and what happened to it.
-    fn last_writer(&self, part: PartId) -> String {
+    fn last_writer(&self, part: PartId, partition: &Partition) -> String {
         let Writer { site, poison } = self.writers[usize::from(part)];
         let poison = match self.parts[usize::from(part)].health {
             // While the guard is alive, no other access can reach this.
             Health::Writing { .. } => Poison::Forgotten,
             _ => poison,
+        };
+        let poison = match poison {
+            Poison::Unwritten(element) => {
+                format!("element {:?} was not written", partition.index(element.get()))
+            }
+            _ => poison.to_string(),
         };
         match site {
             None => format!("after it was made: {poison}"),
@@ -1041,7 +1052,13 @@ impl<T: Element> State<T> {
     }
 
     /// Returns the error for a refusal.
-    fn refused(&self, why: Refusal, operation: &'static str, call_site: Option<CallSite>) -> Error {
+    fn refused(
+        &self,
+        why: Refusal,
+        operation: &'static str,
+        call_site: Option<CallSite>,
+        partition: &Partition,
+    ) -> Error {
         let at = call_site.map(|call_site| At(call_site).to_string()).filter(|at| !at.is_empty());
         let access = at.map_or(String::new(), |at| format!(" (access{at})"));
         let (kind, message) = match why {
@@ -1050,7 +1067,10 @@ impl<T: Element> State<T> {
             }
             Refusal::Poisoned(part) => (
                 ErrorKind::Poisoned,
-                format!("part {part} was lost {}; overwrite it as a whole", self.last_writer(part)),
+                format!(
+                    "part {part} was lost {}; overwrite it as a whole",
+                    self.last_writer(part, partition)
+                ),
             ),
             Refusal::Stale(part) => (
                 ErrorKind::Stale,

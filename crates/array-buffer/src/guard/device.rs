@@ -149,7 +149,9 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         let alone = alone && core.is_private();
         let request = Request { set, stream: Some(stream.get()), access: name(access), call_site };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
-        Ok(Self { held: WriteAccess::new(core, set, access, quick, alone), stream, at, hold })
+        let mut held = WriteAccess::new(core, set, access, quick, alone);
+        held.begin_check(at, Some(stream.get()))?;
+        Ok(Self { held, stream, at, hold })
     }
 
     /// The values, to read. They are unspecified if the guard was taken to overwrite.
@@ -219,7 +221,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// Fills the memory of the guard's box with a byte. The byte is not a value: the guard then poisons its parts,
     /// unless [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
-        self.held.patterned = true;
+        (self.held.patterned, self.held.check) = (true, None);
         let view = self.held.core.view_mut(self.held.set, self.at)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
         view.reinterpret(0, &row)?.typed()?.fill(self.stream.get(), byte)

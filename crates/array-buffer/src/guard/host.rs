@@ -9,7 +9,7 @@ use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::{WriteAccess, check_access, name};
 use crate::call_site::CallSite;
-use crate::coherence::{Access, Set};
+use crate::coherence::{Access, HOST, Set};
 use crate::core::{Core, Request};
 
 /// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.
@@ -61,7 +61,8 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let ranges = tiled(core, set)?;
         let request = Request { set, stream: None, access: name(access), call_site };
         let quick = core.acquire_host(&request, access, alone)?;
-        let held = WriteAccess::new(core, set, access, quick, alone);
+        let mut held = WriteAccess::new(core, set, access, quick, alone);
+        held.begin_check(HOST, None)?;
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
         Ok(Self { view, held })

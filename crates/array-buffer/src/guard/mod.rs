@@ -7,10 +7,10 @@ pub(crate) use device::StreamRef;
 pub use device::{ReadGuard, WriteGuard};
 pub use host::{HostReadGuard, HostWriteGuard};
 
-use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
+use runtime_core::{Element, Error, ErrorKind, Result, Stream, WriteReport};
 
-use crate::coherence::{Access, Set};
-use crate::core::{Core, check_reduce};
+use crate::coherence::{Access, ReplicaId, Set};
+use crate::core::{Check, Core, check_reduce};
 use crate::poison::{Poison, Verdict};
 
 /// The name of an access in reports and errors.
@@ -46,6 +46,8 @@ struct WriteAccess<'b, T: Element, D> {
     failed: bool,
     /// The memory has a pattern where it has no values.
     patterned: bool,
+    /// The check for completeness of this write, if the array wants it.
+    check: Option<Box<Check>>,
     /// The outcome of operations through views.
     report: WriteReport,
     ended: bool,
@@ -64,9 +66,20 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
             wrote: false,
             failed: false,
             patterned: false,
+            check: None,
             report: WriteReport::new(),
             ended: false,
         }
+    }
+
+    /// Begins the check of the write, if it is an overwrite and the array wants it.
+    #[inline(always)]
+    fn begin_check(&mut self, at: ReplicaId, stream: Option<&Stream>) -> Result<()> {
+        if self.access != Access::Write || !self.core.checks_writes() {
+            return Ok(());
+        }
+        let check = self.check.insert(Box::new(Check::new(at, stream)));
+        self.core.begin_check(self.set, check)
     }
 
     #[inline]
@@ -98,10 +111,27 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
         self.core.end(self.set, self.quick, self.alone, verdict)
     }
 
-    fn commit(mut self) -> Result<()> {
+    /// Ends the access as its verdict says, and returns the verdict.
+    #[inline]
+    fn finish(&mut self) -> Result<Verdict> {
         let verdict = self.verdict();
-        self.end(verdict)?;
-        let Verdict::Abort(why) = verdict else { return Ok(()) };
+        let (verdict, checked) = match self.check.take() {
+            None => (verdict, Ok(())),
+            Some(check) => check.judge(self.core, self.set, verdict),
+        };
+        // If the work has failed, the parts are lost already.
+        let ended = self.end(verdict);
+        checked.and(ended).map(|()| verdict)
+    }
+
+    fn commit(mut self) -> Result<()> {
+        let why = match self.finish()? {
+            Verdict::Abort(Poison::Unwritten(_)) => {
+                return Err(self.core.lost_by_writer(self.set));
+            }
+            Verdict::Abort(why) => why,
+            Verdict::Commit | Verdict::Keep => return Ok(()),
+        };
         let message = format!("{why}; parts {:?} are poisoned", self.set);
         Err(Error::new(ErrorKind::Poisoned, "commit", message))
     }
@@ -120,6 +150,7 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
             half.wrote = self.wrote();
             half.failed = self.failed();
             half.patterned = self.patterned;
+            half.check = self.check.clone();
             half
         };
         (half(self.set.and(set)), half(self.set.without(set)))
@@ -131,7 +162,7 @@ impl<T: Element, D> Drop for WriteAccess<'_, T, D> {
     fn drop(&mut self) {
         if !self.ended {
             // For the result, the caller uses `commit`. Reading a lost part reports the loss.
-            let _ended = self.end(self.verdict());
+            let _ended = self.finish();
         }
     }
 }
