@@ -455,6 +455,51 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.exclusive().set_memory_budget(budget, core)
     }
 
+    /// Divides the array into other parts. Its values stay, and so do their places: elements that become one part are
+    /// copied only if no replica has all of them, and then to the replica that lacks the fewest. If the parts of both
+    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and not at all if
+    /// there are none. If work that was enqueued earlier on an element fails later, the part that has the element then
+    /// is lost.
+    ///
+    /// Owned elements that become ghosts keep their values until owned values are written. A ghost part that is made of
+    /// ghosts is stale if one of them is.
+    ///
+    /// ```
+    /// # fn example(first: &runtime_core::Device, second: &runtime_core::Device) -> array_buffer::Result<()> {
+    /// use array_buffer::{ArrayBuffer, Partition, Parts};
+    ///
+    /// let (one, two) = (first.default_stream(), second.default_stream());
+    /// let halves = Partition::new(&[100, 8], &[&[0..50, 0..8], &[50..100, 0..8]], &[])?;
+    /// let mut array = ArrayBuffer::<f64, _>::with_partition(halves)?;
+    /// array.part_mut(Parts::one(0))?.write(&one)?.view_mut()?.fill(&one, 1.0)?;
+    /// array.part_mut(Parts::one(1))?.write(&two)?.view_mut()?.fill(&two, 2.0)?;
+    ///
+    /// // The first device is faster: ten rows move to it, and nothing else.
+    /// let uneven = Partition::new(&[100, 8], &[&[0..60, 0..8], &[60..100, 0..8]], &[])?;
+    /// array.repartition(uneven)?;
+    /// assert_eq!(array.transfers().total().bytes, 10 * 8 * 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a partition of another shape. `Uninitialized`, `Poisoned` or `Stale` if values would be
+    /// lost, because elements with values and elements without would be one owned part. `Stale` while a reduction is
+    /// pending. `Conflict` under a [memory budget](Self::set_memory_budget). Errors of the copies. The array is then
+    /// as before, but values that were copied may be in more places.
+    #[track_caller]
+    pub fn repartition(&mut self, partition: Partition) -> Result<()> {
+        let call_site = Location::caller();
+        self.exclusive().forget_idle_if_full()?;
+        // Only memory budgets know the array, too.
+        let Some(core) = Arc::get_mut(&mut self.core) else {
+            let message = "the parts have separate memory under a memory budget".to_owned();
+            return Err(Error::new(ErrorKind::Conflict, "repartition", message));
+        };
+        core.repartition(partition, call_site)
+    }
+
     /// Frees the replica's memory on `device`. Values that exist nowhere else are copied to the host first, which
     /// blocks. If they exist elsewhere only by copies that are still running, the call waits for one of these.
     ///

@@ -292,6 +292,34 @@ impl Partition {
         self.ranges(part).iter().zip(ranges).map(meet).fold(1, usize::saturating_mul)
     }
 
+    /// The parts that have elements in a box of as many dimensions.
+    pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> Set {
+        self.all().0.iter().filter(|part| overlap(self.ranges((*part).into()), ranges)).collect()
+    }
+
+    /// The same array in smaller parts: boxes that tile it, each with the number of the part that has its elements.
+    pub(crate) fn refined(&self, boxes: impl Iterator<Item = (Ranges, u8)>) -> Self {
+        let parts: Vec<_> =
+            boxes.map(|(ranges, of)| (self.parts[usize::from(of)].0, ranges)).collect();
+        Self { shape: self.shape.clone(), given: parts.len(), parts }
+    }
+
+    /// The boxes that are each in one part of `self` and one part of `other`, with both numbers. The array is the same.
+    pub(crate) fn cut<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = (Ranges, [u8; 2])> + 'a {
+        let numbered = |of: &'a Self| (0_u8..).zip(&of.parts);
+        numbered(self).flat_map(move |(a, (_, mine))| {
+            numbered(other).filter_map(move |(b, (_, theirs))| {
+                let meet =
+                    |(a, b): (&Range<usize>, &Range<usize>)| a.start.max(b.start)..a.end.min(b.end);
+                let both: Ranges = mine.iter().zip(theirs).map(meet).collect();
+                overlap(mine, theirs).then_some((both, [a, b]))
+            })
+        })
+    }
+
     /// The bounding box of the parts, and whether they tile it.
     pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
         if self.is_all(set) {

@@ -131,6 +131,12 @@ impl<T: Element> Transfers<T> {
         self.plans.retain(|((of, _, _), _)| *of != at);
     }
 
+    /// Drops what is known of parts, which have other numbers from now on. No copy is being enqueued.
+    pub(crate) fn forget_parts(&mut self) {
+        self.plans.clear();
+        self.ends.clear();
+    }
+
     /// Copies between a device and the host's replica, which is page-locked for the device, on the device's stream.
     /// Does not block.
     pub(crate) fn direct(

@@ -3,6 +3,7 @@
 //! Uses only the standard library, so its tests can enumerate it and its mutants compile on their own.
 
 mod fast_path;
+mod merge;
 mod plan;
 mod set;
 mod state;
@@ -10,6 +11,7 @@ mod state;
 mod tests;
 
 pub(crate) use fast_path::{HOST_BIT, fast_readers, owner, readable};
+pub(crate) use merge::{common, loss, merge, rejoin, waits};
 pub use plan::Exchange;
 pub(crate) use plan::{Action, Plan, Step, plan, take_up};
 pub(crate) use set::{Set, SmallSet};

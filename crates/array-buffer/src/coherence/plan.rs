@@ -627,7 +627,7 @@ fn mark_written(bytes: &mut Bytes, who: Who, mut origins: SmallSet) {
 }
 
 /// Clears the origins of replicas that have no values.
-fn forget_origins(state: &mut PartState) {
+pub(super) fn forget_origins(state: &mut PartState) {
     let held = state.valid.union(state.user().map_or(Set::EMPTY, Set::one));
     for (_, bytes) in (0..).zip(&mut state.bytes).filter(|(at, _)| !held.contains(*at)) {
         bytes.origins = SmallSet::EMPTY;

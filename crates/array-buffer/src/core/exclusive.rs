@@ -6,8 +6,9 @@ use ndarray::{Array, Dimension};
 use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result};
 
 use super::{Core, Request, alone, place};
+use crate::Partition;
 use crate::call_site::CallSite;
-use crate::coherence::{Action, HOST, PartId, ReplicaId};
+use crate::coherence::{Action, HOST, PartId, ReplicaId, Set};
 use crate::memory_budget::{MemoryBudget, Resident};
 
 /// The greatest number of rows of a part that are copied one by one from and to page-locked memory. A part with more
@@ -122,9 +123,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         }
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.page_lock(device) }?;
-        let is_direct = |part: &PartId| core.partition.runs(*part).nth(DIRECT_RUNS).is_none();
-        let direct = core.partition.all().0.iter().filter(is_direct).collect();
-        (state.paths.locked, state.paths.direct) = (Some(at), direct);
+        (state.paths.locked, state.paths.direct) = (Some(at), direct_parts(&core.partition));
         Ok(())
     }
 
@@ -166,4 +165,10 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         // SAFETY: as above.
         unsafe { self.0.storage.take_memory(at) }
     }
+}
+
+/// The parts that are copied from and to page-locked memory row by row.
+pub(super) fn direct_parts(partition: &Partition) -> Set {
+    let is_direct = |part: &PartId| partition.runs(*part).nth(DIRECT_RUNS).is_none();
+    partition.all().0.iter().filter(is_direct).collect()
 }

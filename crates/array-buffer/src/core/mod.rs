@@ -3,6 +3,7 @@
 
 mod complete;
 mod exclusive;
+mod repartition;
 mod resident;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,0 +1,112 @@
+//! The state of elements that were in several parts and become one part.
+
+use super::plan::forget_origins;
+use super::set::{Set, SmallSet};
+use super::state::{Bytes, Health, Lane, PartId, PartState, Refusal, ReplicaId, Role};
+
+/// Old parts, by number, that have elements of one new part.
+pub(crate) type Pieces<'a> = &'a [(PartId, &'a PartState)];
+
+/// What is lost if the pieces become one part with this role; `None` if nothing is. A ghost part made of ghosts loses
+/// nothing: an exchange fills it again.
+pub(crate) fn loss(pieces: Pieces<'_>, role: Role) -> Option<Refusal> {
+    let is_exchanged = role == Role::Ghost && pieces.iter().all(|(_, of)| of.role == Role::Ghost);
+    let pending =
+        pieces.iter().find_map(|(part, of)| of.pending.map(|op| Refusal::Pending(*part, op)));
+    if pending.is_some() || is_exchanged || alike(pieces) {
+        return pending;
+    }
+    pieces.iter().find_map(|(part, of)| match kept(of.health) {
+        Health::Uninit => Some(Refusal::Uninit(*part)),
+        Health::Good if of.valid.is_empty() => Some(Refusal::Stale(*part)),
+        Health::Good => None,
+        _ => Some(Refusal::Poisoned(*part)),
+    })
+}
+
+/// Whether no piece, or each, has values.
+fn alike(pieces: Pieces<'_>) -> bool {
+    let mut healths = pieces.iter().map(|(_, of)| (kept(of.health), of.valid.is_empty()));
+    let first = healths.next();
+    healths.all(|other| Some(other) == first) && first != Some((Health::Good, true))
+}
+
+/// The health of a part without a guard. A guard that still shows was forgotten.
+fn kept(health: Health) -> Health {
+    match health {
+        Health::Writing { .. } | Health::Exchanging { .. } => Health::Poisoned,
+        known => known,
+    }
+}
+
+/// The replicas where all pieces have values.
+pub(crate) fn common(pieces: Pieces<'_>) -> Set {
+    pieces.iter().map(|(_, of)| of.valid).reduce(Set::and).unwrap_or(Set::EMPTY)
+}
+
+/// Who must wait for whom in a replica before the pieces become one part: a lane that wrote some of them, for all other
+/// lanes that used any. `None` if no lane wrote, and for one piece alone, whose record stays as it is.
+pub(crate) fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
+    let bytes = || pieces.iter().map(|(_, of)| of.bytes(at));
+    if pieces.len() < 2 {
+        return None;
+    }
+    let first = bytes().find_map(|bytes| bytes.writer)?;
+    let mut others: Set = bytes().filter_map(|bytes| bytes.writer).collect();
+    for bytes in bytes() {
+        others = others.union(bytes.readers.set());
+    }
+    others.remove(first);
+    Some((first, others))
+}
+
+/// The pieces as one part, if [`loss`] finds none and the [`waits`] are enqueued.
+pub(crate) fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
+    if let [(_, whole)] = pieces {
+        return PartState { role, health: kept(whole.health), ..**whole };
+    }
+    let mut part = PartState::new(role);
+    part.valid = common(pieces);
+    part.health = match pieces {
+        [(_, first), ..] if alike(pieces) => kept(first.health),
+        _ => Health::Good,
+    };
+    for (at, merged) in (0..).zip(&mut part.bytes) {
+        let waits = waits(pieces, at);
+        merged.writer = waits.map(|(first, _)| first);
+        for (_, of) in pieces {
+            let Bytes { writer, readers, origins } = *of.bytes(at);
+            // Without a writer, nobody has waited for the readers.
+            merged.readers =
+                if waits.is_none() { merged.readers.union(readers) } else { SmallSet::EMPTY };
+            if part.valid.contains(at) {
+                merged.origins = merged.origins.union(origins);
+                merged.origins.extend(writer.filter(|lane| merged.writer != Some(*lane)));
+            }
+        }
+        merged.writer.iter().for_each(|lane| merged.origins.remove(*lane));
+    }
+    part
+}
+
+/// A part that was cut into `pieces`, in which copies may have begun since, as one part again.
+pub(crate) fn rejoin(whole: &PartState, pieces: Pieces<'_>) -> PartState {
+    let mut part = *whole;
+    for (_, piece) in pieces {
+        part.valid = part.valid.and(piece.valid);
+        if piece.health != whole.health {
+            part.health = piece.health;
+        }
+        for ((bytes, new), old) in part.bytes.iter_mut().zip(&piece.bytes).zip(&whole.bytes) {
+            // A lane that wrote a piece has waited for the earlier writer of the part.
+            if new.writer != old.writer && new.writer.is_some() {
+                bytes.writer = new.writer;
+            }
+            bytes.readers = bytes.readers.union(new.readers);
+            bytes.writer.iter().for_each(|lane| bytes.readers.remove(*lane));
+            bytes.origins = bytes.origins.union(new.origins);
+        }
+    }
+    forget_origins(&mut part);
+    part
+}

@@ -1,0 +1,204 @@
+//! Divides an array into other parts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use runtime_core::{Element, Error, ErrorKind, Result};
+
+use super::exclusive::direct_parts;
+use super::{Core, Request, State, Writer};
+use crate::call_site::CallSite;
+use crate::coherence::{
+    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
+    loss, merge, plan, rejoin, waits,
+};
+use crate::mirror::Mirror;
+use crate::partition::{Partition, Ranges};
+
+/// A part to be made, and the parts that have its elements now.
+struct Goal {
+    pieces: Set,
+    /// Where the pieces must be brought to, since no replica has all of their values.
+    place: Option<ReplicaId>,
+}
+
+/// What belongs to the parts of an array.
+type Divided = (Partition, Vec<PartState>, Vec<Writer>);
+
+impl<T: Element, D> Core<T, D> {
+    /// Divides the array into the parts of `target`. No guard is alive.
+    pub(crate) fn repartition(&mut self, target: Partition, call_site: CallSite) -> Result<()> {
+        if target.shape() != self.partition.shape() {
+            let shapes = (target.shape(), self.partition.shape());
+            let message = format!("a partition of shape {:?} for shape {:?}", shapes.0, shapes.1);
+            return Err(Error::new(ErrorKind::InvalidArgument, "repartition", message));
+        }
+        if target == self.partition {
+            return Ok(());
+        }
+        let goals = self.goals(&target, call_site)?;
+        let before = {
+            let state = self.lock();
+            (self.partition.clone(), state.parts.clone(), state.writers.clone())
+        };
+        // A log subscriber, for instance, may panic.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.bring(&target, &goals, call_site)?;
+            self.join(target, call_site)
+        }));
+        if !matches!(done, Ok(Ok(()))) && self.partition != before.0 {
+            self.rejoin(before);
+        }
+        done.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// How each part of `target` is to be made. Refuses parts in which values would be lost.
+    fn goals(&self, target: &Partition, call_site: CallSite) -> Result<Vec<Goal>> {
+        let state = self.lock();
+        let goal = |(part, role): (usize, Role)| {
+            let numbers = self.partition.meeting(target.ranges(part));
+            let pieces = state.pieces(numbers);
+            if let Some(why) = loss(&pieces, role) {
+                return Err(state.refused(why, "repartition", Some(call_site)));
+            }
+            let is_apart =
+                common(&pieces).is_empty() && pieces.iter().all(|(_, of)| !of.valid.is_empty());
+            // The number of elements to copy.
+            let cost = |at: &ReplicaId| -> usize {
+                let lacking = pieces.iter().filter(|(_, of)| !of.valid.contains(*at));
+                lacking
+                    .map(|(of, _)| self.partition.common((*of).into(), target.ranges(part)))
+                    .sum()
+            };
+            let places = pieces.iter().map(|(_, of)| of.valid).fold(Set::EMPTY, Set::union);
+            let place = places.iter().min_by_key(cost).filter(|_| is_apart);
+            Ok(Goal { pieces: numbers, place })
+        };
+        target.roles().enumerate().map(goal).collect()
+    }
+
+    /// Copies what is to become one part to one place: only the elements that are missing there, unless these are in
+    /// more boxes than an array has parts.
+    fn bring(&mut self, target: &Partition, goals: &[Goal], call_site: CallSite) -> Result<()> {
+        if goals.iter().all(|goal| goal.place.is_none()) {
+            return Ok(());
+        }
+        let cut: Vec<(Ranges, [PartId; 2])> = self.partition.cut(target).take(PARTS + 1).collect();
+        let is_cut = cut.len() <= PARTS;
+        if is_cut {
+            let boxes = cut.iter().map(|(ranges, [old, _])| (ranges.clone(), *old));
+            let refined = self.partition.refined(boxes);
+            let state = self.state.get_mut();
+            let of = |(_, [old, _]): &(Ranges, [PartId; 2])| usize::from(*old);
+            let parts = cut.iter().map(|cut| state.parts[of(cut)]).collect();
+            let writers = cut.iter().map(|cut| state.writers[of(cut)]).collect();
+            self.install((refined, parts, writers));
+        }
+        for (part, goal) in (0_u8..).zip(goals) {
+            let Some(at) = goal.place else { continue };
+            let cut = (0_u8..).zip(&cut).filter(|(_, (_, [_, new]))| *new == part);
+            let set = if is_cut { cut.map(|(piece, _)| piece).collect() } else { goal.pieces };
+            let device = self.lock().devices[usize::from(at)].clone().filter(|_| at != HOST);
+            let stream = device.map(|device| device.default_stream());
+            let request =
+                Request { set, stream: stream.as_ref(), access: "repartition", call_site };
+            self.act(&request, |at, by| Action::Prefetch { at, by })?;
+            self.see(set, at)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the copies of parts to a replica are done. If one fails later, the part that they join would be lost
+    /// as a whole.
+    fn see(&self, set: Set, at: ReplicaId) -> Result<()> {
+        let mut state = self.lock();
+        let sources = |part: PartId| state.parts[usize::from(part)].bytes(at).sources().set();
+        let lanes = set.iter().map(sources).fold(Set::EMPTY, Set::union);
+        for lane in lanes.iter() {
+            if let Err(error) = state.lanes[usize::from(lane)].synchronize() {
+                state.waited(lane, Some(&error));
+                self.mirror.show(&mut state.parts);
+                return Err(error);
+            }
+            let all = Set::below(state.parts.len());
+            if let Ok(plan) = plan(&state.parts, all, Action::Forget { lane }, &state.paths) {
+                state.parts = plan.next;
+            }
+        }
+        self.mirror.show(&mut state.parts);
+        Ok(())
+    }
+
+    /// Makes each part of `target`, whose values are all in one place.
+    fn join(&mut self, target: Partition, call_site: CallSite) -> Result<()> {
+        // A failure may have been reported since the copies were planned.
+        let goals = self.goals(&target, call_site)?;
+        let state = self.lock();
+        let made = || goals.iter().map(|goal| state.pieces(goal.pieces));
+        for pieces in made() {
+            for (first, others) in (0..).take(REPLICAS).filter_map(|at| waits(&pieces, at)) {
+                let stream = |lane: u8| &state.lanes[usize::from(lane)].stream;
+                for other in others.iter() {
+                    stream(first).wait(&stream(other).record_event()?)?;
+                }
+            }
+        }
+        let parts = made().zip(target.roles()).map(|(pieces, role)| match pieces.is_empty() {
+            false => merge(&pieces, role),
+            true => state.empty(role),
+        });
+        let parts = parts.collect();
+        let largest = |(part, goal): (usize, &Goal)| {
+            let common = |of: &PartId| self.partition.common((*of).into(), target.ranges(part));
+            let of = goal.pieces.iter().max_by_key(common);
+            of.map_or(Writer::new(None), |of| state.writers[usize::from(of)])
+        };
+        let writers = goals.iter().enumerate().map(largest).collect();
+        drop(state);
+        self.install((target, parts, writers));
+        Ok(())
+    }
+
+    /// Undoes a division into smaller parts.
+    fn rejoin(&mut self, (partition, parts, writers): Divided) {
+        let state = self.lock();
+        let whole = |part: usize| {
+            let pieces = state.pieces(self.partition.meeting(partition.ranges(part)));
+            rejoin(&parts[part], &pieces)
+        };
+        let parts = (0..parts.len()).map(whole).collect();
+        drop(state);
+        self.install((partition, parts, writers));
+    }
+
+    fn install(&mut self, (partition, parts, writers): Divided) {
+        let mirror = Mirror::new(parts.len());
+        let state = self.state.get_mut();
+        for (lane, known) in (0..).zip(&state.lanes).take(LANES) {
+            if let Some((_, at)) = self.mirror.lane(known.stream.id()) {
+                mirror.set_lane(lane, known.stream.id(), at);
+            }
+        }
+        mirror.set_full(state.is_full());
+        state.transfers.forget_parts();
+        if state.paths.locked.is_some() {
+            state.paths.direct = direct_parts(&partition);
+        }
+        (state.parts, state.writers) = (parts, writers);
+        (self.partition, self.mirror) = (partition, mirror);
+        self.mirror.show(&mut state.parts);
+    }
+}
+
+impl<T: Element> State<T> {
+    fn pieces(&self, numbers: Set) -> Vec<(PartId, &PartState)> {
+        numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
+    }
+
+    /// A part without elements. It has values wherever an owned part has.
+    fn empty(&self, role: Role) -> PartState {
+        let owned = self.parts.iter().filter(|part| part.role == Role::Owned);
+        let valid = owned.map(|part| part.valid).fold(Set::EMPTY, Set::union);
+        let health = if valid.is_empty() { Health::Uninit } else { Health::Good };
+        PartState { valid, health, ..PartState::new(role) }
+    }
+}
