@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ndarray::{Array, Dimension, IntoDimension};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
-use crate::coherence::{Access, Action, HOST, Reduce, Set};
+use crate::coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
 use crate::core::{Core, Exclusive, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{PartMut, PartRef};
@@ -182,15 +182,33 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// # Errors
     ///
     /// As [`uninit`](Self::uninit). `InvalidArgument` if the number of elements does not match `shape`, or if the
-    /// stream is capturing. `WrongDevice` if the stream belongs to another device. Errors of the driver.
+    /// stream is capturing. `WrongDevice` if the stream belongs to another device. Errors of the driver. The error
+    /// returns the memory.
     pub fn from_memory<S: IntoDimension<Dim = D>>(
         memory: Memory<T>,
         shape: S,
         stream: &Stream,
-    ) -> Result<Self> {
-        let buffer = Self::uninit(shape)?;
-        if memory.len() != buffer.len() {
-            let message = format!("{} elements for shape {:?}", memory.len(), buffer.shape());
+    ) -> Result<Self, ConversionError<Memory<T>>> {
+        let prepared = Self::uninit(shape).and_then(|buffer| {
+            let at = buffer.prepare_for(&memory, stream)?;
+            Ok((buffer, at))
+        });
+        let (buffer, at) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(ConversionError::new(memory, error)),
+        };
+        buffer.core.storage.adopt_memory(at, memory);
+        // A new state has a lane for the stream.
+        let begun = buffer.core.begin_with(buffer.all(), at, Some(stream), &[]);
+        debug_assert!(begun.is_ok(), "{begun:?}");
+        Ok(buffer)
+    }
+
+    /// Checks that the memory can become the array's on the stream's device, whose replica is returned, and orders
+    /// earlier work on it before the stream's.
+    fn prepare_for(&self, memory: &Memory<T>, stream: &Stream) -> Result<ReplicaId> {
+        if memory.len() != self.len() {
+            let message = format!("{} elements for shape {:?}", memory.len(), self.shape());
             return Err(invalid("from_memory", message));
         }
         if !memory.device().is_same(stream.device()) {
@@ -198,11 +216,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             let error = Error::new(ErrorKind::WrongDevice, "from_memory", message);
             return Err(error.on(stream.device().id()));
         }
-        let at = buffer.core.introduce(stream)?;
+        let at = self.core.introduce(stream)?;
         memory.order_before(stream)?;
-        buffer.core.storage.adopt_memory(at, memory);
-        buffer.core.begin_with(buffer.all(), at, Some(stream), &[])?;
-        Ok(buffer)
+        Ok(at)
     }
 
     fn build(shape: D, partition: Partition) -> Result<Self> {
@@ -284,11 +300,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         HostWriteGuard::take(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
 
-    /// As [`write`](Self::write), on the host. Fresh host memory is zero.
+    /// As [`write`](Self::write), on the host. Blocks until all other uses of the host's replica have finished. Fresh
+    /// host memory is zero.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// As [`write`](Self::write). Failures of copies from or to [page-locked](Self::page_lock) memory that the call
+    /// waits for. These are reported once; the next call succeeds.
     #[track_caller]
     #[inline]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
@@ -356,7 +374,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part.
+    /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part. The failure of an
+    /// earlier writer, if the array must stop tracking that writer's stream.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
         let mut taken = Set::EMPTY;
         for set in sets {
@@ -457,29 +476,31 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
     /// Divides the array into other parts. Its values stay, and so do their places: elements that become one part are
     /// copied only if no replica has all of them, and then to the replica that lacks the fewest. If the parts of both
-    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and not at all if
-    /// there are none. If work that was enqueued earlier on an element fails later, the part that has the element then
-    /// is lost.
+    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and not at
+    /// all if there are none. If work that was enqueued earlier on an element fails later, the part that has the
+    /// element then is lost.
     ///
     /// Owned elements that become ghosts keep their values until owned values are written. A ghost part that is made of
     /// ghosts is stale if one of them is.
     ///
     /// ```
-    /// # fn example(first: &runtime_core::Device, second: &runtime_core::Device) -> array_buffer::Result<()> {
     /// use array_buffer::{ArrayBuffer, Partition, Parts};
+    /// use backend_sim::{SimConfig, SimDevice};
+    /// use runtime_core::Device;
     ///
-    /// let (one, two) = (first.default_stream(), second.default_stream());
+    /// let one = Device::new(SimDevice::new(0, SimConfig::new()))?.default_stream();
+    /// let two = Device::new(SimDevice::new(1, SimConfig::new()))?.default_stream();
     /// let halves = Partition::new(&[100, 8], &[&[0..50, 0..8], &[50..100, 0..8]], &[])?;
-    /// let mut array = ArrayBuffer::<f64, _>::with_partition(halves)?;
-    /// array.part_mut(Parts::one(0))?.write(&one)?.view_mut()?.fill(&one, 1.0)?;
-    /// array.part_mut(Parts::one(1))?.write(&two)?.view_mut()?.fill(&two, 2.0)?;
+    /// let mut array = ArrayBuffer::<f64, ndarray::Ix2>::with_partition(halves)?;
+    /// let [mut upper, mut lower] = array.split([Parts::one(0), Parts::one(1)])?;
+    /// upper.write(&one)?.view_mut()?.fill(&one, 1.0)?;
+    /// lower.write(&two)?.view_mut()?.fill(&two, 2.0)?;
     ///
     /// // The first device is faster: ten rows move to it, and nothing else.
     /// let uneven = Partition::new(&[100, 8], &[&[0..60, 0..8], &[60..100, 0..8]], &[])?;
     /// array.repartition(uneven)?;
-    /// assert_eq!(array.transfers().total().bytes, 10 * 8 * 8);
-    /// # Ok(())
-    /// # }
+    /// assert_eq!(array.transfers().between("sim:1", "sim:0").bytes, 10 * 8 * 8);
+    /// # Ok::<(), array_buffer::Error>(())
     /// ```
     ///
     /// # Errors
@@ -706,9 +727,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// Returns the values as memory of the stream's device, in row-major order. Values that are out of date there are
     /// copied first. Earlier work that uses the values comes before work enqueued on the stream from now on.
     ///
+    /// Nobody watches other streams for the memory, so the call blocks until work of other streams that the values came
+    /// through is done.
+    ///
     /// # Errors
     ///
-    /// As [`read`](Self::read). `InvalidArgument` for a device that works in host memory; use
+    /// As [`read`](Self::read). Failures of that work. `InvalidArgument` for a device that works in host memory; use
     /// [`into_inner`](Self::into_inner) there. The error returns the array.
     #[track_caller]
     pub fn into_memory(mut self, stream: &Stream) -> Result<Memory<T>, ConversionError<Self>> {
@@ -717,7 +741,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
             return Err(ConversionError::new(self, error));
         }
         let acquire = |at, by| Action::Acquire { at, by, access: Access::ReadWrite };
-        match self.core.act(&request, acquire) {
+        let seen = self.core.see_origins(&request);
+        match seen.and_then(|()| self.core.act(&request, acquire)) {
             Ok((HOST, _)) => {
                 // This cannot be refused: the parts were just taken.
                 let _kept = self.core.end(request.set, false, true, Verdict::Keep);

@@ -90,12 +90,14 @@
 //! | call | the host blocks |
 //! |---|---|
 //! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
-//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`into_memory`](ArrayBuffer::into_memory), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
+//! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory |
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
 //! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it, also by [`prefetch_host`](ArrayBuffer::prefetch_host) | no |
 //! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | accesses on a device with a [`MemoryBudget`] that need memory | as above; and for each part that leaves to make room, as `evict` |
+//! | [`into_memory`](ArrayBuffer::into_memory) | as above; until work of other streams that the values came through is done |
+//! | [`repartition`](ArrayBuffer::repartition) | until its copies are done; not at all if there are none |
 //! | [`evict`](ArrayBuffer::evict), [`evict_host`](ArrayBuffer::evict_host) | if the values are nowhere else: until they are written and copied to the host; if copies of them are still running: until one of these has arrived |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote

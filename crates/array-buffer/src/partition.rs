@@ -76,8 +76,9 @@ pub(crate) type Ranges = SmallVec<[Range<usize>; 3]>;
 /// [exchange](crate::ArrayBuffer::begin_exchange) fills them. In star-forest terms, owned elements are roots and ghost
 /// elements are leaves.
 ///
-/// A committed write counts for all of its parts. So choose ghost parts that are always filled together. Elements that
-/// an exchange leaves out must be in a part of their own, or they would count as filled.
+/// A committed write counts for all elements of its parts. If it includes owned parts, all ghost parts are stale after
+/// it, including its own. An exchange counts for all elements of the ghost parts that it fills. So choose ghost parts
+/// that are always filled together. Elements that an exchange leaves out must be in a part of their own.
 ///
 /// ```
 /// use array_buffer::Partition;

@@ -74,6 +74,23 @@ fn memory_with_work_on_another_stream() {
     }
 }
 
+/// The writer's failure is reported, although nobody watches its stream for the memory.
+#[test]
+fn memory_of_an_array_with_a_late_failure() {
+    for is_last in [false, true] {
+        let setup = Setup::sim(SimConfig::new().jitter(Duration::from_millis(2)));
+        let other = setup.stream();
+        let mut array = counting(4);
+        SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 1));
+        array.write(&other).unwrap().view_mut().unwrap().fill(&other, 7.0).unwrap();
+        let other = Some(other).filter(|_| !is_last);
+        let failed = array.into_memory(&setup.s).unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::Driver, "{failed}");
+        assert_eq!(failed.into_inner().read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+        drop(other);
+    }
+}
+
 /// Corners that an exchange over faces leaves out.
 #[test]
 fn unwritten_corners() {

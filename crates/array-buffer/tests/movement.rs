@@ -93,11 +93,12 @@ fn memory_is_taken_up_and_given_back(setup: &Setup) {
         }
     }
     let memory = setup.a.memory_allocate::<f64>(6).unwrap();
-    let error = ArrayBuffer::from_memory(memory, (2, 4), &setup.s).unwrap_err();
+    let failed = ArrayBuffer::from_memory(memory, (2, 4), &setup.s).unwrap_err();
+    let (memory, error) = failed.into_parts();
+    assert_eq!(memory.len(), 6);
     assert!(error.message().contains("6 elements") && error.message().contains("[2, 4]"));
-    let memory = setup.a.memory_allocate::<f64>(6).unwrap();
-    let error = ArrayBuffer::from_memory(memory, 6, &setup.t).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongDevice);
+    let failed = ArrayBuffer::from_memory(memory, 6, &setup.t).unwrap_err();
+    assert_eq!(failed.error().kind(), ErrorKind::WrongDevice);
 }
 
 fn eviction_saves_what_is_nowhere_else(setup: &Setup) {

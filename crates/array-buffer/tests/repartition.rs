@@ -3,6 +3,8 @@
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
 mod common;
+#[path = "../../interchange/tests/common/gate.rs"]
+mod gate;
 
 use std::mem::forget;
 use std::ops::Range;
@@ -12,6 +14,7 @@ use array_buffer::{
 };
 use backend_sim::{Fault, Operation, SimHandle};
 use common::{Setup, add, counting, quick, set, values, values_on};
+use gate::start;
 use ndarray::{Array2, Ix1, Ix2};
 use runtime_core::{ErrorKind, Result, Stream};
 
@@ -231,6 +234,46 @@ on_all_devices! {
     ghosts_keep_what_is_known_of_them,
     parts_that_would_lose_values_are_refused,
     memory_budgets_keep_their_parts,
+}
+
+/// Parts that different streams wrote or read become one part, for which everybody waits.
+#[test]
+fn work_of_all_streams_comes_before_later_accesses() {
+    for setup in [Setup::peers(), Setup::host()] {
+        let (other, third) = (setup.stream(), setup.stream());
+        let mut array = parted(&[0, 10, 20]);
+        add_to(&mut array, 0, &setup.s).unwrap();
+        let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), &other);
+        array.split([Parts::one(1)]).unwrap()[0]
+            .write(&other)
+            .unwrap()
+            .view_mut()
+            .unwrap()
+            .fill(&other, 7.0)
+            .unwrap();
+        array.repartition(row(&[0, 20])).unwrap();
+        assert!(!gate.is_open(), "the change of parts waited");
+        gate.open_later();
+        let expected: Vec<f64> = (1..=10).map(f64::from).chain([7.0; 10]).collect();
+        assert_eq!(values_on(&array, &third), expected);
+
+        array.repartition(row(&[0, 10, 20])).unwrap();
+        let mut seen = setup.a.memory_allocate::<f64>(10).unwrap();
+        add_to(&mut array, 0, &setup.s).unwrap();
+        array.part(Parts::one(1)).unwrap().prefetch(&other).unwrap();
+        setup.a.synchronize().unwrap();
+        let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), &other);
+        {
+            let part = array.part(Parts::one(1)).unwrap();
+            let guard = part.read(&other).unwrap();
+            seen.view_mut().copy_from(&other, &guard.view().unwrap()).unwrap();
+        }
+        array.repartition(row(&[0, 20])).unwrap();
+        array.write(&third).unwrap().view_mut().unwrap().fill(&third, 0.0).unwrap();
+        gate.open_later();
+        assert_eq!(seen.to_vec(&other).unwrap(), expected[10..]);
+        assert_eq!(values(&array), [0.0; 20]);
+    }
 }
 
 /// Each copy fails in turn, at once or when it runs.

@@ -193,7 +193,7 @@ impl<S: State> ArrayExchange<S> {
     fn array_on<T: Element, D: Dimension>(&self, stream: &Stream) -> Result<ArrayBuffer<T, D>> {
         let shape = self.row_major_shape::<D>()?;
         let (memory, _) = self.adopted::<T>(stream.device())?;
-        ArrayBuffer::from_memory(memory, shape, stream)
+        Ok(ArrayBuffer::from_memory(memory, shape, stream)?)
     }
 
     /// The extents; the layout must be row-major without gaps.

@@ -337,6 +337,18 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
+    /// Brings parts up to date on a stream, and waits until the work of other streams that the values came through is
+    /// done.
+    pub(crate) fn see_origins(&self, request: &Request<'_>) -> Result<()> {
+        let (_, origins) = self.read_with_origins(request)?;
+        let others = origins.iter().filter(|known| request.stream != Some(&known.stream));
+        others.into_iter().try_for_each(|known| {
+            known.stream.record_event()?.wait()?;
+            known.stream.check()?;
+            known.check()
+        })
+    }
+
     /// Makes the values already at a replica the array's values; for arrays under construction. `set` contains all
     /// owned parts; ghosts outside `set` become stale. All bytes of the replica count as written by `by`, also those
     /// without values. The values came through `origins`.

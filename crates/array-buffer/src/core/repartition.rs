@@ -58,7 +58,7 @@ impl<T: Element, D> Core<T, D> {
             let numbers = self.partition.meeting(target.ranges(part));
             let pieces = state.pieces(numbers);
             if let Some(why) = loss(&pieces, role) {
-                return Err(state.refused(why, "repartition", Some(call_site)));
+                return Err(state.refused(why, "repartition", Some(call_site), &self.partition));
             }
             let is_apart =
                 common(&pieces).is_empty() && pieces.iter().all(|(_, of)| !of.valid.is_empty());
@@ -172,6 +172,7 @@ impl<T: Element, D> Core<T, D> {
 
     fn install(&mut self, (partition, parts, writers): Divided) {
         let mirror = Mirror::new(parts.len());
+        mirror.set_check_writes(self.mirror.checks_writes());
         let state = self.state.get_mut();
         for (lane, known) in (0..).zip(&state.lanes).take(LANES) {
             if let Some((_, at)) = self.mirror.lane(known.stream.id()) {
