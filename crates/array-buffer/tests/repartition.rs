@@ -227,7 +227,19 @@ fn memory_budgets_keep_their_parts(setup: &Setup) {
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }
 
+fn writes_are_checked_as_before(setup: &Setup) {
+    let mut array = counting(10);
+    array.set_check_writes(true);
+    array.repartition(row(&[0, 4, 10])).unwrap();
+    let [mut part] = array.split([Parts::one(1)]).unwrap();
+    let mut guard = part.write(&setup.s).unwrap();
+    guard.view_mut().unwrap().slice(0..5).unwrap().fill(&setup.s, 1.0).unwrap();
+    let error = guard.commit().unwrap_err();
+    assert!(error.message().contains("[9]"), "{error}");
+}
+
 on_all_devices! {
+    writes_are_checked_as_before,
     values_survive_any_change_of_parts,
     only_elements_that_change_places_are_copied,
     more_boxes_than_parts_are_copied_as_whole_parts,
