@@ -7,15 +7,16 @@ use std::{mem, ptr};
 use backend_gpu::handle::{
     Event, Function, Graph, GraphExec, Module, Pool, Stream, number, pointer, value,
 };
-use backend_gpu::{Api, calls};
+use backend_gpu::{Api, Codes, calls};
 use cudarc::driver::sys::{
-    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CUcontext, CUevent_flags,
-    CUfunction_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType,
-    CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
-    CUstream_flags, CUstreamCaptureMode,
+    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CU_MEMHOSTREGISTER_PORTABLE,
+    CUcontext, CUevent_flags, CUfunction_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmemPool_attribute,
+    CUmemPoolProps, CUstream_flags, CUstreamCaptureMode,
 };
 use runtime_core::Launch;
 
+use crate::cuda::Cuda;
 use crate::library::Library;
 
 const CAPTURE_MODE: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -62,6 +63,11 @@ fn properties(device: c_int) -> CUmemPoolProps {
     properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location = location(device);
     properties
+}
+
+/// An optional function.
+fn some<F>(function: Option<F>) -> Result<F, u32> {
+    function.ok_or(Cuda::NOT_SUPPORTED)
 }
 
 // SAFETY: each method calls the driver's function for its name, with its arguments.
@@ -130,6 +136,12 @@ unsafe impl Api for Library {
         fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
             (library.functions.cuMemHostAlloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
+        unsafe fn register_host(address: u64, bytes: usize) =
+            some(library.functions.cuMemHostRegister_v2)?(
+                pointer(address), bytes, CU_MEMHOSTREGISTER_PORTABLE,
+            );
+        unsafe fn unregister_host(address: u64) =
+            some(library.functions.cuMemHostUnregister)?(pointer(address));
 
         fn pool_create(device: c_int) -> Pool |pool| =
             (library.functions.cuMemPoolCreate)(&mut pool, &properties(device));

@@ -69,6 +69,7 @@ impl Codes for Cuda {
             ],
         ),
         (ErrorKind::KernelNotFound, codes![Cu: CUDA_ERROR_NOT_FOUND]),
+        (ErrorKind::Conflict, codes![Cu: CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED]),
         (
             ErrorKind::DeviceLost,
             codes![Cu: CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_DEINITIALIZED],
@@ -88,6 +89,7 @@ mod tests {
             (912, ErrorKind::InvalidArgument),
             (218, ErrorKind::InvalidModule),
             (500, ErrorKind::KernelNotFound),
+            (712, ErrorKind::Conflict),
             (700, ErrorKind::DeviceLost),
             (226, ErrorKind::DeviceLost),
             (721, ErrorKind::DeviceLost),

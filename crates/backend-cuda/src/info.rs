@@ -67,6 +67,9 @@ fn description(
         cooperative: has(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH),
         pools: has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED),
         managed: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS),
+        registration: library.functions.cuMemHostRegister_v2.is_some()
+            && library.functions.cuMemHostUnregister.is_some()
+            && has(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED),
         regions: true,
         graphs: true,
         peers: library.devices > 1,

@@ -147,6 +147,9 @@ function_table! {
         cuGraphDestroy(graph: CUgraph);
     }
     newer versions {
+        // Every supported driver has them, but other libraries that take its place may lack them.
+        cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
+        cuMemHostUnregister(pointer: *mut c_void);
         // 12.4
         cuFuncGetParamInfo(
             function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,

@@ -103,6 +103,10 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     fn allocate_host(&self, bytes: usize, write_combined: bool) -> Result<u64, u32>;
     /// Frees page-locked host memory.
     unsafe fn free_host(&self, address: u64) -> Result<(), u32>;
+    /// Page-locks memory of the host for all devices.
+    unsafe fn register_host(&self, address: u64, bytes: usize) -> Result<(), u32>;
+    /// Unlocks memory of the host that was registered.
+    unsafe fn unregister_host(&self, address: u64) -> Result<(), u32>;
 
     // Memory pools.
 

@@ -4,12 +4,16 @@
     reason = "implements the contract's unsafe device trait, and takes a context that others own"
 )]
 
+use std::any::Any;
 use std::ffi::c_int;
+use std::mem;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, PinnedOptions, Released, StreamOptions, own_box,
+    DevicePinned, DeviceStream, EventOptions, HostRegistration, PinnedOptions, Released,
+    StreamOptions, own_box,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, Error, ErrorKind, ModuleImage, NativeHandle, NativeKind, Result,
@@ -33,6 +37,7 @@ pub struct Device<V: Vendor> {
     pub(crate) info: DeviceInfo,
     cooperative: bool,
     managed: bool,
+    registration: bool,
     regions: bool,
     graphs: bool,
     peers: bool,
@@ -108,8 +113,17 @@ impl<V: Vendor> Device<V> {
 
     fn within(context: Arc<Context<V>>, config: &Config<V>) -> Result<Self> {
         let described = V::describe(context.api, context.ordinal)?;
-        let Description { mut info, target, cooperative, pools, managed, regions, graphs, peers } =
-            described;
+        let Description {
+            mut info,
+            target,
+            cooperative,
+            pools,
+            managed,
+            registration,
+            regions,
+            graphs,
+            peers,
+        } = described;
         let pool = match config.pool {
             PoolKind::Auto if pools => PoolKind::Driver,
             PoolKind::Auto => PoolKind::Cache,
@@ -124,7 +138,17 @@ impl<V: Vendor> Device<V> {
             error::<V>(context.api, "open", code, "the priorities of streams").on(&info.id)
         })?;
         let shared = Arc::new(OpenDevice::new(&info, context, pool)?);
-        Ok(Self { info, cooperative, managed, regions, graphs, peers, builder, shared })
+        Ok(Self {
+            info,
+            cooperative,
+            managed,
+            registration,
+            regions,
+            graphs,
+            peers,
+            builder,
+            shared,
+        })
     }
 
     /// The state that the device shares with its objects, for the vendor.
@@ -178,6 +202,9 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
             .with_interop(self)
             .with_memory_pool(self)
             .with_monitor(self);
+        if self.registration {
+            abilities = abilities.with_host_registration(self);
+        }
         if self.regions {
             abilities = abilities.with_region_copy(self);
         }
@@ -248,7 +275,7 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
             }
             Released::Pinned(pinned) => {
                 if let Ok(pinned) = own_box::<Pinned<V>>(pinned, OPERATION) {
-                    shared.retire(pinned.into_object(), after);
+                    shared.retire(pinned.into_object(Box::new(())), after);
                 }
             }
             Released::Module(module) => {
@@ -274,5 +301,26 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
 
     fn take_failure(&self) -> Option<Error> {
         self.shared.failures.take()
+    }
+}
+
+// SAFETY: the library only copies from and to the memory that a copy names, and nothing after the registration.
+unsafe impl<V: Vendor> HostRegistration for Device<V> {
+    unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        // SAFETY: the caller guarantees the bytes.
+        Ok(Box::new(unsafe { Pinned::register(&self.shared, first, bytes) }?))
+    }
+
+    unsafe fn unregister(
+        &self,
+        memory: Box<dyn DevicePinned>,
+        after: &[&dyn DeviceStream],
+        owner: Box<dyn Any + Send + Sync>,
+    ) {
+        match own_box::<Pinned<V>>(memory, "unregister") {
+            Ok(memory) if after.is_empty() => self.shared.reclaim(memory.into_object(owner)),
+            Ok(memory) => self.shared.retire(memory.into_object(owner), after),
+            Err(_) => mem::forget(owner),
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! | `config.rs`, `backend.rs`, `properties.rs`, `device.rs` | opening devices; creating and releasing a device's objects |
 //! | `context.rs`, `call.rs` | the context of the library's calls, and whether it works; results of calls |
 //! | `raw_stream.rs`, `stream.rs`, `fill.rs`, `event.rs` | streams of the library and of the contract |
-//! | `memory.rs`, `pinned.rs`, `pool.rs`, `allocation.rs` | memory and its allocation |
+//! | `memory.rs`, `pinned.rs`, `claim.rs`, `pool.rs`, `allocation.rs` | memory, its allocation and registration |
 //! | `program.rs`, `rtc.rs`, `kernel.rs`, `launch.rs`, `own.rs` | modules, launches, the backend's own kernels |
 //! | `graph.rs`, `peer.rs`, `region.rs`, `interop.rs`, `monitor.rs` | abilities |
 //! | `open_device.rs`, `reaper.rs` | state shared by the objects of a device; the release of objects once their streams finish |
@@ -24,6 +24,7 @@ mod allocation;
 mod api;
 mod backend;
 mod call;
+mod claim;
 mod config;
 mod context;
 mod device;
@@ -53,6 +54,7 @@ mod vendor;
 pub use api::Api;
 pub use backend::Backend;
 pub use call::{Written, ok, written};
+pub use claim::Claim;
 pub use config::{Config, PoolKind};
 pub use context::Context;
 pub use device::{Device, Lends};

@@ -78,7 +78,7 @@ impl<V: Vendor> Memory<V> {
     pub(crate) fn free(self, shared: &OpenDevice<V>, after: &[&dyn DeviceStream]) {
         match self.origin {
             Origin::Pool(allocation) if shared.context.fault().is_some() => {
-                shared.context.abandon(&shared.pool.object(allocation.address));
+                shared.context.abandon(shared.pool.object(allocation.address));
             }
             Origin::Pool(allocation) => {
                 let used: Streams<'_, V> = streams(after).collect();

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use backend_support::{BlockCache, Failures, Reaper, lock};
+use backend_support::{BlockCache, Failures, Reaper, Reclaim, lock};
 use runtime_core::contract::DeviceStream;
 use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
@@ -199,6 +199,13 @@ impl<V: Vendor> OpenDevice<V> {
     /// Releases an object once everything enqueued on the streams is done.
     pub(crate) fn retire(&self, object: Object, after: &[&dyn DeviceStream]) {
         self.reaper.retire(object, marks(after));
+    }
+
+    /// Releases an object that is no longer used, before this returns.
+    pub(crate) fn reclaim(&self, object: Object) {
+        if let Err(error) = self.context.reclaim(object) {
+            self.failures.keep(error.on(&self.id));
+        }
     }
 
     /// Drops the owner of adopted memory once everything enqueued on the streams is done.

@@ -90,7 +90,7 @@ impl<V: Vendor> DriverPool<V> {
             Err(code) => {
                 // This free comes after the allocation, because it is on the same stream.
                 if self.free(address, &[]).is_err() {
-                    self.context().abandon(&self.object(address));
+                    self.context().abandon(self.object(address));
                 }
                 Err(code)
             }

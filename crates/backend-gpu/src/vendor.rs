@@ -189,6 +189,8 @@ pub struct Description<V: Vendor> {
     pub pools: bool,
     /// Whether the host and the device may use managed memory at the same time.
     pub managed: bool,
+    /// Whether host memory of the program can be page-locked for it.
+    pub registration: bool,
     /// Whether there are kernels for region copies for it.
     pub regions: bool,
     /// Whether the device supports graphs.

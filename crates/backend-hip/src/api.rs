@@ -40,6 +40,9 @@ fn event_flags(timing: bool) -> c_uint {
     if timing { hipEventDefault } else { hipEventDisableTiming }
 }
 
+/// `hipHostRegisterPortable`, which the bindings lack.
+const REGISTER_PORTABLE: c_uint = 1;
+
 fn host_flags(write_combined: bool) -> c_uint {
     hipHostMallocPortable | if write_combined { hipHostMallocWriteCombined } else { 0 }
 }
@@ -148,6 +151,10 @@ unsafe impl Api for Library {
         fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
             (library.functions.hipHostMalloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.hipHostFree)(pointer(address));
+        unsafe fn register_host(address: u64, bytes: usize) =
+            some(library.functions.hipHostRegister)?(pointer(address), bytes, REGISTER_PORTABLE);
+        unsafe fn unregister_host(address: u64) =
+            some(library.functions.hipHostUnregister)?(pointer(address));
 
         fn pool_create(device: c_int) -> Pool |pool| =
             (library.pools()?.hipMemPoolCreate)(&mut pool, &properties(device));

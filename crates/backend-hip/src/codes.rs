@@ -56,6 +56,7 @@ impl Codes for Hip {
             ],
         ),
         (ErrorKind::KernelNotFound, codes![Code: hipErrorNotFound]),
+        (ErrorKind::Conflict, codes![Code: hipErrorHostMemoryAlreadyRegistered]),
         (ErrorKind::DeviceLost, codes![Code: hipErrorDeinitialized]),
     ];
 }
@@ -72,6 +73,7 @@ mod tests {
             (701, ErrorKind::InvalidArgument),
             (209, ErrorKind::InvalidModule),
             (500, ErrorKind::KernelNotFound),
+            (712, ErrorKind::Conflict),
             (700, ErrorKind::DeviceLost),
             (719, ErrorKind::DeviceLost),
             (400, ErrorKind::Driver),

@@ -66,6 +66,7 @@ fn description(
         managed: functions.hipMallocManaged.is_some()
             && has(Attribute::hipDeviceAttributeManagedMemory)
             && has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
+        registration: functions.hipHostRegister.is_some() && functions.hipHostUnregister.is_some(),
         // The kernel for region copies must be compiled.
         regions: compiles,
         graphs: library.graphs.is_some(),

@@ -110,6 +110,8 @@ function_table! {
             shared_bytes: usize, most: c_int,
         );
         hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        hipHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint);
+        hipHostUnregister(pointer: *mut c_void);
         // Without it, a capture of another library may forbid waiting.
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.

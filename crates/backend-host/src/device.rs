@@ -3,14 +3,15 @@
 
 use std::any::Any;
 use std::num::NonZeroUsize;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
 use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceMemory, DeviceModule,
-    DevicePinned, DeviceStream, EventOptions, MemoryAdoption, PinnedOptions, Released,
-    StreamOptions, UnifiedMemory,
+    DevicePinned, DeviceStream, EventOptions, HostRegistration, MemoryAdoption, PinnedOptions,
+    Released, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, ImageFormat, Limits, ModuleImage,
@@ -143,6 +144,7 @@ unsafe impl AcceleratorDevice for HostDevice {
             .with_peer(self)
             .with_unified_memory(self)
             .with_memory_adoption(self)
+            .with_host_registration(self)
             .with_memory_pool(&self.heap);
         if let Some(monitor) = &self.monitor {
             abilities = abilities.with_monitor(monitor);
@@ -203,6 +205,23 @@ unsafe impl AcceleratorDevice for HostDevice {
 impl UnifiedMemory for HostDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
         Ok(Box::new(self.heap.allocate("unified_allocate", bytes)?))
+    }
+}
+
+// SAFETY: work touches the memory only when it runs, and its streams are done before the registration ends.
+unsafe impl HostRegistration for HostDevice {
+    unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        // SAFETY: the caller guarantees the bytes.
+        Ok(Box::new(unsafe { HostMemory::registered(first, bytes) }))
+    }
+
+    unsafe fn unregister(
+        &self,
+        memory: Box<dyn DevicePinned>,
+        after: &[&dyn DeviceStream],
+        owner: Box<dyn Any + Send + Sync>,
+    ) {
+        self.queues.retire(Box::new((memory, owner)), queues(after));
     }
 }
 

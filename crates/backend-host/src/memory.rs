@@ -67,6 +67,16 @@ impl HostMemory {
         Ok(Self(unsafe { Block::adopt(pointer, bytes, owner) }))
     }
 
+    /// The host memory of `bytes` bytes at `first`.
+    ///
+    /// # Safety
+    ///
+    /// As [`HostRegistration::register`](runtime_core::contract::HostRegistration::register).
+    pub(crate) unsafe fn registered(first: NonNull<u8>, bytes: usize) -> Self {
+        // SAFETY: the caller guarantees the bytes, which stay until the registration ends.
+        Self(unsafe { Block::adopt(first, bytes, Box::new(())) })
+    }
+
     pub(crate) fn block(&self) -> &Arc<Block> {
         &self.0
     }

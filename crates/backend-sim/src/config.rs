@@ -32,6 +32,7 @@ pub struct SimConfig {
     pub(crate) peers: bool,
     pub(crate) region_copies: bool,
     pub(crate) graphs: bool,
+    pub(crate) registration: bool,
     pub(crate) link: Option<u64>,
 }
 
@@ -45,6 +46,7 @@ impl Default for SimConfig {
             peers: true,
             region_copies: true,
             graphs: true,
+            registration: true,
             link: None,
         }
     }
@@ -99,6 +101,12 @@ impl SimConfig {
         Self { graphs, ..self }
     }
 
+    /// Whether the device page-locks host memory that the program allocated.
+    #[must_use]
+    pub fn registration(self, registration: bool) -> Self {
+        Self { registration, ..self }
+    }
+
     /// The rate of the link between host and device, in bytes per second, at least 1. A copy then takes at least its
     /// bytes divided by the rate, and each direction carries one copy at a time. Without this, copies take the time that
     /// the host needs. Copies within the device and between devices are not modelled.
@@ -114,7 +122,7 @@ impl SimConfig {
     /// | `seed` | a number |
     /// | `jitter` | the longest pause in microseconds, at most 60000000 |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
-    /// | `peers`, `regions`, `graphs` | `on` or `off` |
+    /// | `peers`, `regions`, `graphs`, `registration` | `on` or `off` |
     /// | `link` | the bytes per second, from 1; `KiB`, `MiB` and `GiB` as for `memory` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
@@ -168,6 +176,7 @@ impl SimConfig {
             "peers" => self.peers(switch()?),
             "regions" => self.region_copies(switch()?),
             "graphs" => self.graphs(switch()?),
+            "registration" => self.registration(switch()?),
             "link" => {
                 let rate = bytes(value).filter(|rate| *rate > 0);
                 let accepted = "bytes per second from 1, or a number with KiB, MiB or GiB";
@@ -186,7 +195,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, graphs, link, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, registration, link, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -223,6 +232,7 @@ mod tests {
             ("peers", "off", SimConfig::new().peers(false)),
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
+            ("registration", "off", SimConfig::new().registration(false)),
             ("link", "2GiB", SimConfig::new().link(2 << 30)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
             ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),

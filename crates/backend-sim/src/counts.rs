@@ -14,6 +14,8 @@ pub struct SimCounts {
     pub allocations: u64,
     /// Allocations of pinned memory.
     pub pinned_allocations: u64,
+    /// Registrations of host memory.
+    pub registrations: u64,
     /// Copies from the host to the device.
     pub to_device: Traffic,
     /// Copies from the device to the host.
@@ -57,9 +59,10 @@ pub(crate) fn add_traffic(traffic: &mut Traffic, bytes: usize) {
 
 type Read = fn(&SimCounts) -> u64;
 
-const COUNTERS: [(&str, Read); 15] = [
+const COUNTERS: [(&str, Read); 16] = [
     ("allocations", |c| c.allocations),
     ("pinned_allocations", |c| c.pinned_allocations),
+    ("registrations", |c| c.registrations),
     ("to_device_copies", |c| c.to_device.count),
     ("to_device_bytes", |c| c.to_device.bytes),
     ("from_device_copies", |c| c.from_device.count),

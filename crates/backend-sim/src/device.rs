@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "implements the contract's unsafe device trait")]
 
 use std::any::Any;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceLoad, DeviceMemory,
-    DeviceModule, DevicePinned, DeviceStream, EventOptions, MemoryAdoption, MemoryPool, Monitor,
-    PinnedOptions, Released, StreamOptions,
+    DeviceModule, DevicePinned, DeviceStream, EventOptions, HostRegistration, MemoryAdoption,
+    MemoryPool, Monitor, PinnedOptions, Released, StreamOptions,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Error, ImageFormat, Limits, ModuleImage,
@@ -135,6 +136,9 @@ unsafe impl AcceleratorDevice for SimDevice {
             .with_memory_pool(self)
             .with_monitor(self)
             .with_counters(&self.counters);
+        if config.registration {
+            abilities = abilities.with_host_registration(self);
+        }
         if config.region_copies {
             abilities = abilities.with_region_copy(self);
         }
@@ -197,6 +201,23 @@ unsafe impl AcceleratorDevice for SimDevice {
 
     fn take_failure(&self) -> Option<Error> {
         self.queues.take_failure()
+    }
+}
+
+// SAFETY: work touches the memory only when it runs, and its streams are done before the registration ends.
+unsafe impl HostRegistration for SimDevice {
+    unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        // SAFETY: the caller guarantees the bytes.
+        Ok(Box::new(unsafe { self.shared.register(first, bytes) }?))
+    }
+
+    unsafe fn unregister(
+        &self,
+        memory: Box<dyn DevicePinned>,
+        after: &[&dyn DeviceStream],
+        owner: Box<dyn Any + Send + Sync>,
+    ) {
+        self.queues.retire(Box::new((memory, owner)), queues(after));
     }
 }
 

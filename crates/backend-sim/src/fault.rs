@@ -13,7 +13,7 @@ use crate::codes;
 /// whether or not it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Allocations of device and pinned memory.
+    /// Allocations of device and pinned memory, and registrations of host memory.
     Allocation,
     /// Every operation that moves bytes: copies in every direction, fills, region copies.
     Copy,

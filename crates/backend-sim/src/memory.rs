@@ -47,7 +47,7 @@ unsafe impl DeviceMemory for SimMemory {
 #[derive(Debug)]
 pub(crate) struct SimPinned(Arc<Block>);
 
-// SAFETY: as above; blocks are at least 64 bytes aligned.
+// SAFETY: as above; blocks that are allocated are at least 64 bytes aligned.
 unsafe impl DevicePinned for SimPinned {
     fn len(&self) -> usize {
         self.0.len()
@@ -62,6 +62,16 @@ impl SimPinned {
     /// Registers its handle.
     pub(crate) fn note_in(&self, alive: &Alive<Block>) {
         alive.note(self.0.pointer().as_ptr().addr(), &self.0);
+    }
+
+    /// The host memory of `bytes` bytes at `first`.
+    ///
+    /// # Safety
+    ///
+    /// As [`HostRegistration::register`](runtime_core::contract::HostRegistration::register).
+    pub(crate) unsafe fn registered(first: NonNull<u8>, bytes: usize) -> Self {
+        // SAFETY: the caller guarantees the bytes, which stay until the registration ends.
+        Self(unsafe { Block::adopt(first, bytes, Box::new(())) })
     }
 
     pub(crate) fn allocate(bytes: usize) -> Result<Self> {

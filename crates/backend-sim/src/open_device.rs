@@ -1,5 +1,7 @@
 //! The state that streams, events and handles share with a simulated device.
+#![expect(unsafe_code, reason = "takes host memory that the program allocated")]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -140,6 +142,21 @@ impl OpenDevice {
         let memory = SimPinned::allocate(bytes)?;
         memory.note_in(&self.pinned);
         self.tally.add(|counts| counts.pinned_allocations += 1);
+        Ok(memory)
+    }
+
+    /// Page-locks host memory.
+    ///
+    /// # Safety
+    ///
+    /// As [`HostRegistration::register`](runtime_core::contract::HostRegistration::register).
+    pub(crate) unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<SimPinned> {
+        self.check("register")?;
+        self.plan_allocation(bytes)?;
+        // SAFETY: the caller guarantees the bytes.
+        let memory = unsafe { SimPinned::registered(first, bytes) };
+        memory.note_in(&self.pinned);
+        self.tally.add(|counts| counts.registrations += 1);
         Ok(memory)
     }
 

@@ -35,10 +35,10 @@ macro_rules! simulated {
     };
 }
 
-simulated!(plain, "sim", SimConfig::new(), Graphs RegionCopy);
-simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7), Graphs RegionCopy);
+simulated!(plain, "sim", SimConfig::new(), Graphs HostRegistration RegionCopy);
+simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7), Graphs HostRegistration RegionCopy);
 simulated!(
     bare,
     "sim, bare",
-    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false),
+    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false).registration(false),
 );

@@ -18,6 +18,8 @@ pub enum Ability {
     Graphs,
     /// Kernels that are Rust functions.
     HostFunctions,
+    /// Registration of host memory.
+    HostRegistration,
     /// Memory that the host can address: unified memory, or all memory.
     HostVisibleMemory,
     /// Streams, events and memory of other libraries.
@@ -39,13 +41,14 @@ pub enum Ability {
 }
 
 impl Ability {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Console,
         Self::CooperativeLaunch,
         Self::Counters,
         Self::Fault,
         Self::Graphs,
         Self::HostFunctions,
+        Self::HostRegistration,
         Self::HostVisibleMemory,
         Self::Interop,
         Self::MemoryAdoption,
@@ -72,6 +75,7 @@ impl fmt::Display for Ability {
             Self::Fault => "a kernel that faults",
             Self::Graphs => "graphs",
             Self::HostFunctions => "kernels that are Rust functions",
+            Self::HostRegistration => "registration of host memory",
             Self::HostVisibleMemory => "memory that the host can address",
             Self::Interop => "objects of other libraries",
             Self::MemoryAdoption => "adoption of memory",

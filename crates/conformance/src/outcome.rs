@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use runtime_core::{Element, Error, ErrorKind, Result, bytemuck};
+use runtime_core::{ConversionError, Element, Error, ErrorKind, Result, bytemuck};
 
 use crate::ability::Ability;
 
@@ -43,6 +43,12 @@ impl fmt::Display for Stop {
 /// What a rule needs, or the reason why the rule does not apply.
 pub(crate) fn needed<T>(found: Option<T>, ability: Ability) -> Outcome<T> {
     found.ok_or(Stop::NotApplicable(ability))
+}
+
+impl<A> From<ConversionError<A>> for Stop {
+    fn from(failed: ConversionError<A>) -> Self {
+        Error::from(failed).into()
+    }
 }
 
 impl From<Error> for Stop {

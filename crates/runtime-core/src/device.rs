@@ -1,8 +1,12 @@
 //! An opened device, as programs use it.
-#![expect(unsafe_code, reason = "adopting memory calls the backend's unsafe function")]
+#![expect(
+    unsafe_code,
+    reason = "adopting and registering memory calls the backend's unsafe functions"
+)]
 
 use std::any::Any;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::contract::{
@@ -13,9 +17,9 @@ use crate::memory::Allocation;
 use crate::statistics::Counts;
 use crate::stream::{DeviceReports, StreamCore};
 use crate::{
-    Capabilities, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs, Interop, Limits,
-    Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Owner, Pinned, RegionCopy,
-    RegionPlan, Result, Statistics, Stream, Support,
+    Capabilities, ConversionError, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs,
+    Interop, Limits, Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Owner,
+    Pinned, RegionCopy, RegionPlan, Result, Statistics, Stream, Support,
 };
 
 /// An opened device. Cheap to clone; clones are the same device.
@@ -189,6 +193,54 @@ impl Device {
         self.check_length("pinned_allocate", raw.as_ref().map_or(0, |raw| raw.len()), bytes)?;
         tracing::debug!(device = %self.id(), bytes, ?options, "pinned memory allocated");
         Ok(Pinned::new(raw, len, self.clone()))
+    }
+
+    /// Page-locks the elements of `vec` where they are, without a copy. [`Pinned::into_vec`] gives the vector back.
+    ///
+    /// Locking takes about as long as the first writes to as many fresh bytes, so it pays for memory that is copied
+    /// more than once. A device locks whole memory pages, and some devices lock a page only once. Small vectors may
+    /// share a page; use [`pinned_allocate`](Self::pinned_allocate) for them.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// let stream = device.default_stream();
+    /// let mut memory = device.memory_allocate::<f32>(1 << 20)?;
+    /// let values = vec![1.0_f32; 1 << 20];
+    /// let pinned = device.pin_vec(values)?;
+    /// memory.view_mut().copy_from_pinned(&stream, &pinned)?; // does not wait for the copy
+    /// let values = pinned.into_vec()?; // waits for it
+    /// assert_eq!(values[0], 1.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the device lacks the ability. `OutOfMemory` if the driver cannot lock as much. `Conflict` if a
+    /// page of the memory is registered already, on devices that register a page only once. The error returns the
+    /// vector.
+    pub fn pin_vec<T: Element>(
+        &self,
+        mut vec: Vec<T>,
+    ) -> Result<Pinned<T>, ConversionError<Vec<T>>> {
+        const OPERATION: &str = "pin_vec";
+        let Some(ability) = self.abilities().host_registration() else {
+            let error = self.unsupported(OPERATION, "registration of host memory");
+            return Err(ConversionError::new(vec, error));
+        };
+        let bytes = size_of_val(&*vec);
+        let first = NonNull::new(vec.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let raw = match bytes {
+            0 => None,
+            // SAFETY: the elements are initialised, and stay where they are until `Pinned` has ended the registration.
+            // `Pinned` orders all use of them.
+            _ => match unsafe { ability.register(first.cast(), bytes) } {
+                Ok(raw) => Some(raw),
+                Err(error) => return Err(ConversionError::new(vec, self.place(error))),
+            },
+        };
+        tracing::debug!(device = %self.id(), bytes, "host memory registered");
+        Ok(Pinned::registered(raw, vec, self.clone()))
     }
 
     /// Adopts memory that was allocated elsewhere. After the memory is dropped and all work on it is done, `owner` is
@@ -390,7 +442,7 @@ impl Device {
         &*self.0.raw
     }
 
-    fn abilities(&self) -> Abilities<'_> {
+    pub(crate) fn abilities(&self) -> Abilities<'_> {
         self.0.raw.abilities()
     }
 
@@ -502,6 +554,7 @@ fn capabilities(abilities: &Abilities<'_>) -> Capabilities {
         graphs: present(abilities.graphs().is_some()),
         unified_memory: present(abilities.unified_memory().is_some()),
         memory_adoption: present(abilities.memory_adoption().is_some()),
+        host_registration: present(abilities.host_registration().is_some()),
         interop: present(abilities.interop().is_some()),
         memory_pool: present(abilities.memory_pool().is_some()),
         monitor: present(abilities.monitor().is_some()),

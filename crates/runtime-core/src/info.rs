@@ -338,6 +338,8 @@ pub struct Capabilities {
     pub unified_memory: Support,
     /// Adoption of memory that was allocated elsewhere.
     pub memory_adoption: Support,
+    /// Page-locking of host memory that the program allocated.
+    pub host_registration: Support,
     /// Use of streams, events and addresses that other libraries own.
     pub interop: Support,
     /// A memory pool that reports its bytes and can be trimmed.
@@ -359,6 +361,7 @@ impl Capabilities {
             ("graphs", self.graphs),
             ("unified_memory", self.unified_memory),
             ("memory_adoption", self.memory_adoption),
+            ("host_registration", self.host_registration),
             ("interop", self.interop),
             ("memory_pool", self.memory_pool),
             ("monitor", self.monitor),

@@ -4,6 +4,7 @@
     reason = "maps page-locked memory as slices and gives it back to its device"
 )]
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -15,9 +16,10 @@ use crate::contract::{DevicePinned, DeviceStream, Released};
 use crate::element::check_representation;
 use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
 use crate::sync::lock;
-use crate::{Device, Element, Error, ErrorKind, Result, Stream};
+use crate::{ConversionError, Device, Element, Error, ErrorKind, Result, Stream};
 
-/// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop.
+/// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop. A device allocates
+/// it ([`Device::pinned_allocate`]), or page-locks the elements of a vector ([`Device::pin_vec`]).
 ///
 /// A copy borrows the memory only while it is enqueued, and runs later. The memory therefore tracks its copies.
 /// [`as_slice`](Self::as_slice) waits for copies that write the memory; [`as_mut_slice`](Self::as_mut_slice) waits for
@@ -36,6 +38,8 @@ pub struct Pinned<T: Element> {
 pub(crate) struct PinnedBlock {
     // `None` for memory of no bytes.
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
+    /// The vector that holds registered memory. Nobody uses it before the registration has ended.
+    registered: Option<Arc<dyn Any + Send + Sync>>,
     uses: Mutex<Vec<Use>>,
     device: Device,
 }
@@ -56,8 +60,69 @@ impl<T: Element> Pinned<T> {
             // to them yet.
             unsafe { raw.ptr().write_bytes(0, len * size_of::<T>()) };
         }
-        let block = PinnedBlock { raw: ManuallyDrop::new(raw), uses: Mutex::default(), device };
+        Self::with(raw, None, len, device)
+    }
+
+    /// The elements of `vec`, which `raw` names.
+    pub(crate) fn registered(
+        raw: Option<Box<dyn DevicePinned>>,
+        vec: Vec<T>,
+        device: Device,
+    ) -> Self {
+        const { check_representation::<T>() };
+        let len = vec.len();
+        Self::with(raw, Some(Arc::new(vec)), len, device)
+    }
+
+    fn with(
+        raw: Option<Box<dyn DevicePinned>>,
+        registered: Option<Arc<dyn Any + Send + Sync>>,
+        len: usize,
+        device: Device,
+    ) -> Self {
+        let (raw, uses) = (ManuallyDrop::new(raw), Mutex::default());
+        let block = PinnedBlock { raw, registered, uses, device };
         Self { block: Arc::new(block), len, element: PhantomData }
+    }
+
+    /// The elements as a vector. Blocks until every copy from or to them is done.
+    ///
+    /// If the memory was made by [`Device::pin_vec`], this is the same vector, no longer page-locked. The elements are
+    /// copied instead if the device allocated the memory, if a graph uses it, or if the driver fails to unlock it. In
+    /// the last case the locked pages stay allocated.
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice), and `OutOfMemory` if the elements must be copied and the host has no room. The
+    /// error returns the memory.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// let vec = vec![1_u8; 1000];
+    /// let address = vec.as_ptr();
+    /// assert_eq!(device.pin_vec(vec)?.into_vec()?.as_ptr(), address);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_vec(mut self) -> Result<Vec<T>, ConversionError<Self>> {
+        if let Err(error) = self.block.wait(|_| true) {
+            return Err(ConversionError::new(self, error));
+        }
+        let registered = Arc::get_mut(&mut self.block).and_then(PinnedBlock::end_registration);
+        if let Some(vec) = registered.and_then(|vec| vec.downcast::<Vec<T>>().ok()) {
+            // The device keeps the vector if it could not unlock the memory.
+            return Ok(Arc::try_unwrap(vec).unwrap_or_else(|vec| Vec::clone(&vec)));
+        }
+        let copied = self.as_slice().and_then(|elements| {
+            let mut vec = Vec::new();
+            vec.try_reserve_exact(elements.len()).map_err(|_| {
+                let message = format!("{} elements of {} in host memory", self.len, T::DTYPE);
+                Error::new(ErrorKind::OutOfMemory, "into_vec", message)
+            })?;
+            vec.extend_from_slice(elements);
+            Ok(vec)
+        });
+        copied.map_err(|error| ConversionError::new(self, error))
     }
 
     /// Number of elements.
@@ -292,6 +357,16 @@ impl PinnedBlock {
         &self.device
     }
 
+    /// Ends the registration of memory on which all work is done, and returns the vector.
+    fn end_registration(&mut self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let vec = self.registered.take()?;
+        if let Some(raw) = self.raw.take() {
+            // SAFETY: all work on the memory is done, and the vector holds the memory.
+            unsafe { unregister(&self.device, raw, &[], Arc::clone(&vec)) };
+        }
+        Some(vec)
+    }
+
     fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
         let relevant = |used: &&Use| !used.passed && which(used);
         // Not under the lock, because other threads need it to enqueue copies.
@@ -381,9 +456,32 @@ impl Drop for PinnedBlock {
         let unfinished = uses.iter().filter(|used| !used.passed);
         let after: Vec<&dyn DeviceStream> =
             unfinished.map(|used| &*used.mark.stream().raw).collect();
-        // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
-        // named stream waits for.
-        unsafe { self.device.raw().release(Released::Pinned(raw), &after) };
+        match self.registered.take() {
+            // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
+            // named stream waits for.
+            None => unsafe { self.device.raw().release(Released::Pinned(raw), &after) },
+            // SAFETY: as above, and the vector holds the memory.
+            Some(vec) => unsafe { unregister(&self.device, raw, &after, vec) },
+        }
+    }
+}
+
+/// Ends a registration that `device` made.
+///
+/// # Safety
+///
+/// As [`HostRegistration::unregister`](crate::contract::HostRegistration::unregister).
+unsafe fn unregister(
+    device: &Device,
+    raw: Box<dyn DevicePinned>,
+    after: &[&dyn DeviceStream],
+    vec: Arc<dyn Any + Send + Sync>,
+) {
+    match device.abilities().host_registration() {
+        // SAFETY: the caller promises it.
+        Some(ability) => unsafe { ability.unregister(raw, after, Box::new(vec)) },
+        // The device denies the ability that it had, so the memory stays registered.
+        None => std::mem::forget((raw, vec)),
     }
 }
 

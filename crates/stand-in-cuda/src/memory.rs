@@ -12,6 +12,7 @@ use crate::process::{current, current_to_wait, engine};
 stand_in::memory_functions! {
     info: cuMemGetInfo_v2, allocate: cuMemAlloc_v2, managed: cuMemAllocManaged,
     host: cuMemHostAlloc with flags in 7, free: cuMemFree_v2, free_host: cuMemFreeHost,
+    register: cuMemHostRegister_v2 with flags in 15, unregister: cuMemHostUnregister,
 }
 
 fn allocate(

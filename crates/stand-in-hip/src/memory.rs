@@ -15,6 +15,7 @@ stand_in::memory_functions! {
     info: hipMemGetInfo, allocate: hipMalloc, managed: hipMallocManaged,
     // Portable, mapped, write-combined; of a NUMA node, coherent, not coherent.
     host: hipHostMalloc with flags in 0xe000_0007, free: hipFree, free_host: hipHostFree,
+    register: hipHostRegister with flags in 15, unregister: hipHostUnregister,
 }
 
 /// Allocates memory. The address of no bytes is 0.

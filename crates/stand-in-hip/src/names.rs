@@ -27,6 +27,8 @@ stand_in::code_names! {
     hipErrorLaunchOutOfResources
     hipErrorPeerAccessAlreadyEnabled
     hipErrorAssert
+    hipErrorHostMemoryAlreadyRegistered
+    hipErrorHostMemoryNotRegistered
     hipErrorLaunchFailure
     hipErrorCooperativeLaunchTooLarge
     hipErrorNotSupported

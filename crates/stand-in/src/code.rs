@@ -54,6 +54,10 @@ codes! {
     PEER_ACCESS_ALREADY_ENABLED = 704;
     /// An assertion of a kernel failed.
     ASSERT = 710;
+    /// A page of host memory is registered already.
+    HOST_MEMORY_ALREADY_REGISTERED = 712;
+    /// The host memory is not registered.
+    HOST_MEMORY_NOT_REGISTERED = 713;
     /// A kernel executed an invalid instruction.
     ILLEGAL_INSTRUCTION = 715;
     /// A kernel accessed memory at an address that is not a multiple of the access size.

@@ -10,11 +10,12 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::code::{Code, Result};
 
-/// A mapping of host memory.
+/// A mapping of host memory, or memory of the program.
 #[derive(Debug)]
 pub(crate) struct Host {
     start: NonNull<u8>,
     len: usize,
+    is_mapped: bool,
 }
 
 // SAFETY: it is only accessed through atomics, on any thread.
@@ -39,7 +40,16 @@ impl Host {
         // SAFETY: the system chooses the address, so no other mapping is replaced.
         let start = unsafe { mmap_anonymous(None, bytes, access, flags) };
         let start = start.map_err(|_| Code::OUT_OF_MEMORY)?.cast();
-        Ok(Self { start, len })
+        Ok(Self { start, len, is_mapped: true })
+    }
+
+    /// Memory of the program.
+    ///
+    /// # Safety
+    ///
+    /// The memory outlives the result. It is only used in the order of the work on it.
+    pub(crate) unsafe fn of(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, is_mapped: false }
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -100,6 +110,9 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if !self.is_mapped {
+            return;
+        }
         // SAFETY: the mapping was made for this value, and nothing else refers to it from here on.
         let unmapped = unsafe { munmap(self.start.cast(), self.len) };
         debug_assert_eq!(unmapped, Ok(()), "a mapping of {} bytes", self.len);

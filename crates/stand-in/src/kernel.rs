@@ -217,7 +217,7 @@ impl Visible<'_> {
         match &memory.kind {
             Kind::Device(_) => self.context.reaches(memory.context.device()),
             Kind::Pool(pool) => pool.device == device || pool.open_to.lock().contains(&device),
-            Kind::Managed(_) | Kind::Pinned => true,
+            Kind::Managed(_) | Kind::Pinned | Kind::Registered => true,
         }
     }
 }

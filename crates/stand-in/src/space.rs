@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Managed(Arc<Budget>),
     /// Host memory that devices can access.
     Pinned,
+    /// Memory of the program that devices can access.
+    Registered,
 }
 
 /// One allocation.
@@ -69,7 +71,12 @@ impl Allocation {
 
     /// Whether it is pinned host memory.
     pub(crate) fn is_pinned(&self) -> bool {
-        matches!(self.kind, Kind::Pinned)
+        matches!(self.kind, Kind::Pinned | Kind::Registered)
+    }
+
+    /// Whether it is memory of the program.
+    pub(crate) fn is_registered(&self) -> bool {
+        matches!(self.kind, Kind::Registered)
     }
 
     /// Whether it is unified memory.
@@ -147,11 +154,13 @@ impl Allocation {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.bytes.fill(0, self.len(), &[FREED]);
+        if !self.is_registered() {
+            self.bytes.fill(0, self.len(), &[FREED]);
+        }
         match &self.kind {
             Kind::Device(budget) | Kind::Managed(budget) => budget.give(self.len()),
             Kind::Pool(pool) => pool.give(self.len()),
-            Kind::Pinned => {}
+            Kind::Pinned | Kind::Registered => {}
         }
     }
 }

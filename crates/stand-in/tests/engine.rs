@@ -489,3 +489,65 @@ fn a_captured_stream_cannot_be_destroyed_and_a_reset_ends_captures() {
     setup.engine.reset(0).unwrap();
     assert_eq!(setup.engine.may_wait(CaptureMode::Global), Ok(()));
 }
+
+/// Registered memory is copied when the work runs, and other memory of the program at the call.
+#[test]
+fn registered_memory_is_pinned_until_it_is_unregistered() {
+    let setup = Setup::seeded(3);
+    let (stream, memory) = (setup.stream(), setup.memory());
+    let mut bytes = vec![1_u8; LEN];
+    let start = bytes.as_mut_ptr();
+    let register = |bytes| {
+        // SAFETY: the vector outlives the registration.
+        unsafe { setup.engine.register(&setup.context, start, bytes) }
+    };
+    let unregister = |address| setup.engine.unregister(&setup.context, address);
+    let address = start.addr() as u64;
+    // The value that the device has at last, if the host writes 2 after the copy was enqueued.
+    let copy = || {
+        // SAFETY: the vector has as many bytes, and no work uses them.
+        unsafe { start.write_bytes(1, LEN) };
+        let held = setup.hold(stream);
+        setup.copy_bytes(Endpoint::Device(memory), Endpoint::Host(start), LEN, stream).unwrap();
+        // SAFETY: as above; the copy is held up.
+        unsafe { start.write_bytes(2, LEN) };
+        drop(held);
+        setup.read(memory, stream)[0]
+    };
+    assert_eq!(copy(), 1);
+    assert_eq!(register(0), Err(Code::INVALID_VALUE));
+    assert_eq!(register(usize::MAX), Err(Code::OUT_OF_MEMORY));
+    register(LEN).unwrap();
+    assert_eq!(register(LEN), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
+    assert_eq!(register(1), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
+    assert!(setup.engine.memory_at(address).unwrap().is_pinned);
+    assert_eq!(copy(), 2);
+    assert_eq!(unregister(address + 8), Err(Code::INVALID_VALUE));
+    assert_eq!(setup.engine.free_pinned(&setup.context, address), Err(Code::INVALID_VALUE));
+    unregister(address).unwrap();
+    assert_eq!(unregister(address), Err(Code::HOST_MEMORY_NOT_REGISTERED));
+    assert_eq!(copy(), 1);
+    register(LEN).unwrap();
+    unregister(address).unwrap();
+    let pinned = setup.engine.allocate_pinned(&setup.context, LEN).unwrap();
+    assert_eq!(unregister(pinned), Err(Code::INVALID_VALUE));
+    assert_eq!(bytes, [2; LEN]);
+    assert_eq!(setup.rules(), ["bad unregister"]);
+}
+
+/// A page is registered once, whichever of its bytes.
+#[test]
+fn a_neighbour_in_a_registered_page_is_refused() {
+    const PAGE: usize = 4096;
+    let setup = Setup::seeded(3);
+    let mut bytes = vec![0_u8; 4 * PAGE];
+    let skipped = bytes.as_ptr().align_offset(PAGE);
+    let mut register = |at: usize, len| {
+        // SAFETY: the vector outlives the registrations.
+        unsafe { setup.engine.register(&setup.context, bytes[skipped + at..].as_mut_ptr(), len) }
+    };
+    register(10, 10).unwrap();
+    assert_eq!(register(30, 10), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
+    register(PAGE, PAGE + 1).unwrap();
+    assert_eq!(register(2 * PAGE + 100, 1), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use num_complex::Complex;
-use runtime_core::{Device, ErrorKind, Memory, NativeHandle, NativeKind};
+use runtime_core::{ConversionError, Device, ErrorKind, Memory, NativeHandle, NativeKind, Pinned};
 
 use crate::common::{in_child, is_child, open, open_second, skip};
 use crate::vendor;
@@ -104,6 +104,55 @@ fn pinned_and_unified_memory_may_be_larger_than_the_devices() {
             assert_eq!(error.driver().unwrap().name, vendor::OUT_OF_MEMORY);
         }
     }
+}
+
+/// Page-locking twice is refused before the driver may refuse it or not, also on another device.
+#[test]
+fn a_page_is_locked_once() {
+    let Some(device) = open("") else { return };
+    // One of two neighbours in a page.
+    let mut kept = Vec::new();
+    let refused = (0..1000).find_map(|_| match device.pin_vec(vec![1_u8; 100]) {
+        Ok(pinned) => {
+            kept.push(pinned);
+            None
+        }
+        Err(refused) => Some(refused),
+    });
+    let (vec, error) = refused.expect("vectors that share a page").into_parts();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let first = vec.as_ptr().addr();
+    assert!(error.message().contains(&format!("{first:#x}..{:#x}", first + 100)), "{error}");
+    let registered = |pinned: &Pinned<u8>| pinned.host_ptr().addr().get();
+    let names =
+        |pinned| error.message().contains(&format!("registered {:#x}..", registered(pinned)));
+    assert!(kept.iter().any(names), "{error}");
+    if let Some(other) = open_second() {
+        let error = other.pin_vec(vec).map_err(ConversionError::into_parts).unwrap_err().1;
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    }
+}
+
+/// As much as the driver locks at most.
+#[test]
+fn more_than_can_be_locked_is_out_of_memory() {
+    if !is_child() {
+        let test = "suite::memory::more_than_can_be_locked_is_out_of_memory";
+        in_child(test, &[("STAND_IN_MEMORY", "1")]);
+        return;
+    }
+    let Some(device) = open("") else { return };
+    if device.info().limits.max_allocation_bytes > 1 << 30 {
+        return skip("the driver may lock as much as the host has");
+    }
+    let vec = vec![3_u8; 64 << 20];
+    let address = vec.as_ptr();
+    let (vec, error) = device.pin_vec(vec).unwrap_err().into_parts();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(error.driver().unwrap().name, vendor::OUT_OF_MEMORY);
+    assert!(error.message().contains(&(64 << 20).to_string()), "{error}");
+    assert_eq!((vec.as_ptr(), vec.last()), (address, Some(&3)));
+    device.pin_vec(vec![3_u8; 1 << 20]).unwrap();
 }
 
 /// Adopts a part of a memory, which the owner keeps.

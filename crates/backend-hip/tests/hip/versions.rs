@@ -14,7 +14,7 @@ use crate::common::{in_child, is_child, open, open_with_compiler, run, skip, sou
 use crate::vendor::QUIRKS;
 
 /// Functions that HIP 5.2 has, and other runtimes may lack.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 8] = [
     "hipDeviceGetUuid",
     "hipDeviceGetPCIBusId",
     "hipDeviceGetStreamPriorityRange",
@@ -22,6 +22,7 @@ const OPTIONAL: [&str; 7] = [
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
     "hipModuleOccupancyMaxPotentialBlockSize",
     "hipMallocManaged",
+    "hipHostRegister",
 ];
 /// One of the functions of each ability that a runtime may lack: pools, graphs, copies between devices.
 const ABILITIES: [&str; 3] = ["hipMemPoolTrimTo", "hipGraphLaunch", "hipMemcpyPeerAsync"];
@@ -104,6 +105,8 @@ fn optional_attributes_may_be_absent() {
         assert_eq!((device.info().uuid, device.info().pci), (None, None));
         assert_eq!(device.info().limits.priorities, (0, 0));
         assert!(device.unified_memory().is_none());
+        let refused = device.pin_vec(vec![1_u8]).unwrap_err();
+        assert_eq!(refused.error().kind(), ErrorKind::Unsupported);
         let capabilities = device.capabilities();
         assert!([capabilities.graphs, capabilities.peer].iter().all(|has| *has != Support::Native));
         let error = HipBackend::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();

@@ -18,6 +18,7 @@ mod modules;
 mod peers;
 mod pinned;
 mod regions;
+mod registration;
 mod streams;
 mod views;
 
@@ -114,6 +115,13 @@ macro_rules! for_each_rule {
                 copies_of_one_pinned_memory_are_ordered,
                 copies_from_one_pinned_memory_run_side_by_side,
                 write_combined_memory_is_pinned_memory,
+            }
+            registration isolated: false {
+                registered_memory_is_the_vector_itself,
+                copies_of_registered_memory_do_not_wait,
+                a_vector_comes_back_after_its_copies,
+                registered_memory_dropped_in_flight_stays_until_the_copies_are_done,
+                refused_registrations_give_the_vector_back,
             }
             lifetimes isolated: false {
                 memory_dropped_in_flight_stays_until_the_work_is_done,

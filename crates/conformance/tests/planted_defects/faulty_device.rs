@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::mem;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
@@ -14,13 +15,13 @@ use std::time::Duration;
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph,
     DeviceKernel, DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions,
-    DeviceStream, EventOptions, GraphCapture, MemoryAdoption, MemoryAt, MemoryPool, Monitor,
-    NativeInterop, PeerAccess, PinnedAt, PinnedOptions, RawArg, RawSlot, RegionCopyAbility,
-    Released, UnifiedMemory, own, own_box,
+    DeviceStream, EventOptions, GraphCapture, HostRegistration, MemoryAdoption, MemoryAt,
+    MemoryPool, Monitor, NativeInterop, PeerAccess, PinnedAt, PinnedOptions, RawArg, RawSlot,
+    RegionCopyAbility, Released, UnifiedMemory, own, own_box,
 };
 use runtime_core::{
-    DeviceInfo, Error, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin, OriginKind,
-    RegionProgram, Result, StreamOptions,
+    DeviceInfo, Error, ErrorKind, Grid, HostModule, Launch, ModuleImage, NativeHandle, Origin,
+    OriginKind, RegionProgram, Result, StreamOptions,
 };
 
 /// Longer than a thread that waits for the same stream needs to return.
@@ -40,6 +41,8 @@ pub(crate) enum Broken {
     PinnedCopyFrom,
     /// Copies from the start of pinned memory.
     PinnedOffsetIsZero,
+    /// Copies to the device wait until they are done.
+    PinnedCopiesBlock,
     /// Panics when the copy is enqueued.
     PinnedCopyPanics,
     /// Panics when anything that writes device memory is enqueued.
@@ -77,6 +80,14 @@ pub(crate) enum Broken {
     AbilitiesVanish,
     MemoryIsLeaked,
     PinnedMemoryIsLeaked,
+    /// Page-locks a copy of the elements.
+    RegistrationIsACopy,
+    /// Never ends a registration.
+    RegistrationIsKept,
+    /// Overwrites the memory at once when a registration is to end later.
+    RegistrationEndsAtOnce,
+    /// Refuses every second registration as an invalid argument.
+    RegistrationIsInvalid,
     ModulesAreLeaked,
     /// Releases everything without waiting for the streams.
     ReleasesAtOnce,
@@ -124,6 +135,8 @@ pub(crate) struct FaultyDevice {
     adopted: Mutex<Option<(NativeHandle, Owner)>>,
     /// Whether it was asked for its abilities.
     asked: AtomicBool,
+    /// The number of registrations.
+    registrations: AtomicUsize,
     /// Dropped with the device.
     open: Arc<()>,
 }
@@ -133,8 +146,8 @@ type Hook = Box<dyn FnOnce()>;
 
 impl FaultyDevice {
     pub(crate) fn new(inner: impl AcceleratorDevice, broken: Broken) -> Self {
-        let (adopted, asked, open) = Default::default();
-        Self { inner: Box::new(inner), broken, adopted, asked, open }
+        let (adopted, asked, registrations, open) = Default::default();
+        Self { inner: Box::new(inner), broken, adopted, asked, registrations, open }
     }
 
     fn is(&self, broken: Broken) -> bool {
@@ -257,6 +270,7 @@ unsafe impl AcceleratorDevice for FaultyDevice {
             peer with_peer,
             unified_memory with_unified_memory,
             memory_adoption with_memory_adoption,
+            host_registration with_host_registration,
             interop with_interop,
             memory_pool with_memory_pool,
             monitor with_monitor,
@@ -518,6 +532,44 @@ impl MemoryAdoption for FaultyDevice {
     }
 }
 
+// SAFETY: forwarded. Memory that is a copy is pinned memory. A registration that does not end keeps its owner. Memory that
+// is overwritten too early is still there, and the copies of it have not begun.
+unsafe impl HostRegistration for FaultyDevice {
+    unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>> {
+        let number = self.registrations.fetch_add(1, Ordering::Relaxed);
+        if self.is(Broken::RegistrationIsInvalid) && number % 2 == 1 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "register", "on purpose"));
+        }
+        if self.is(Broken::RegistrationIsACopy) {
+            let copy = self.inner.pinned_allocate(bytes, &PinnedOptions::default())?;
+            // SAFETY: both have as many bytes.
+            unsafe { copy.ptr().copy_from_nonoverlapping(first.as_ptr(), bytes) };
+            return Ok(copy);
+        }
+        let ability = self.inner.abilities().host_registration().expect("the ability");
+        // SAFETY: forwarded.
+        unsafe { ability.register(first, bytes) }
+    }
+
+    unsafe fn unregister(
+        &self,
+        memory: Box<dyn DevicePinned>,
+        after: &[&dyn DeviceStream],
+        owner: Owner,
+    ) {
+        if self.is(Broken::RegistrationIsKept) {
+            return mem::forget((memory, owner));
+        }
+        if self.is(Broken::RegistrationEndsAtOnce) && !after.is_empty() {
+            // SAFETY: the owner keeps the memory, and the copies wait for work before them.
+            unsafe { memory.ptr().write_bytes(0xDD, memory.len()) };
+        }
+        let ability = self.inner.abilities().host_registration().expect("the ability");
+        // SAFETY: forwarded.
+        unsafe { ability.unregister(memory, &streams(self.broken, after), owner) }
+    }
+}
+
 impl MemoryPool for FaultyDevice {
     fn reserved_bytes(&self) -> usize {
         let pool = self.inner.abilities().memory_pool().expect("the ability");
@@ -678,7 +730,8 @@ unsafe impl DeviceStream for Stream {
         self.write(Broken::PinnedCopyTo, || {
             // SAFETY: forwarded.
             unsafe { self.inner.pinned_copy_to(src, dst, bytes) }
-        })
+        })?;
+        if self.broken == Broken::PinnedCopiesBlock { self.inner.synchronize() } else { Ok(()) }
     }
 
     unsafe fn pinned_copy_from(

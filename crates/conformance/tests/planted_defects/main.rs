@@ -109,6 +109,12 @@ bites! {
     release_of_an_owner_at_once: simulated ReleasesAtOnce => an_owner_may_wait_for_its_streams;
     release_of_a_kernel_at_once: simulated ReleasesAtOnce => what_a_kernel_owns_may_wait_for_its_streams;
     pinned_release: host PinnedMemoryIsLeaked => dropped_objects_are_released;
+    registration_of_a_copy: simulated RegistrationIsACopy => registered_memory_is_the_vector_itself;
+    registration_that_is_kept: simulated RegistrationIsKept => registered_memory_is_the_vector_itself;
+    registration_behind_copies_that_block: simulated PinnedCopiesBlock => copies_of_registered_memory_do_not_wait;
+    registration_without_waits: simulated EventWait => a_vector_comes_back_after_its_copies;
+    registration_that_ends_at_once: simulated RegistrationEndsAtOnce => registered_memory_dropped_in_flight_stays_until_the_copies_are_done;
+    registration_that_is_invalid: simulated RegistrationIsInvalid => refused_registrations_give_the_vector_back;
     module_release: simulated ModulesAreLeaked => dropped_objects_are_released;
     abilities_that_vanish: host AbilitiesVanish => capabilities_agree_with_the_accessors;
     graph_release_that_blocks: simulated FreeingBlocks => graphs_dropped_in_flight_run_to_the_end;

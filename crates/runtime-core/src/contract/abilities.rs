@@ -2,9 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ptr::NonNull;
 
 use super::{
-    AcceleratorDevice, DeviceMemory, DeviceStream, GraphCapture, MemoryAt, NativeInterop, Occupancy,
+    AcceleratorDevice, DeviceMemory, DevicePinned, DeviceStream, GraphCapture, MemoryAt,
+    NativeInterop, Occupancy,
 };
 use crate::{NativeHandle, RegionProgram, Result};
 
@@ -96,6 +98,8 @@ abilities! {
         unified_memory: UnifiedMemory, with_unified_memory;
         /// Adoption of memory that was allocated elsewhere.
         memory_adoption: MemoryAdoption, with_memory_adoption;
+        /// Page-locking of host memory that the program allocated.
+        host_registration: HostRegistration, with_host_registration;
         /// Use of streams, events and addresses that other libraries own.
         interop: NativeInterop, with_interop;
         /// The pool that memory comes from.
@@ -253,6 +257,45 @@ pub trait MemoryAdoption {
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Box<dyn DeviceMemory>>;
+}
+
+/// Page-locking of host memory that the program allocated.
+///
+/// # Safety
+///
+/// The device touches registered memory only in copies that name it, and not at all once the registration has ended.
+pub unsafe trait HostRegistration {
+    /// Page-locks `bytes` bytes, never 0, from `first` on. The result *is* this memory: [`DevicePinned::ptr`] returns
+    /// `first`. `first` may have any alignment.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` if the driver cannot lock as much. `Conflict`, naming both ranges, if a page of the memory is
+    /// registered already and the driver registers a page only once. After an error the memory is not registered.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are initialised. They stay until [`unregister`](Self::unregister) drops the owner. All other use of
+    /// them is ordered with the copies from and to them.
+    unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>>;
+
+    /// Ends a registration once all work enqueued on the streams in `after` is done, and then drops `owner`. If there
+    /// are no such streams, the registration has ended when this returns. *Must not* block the host otherwise, and
+    /// *must not* panic.
+    ///
+    /// If the driver fails to end the registration, `owner` is never dropped: the driver would take other memory at
+    /// the same address for the registered memory. The failure is kept for
+    /// [`take_failure`](AcceleratorDevice::take_failure).
+    ///
+    /// # Safety
+    ///
+    /// As [`release`](AcceleratorDevice::release). This ability registered the memory. `owner` keeps it.
+    unsafe fn unregister(
+        &self,
+        memory: Box<dyn DevicePinned>,
+        after: &[&dyn DeviceStream],
+        owner: Box<dyn Any + Send + Sync>,
+    );
 }
 
 /// The pool that memory comes from.

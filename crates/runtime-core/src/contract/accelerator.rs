@@ -106,7 +106,7 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
 pub enum Released {
     /// Memory: allocated, unified or adopted.
     Memory(Box<dyn DeviceMemory>),
-    /// Pinned memory.
+    /// Pinned memory that this device allocated.
     Pinned(Box<dyn DevicePinned>),
     /// A module.
     Module(Box<dyn DeviceModule>),

@@ -21,7 +21,8 @@
 //! # What may be dropped while work uses it
 //!
 //! - *Memory, pinned memory, modules, prepared regions and graphs* are passed to
-//!   [`release`](AcceleratorDevice::release), together with streams.
+//!   [`release`](AcceleratorDevice::release), together with streams. Registered memory is passed to
+//!   [`unregister`](HostRegistration::unregister) instead.
 //! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
 //!   unloaded.
 //! - *Events* are dropped at any time. Waits that were already enqueued for their point remain in force.
@@ -55,7 +56,7 @@
 //!   any part of it.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
-//! ([`AcceleratorDevice::release`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls
+//! ([`AcceleratorDevice::release`], [`HostRegistration::unregister`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls
 //! them in its own destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
@@ -69,8 +70,9 @@ mod module;
 mod stream;
 
 pub use abilities::{
-    Abilities, CounterSet, Counters, DeviceLoad, DeviceRegions, EmbeddedAbilities, KernelAbilities,
-    MemoryAdoption, MemoryPool, Monitor, PeerAccess, RawSlot, RegionCopyAbility, UnifiedMemory,
+    Abilities, CounterSet, Counters, DeviceLoad, DeviceRegions, EmbeddedAbilities,
+    HostRegistration, KernelAbilities, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RawSlot,
+    RegionCopyAbility, UnifiedMemory,
 };
 pub use accelerator::{
     AcceleratorDevice, DeviceMemory, DevicePinned, EventOptions, PinnedOptions, Released,

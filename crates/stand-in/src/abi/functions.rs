@@ -229,7 +229,9 @@ macro_rules! memory_functions {
     (
         info: $info:ident, allocate: $allocate:ident, managed: $managed:ident,
         host: $host:ident with flags in $host_flags:literal, free: $free:ident,
-        free_host: $free_host:ident $(,)?
+        free_host: $free_host:ident,
+        register: $register:ident with flags in $register_flags:literal,
+        unregister: $unregister:ident $(,)?
     ) => {
         $crate::functions! {
             $info(free: Out<usize>, total: Out<usize>) = {
@@ -257,6 +259,18 @@ macro_rules! memory_functions {
             $free_host(pointer: u64) = {
                 let (engine, context) = current_to_wait()?;
                 if pointer == 0 { Ok(()) } else { engine.free_pinned(&context, pointer) }
+            };
+            $register(pointer: *mut u8, bytes: usize, flags: u32) = {
+                let (engine, context) = current_to_wait()?;
+                if flags & !$register_flags != 0 {
+                    return Err($crate::Code::INVALID_VALUE);
+                }
+                // SAFETY: callers of the driver keep the memory until they unregister it.
+                unsafe { engine.register(&context, pointer, bytes) }
+            };
+            $unregister(pointer: u64) = {
+                let (engine, context) = current_to_wait()?;
+                engine.unregister(&context, pointer)
             };
         }
     };

@@ -1,5 +1,7 @@
 //! Allocating and freeing.
+#![expect(unsafe_code, reason = "registers memory of the program")]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Engine;
@@ -8,6 +10,9 @@ use crate::context::Context;
 use crate::fault::Class;
 use crate::host::Host;
 use crate::space::{Allocation, FRESH, Kind, to_usize};
+
+/// The size of a page of host memory.
+const PAGE: u64 = 4096;
 
 /// The properties of the allocation that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,59 @@ impl Engine {
         Ok(self.insert_host(Host::map(bytes)?, bytes, Kind::Pinned, context))
     }
 
+    /// Page-locks memory of the program: all pages that hold one of the bytes. Devices access it at the same address.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate). [`Code::HOST_MEMORY_ALREADY_REGISTERED`] if a page is locked already.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays until it is unregistered.
+    pub unsafe fn register(
+        &self,
+        context: &Arc<Context>,
+        start: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
+        self.admit_allocation(context, bytes)?;
+        let start = NonNull::new(start).ok_or(Code::INVALID_VALUE)?;
+        if bytes > self.state.config.memory.saturating_mul(4) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let first = start.addr().get() as u64;
+        let end = first.checked_add(bytes as u64).ok_or(Code::INVALID_VALUE)?;
+        let space = &self.state.space;
+        if space.is_reserved(first) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if space.touches(first / PAGE * PAGE..end.next_multiple_of(PAGE)) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        // SAFETY: the caller keeps the memory.
+        let host = unsafe { Host::of(start, bytes) };
+        space.insert_host(host, bytes, Kind::Registered, context);
+        Ok(())
+    }
+
+    /// Unlocks memory of the program, after all work of the context is finished.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HOST_MEMORY_NOT_REGISTERED`] for memory that is not registered. [`Code::INVALID_VALUE`] for an address
+    /// inside registered memory, and for memory that was allocated.
+    pub fn unregister(&self, context: &Arc<Context>, address: u64) -> Result<()> {
+        let memory = self.state.space.at(address).ok_or_else(|| {
+            let message = format!("no registered memory at {address:#x}");
+            self.state.report.violation("bad unregister", message);
+            Code::HOST_MEMORY_NOT_REGISTERED
+        })?;
+        if !memory.is_registered() || memory.range.start != address {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.give_back(context, &memory)
+    }
+
     pub(super) fn admit_allocation(&self, context: &Context, bytes: usize) -> Result<()> {
         self.admit(Class::Alloc, context)?;
         if bytes == 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
@@ -99,7 +157,11 @@ impl Engine {
 
     fn free_now(&self, context: &Arc<Context>, address: u64, is_pinned: bool) -> Result<()> {
         let memory = self.allocation(address).filter(|memory| memory.is_pinned() == is_pinned);
-        let memory = memory.ok_or(Code::INVALID_VALUE)?;
+        let memory = memory.filter(|memory| !memory.is_registered()).ok_or(Code::INVALID_VALUE)?;
+        self.give_back(context, &memory)
+    }
+
+    fn give_back(&self, context: &Arc<Context>, memory: &Arc<Allocation>) -> Result<()> {
         if memory.pool().is_some() {
             // Memory of a pool survives a failed context, and must be freed later.
             context.check()?;
@@ -108,7 +170,7 @@ impl Engine {
             memory.freed(None, &self.host_clock(), &self.state.report)?;
         }
         self.all_streams(&memory.context).iter().for_each(|stream| stream.drain());
-        self.state.space.remove(&memory);
+        self.state.space.remove(memory);
         context.check()
     }
 
