@@ -395,9 +395,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// accessed parts alone. A part with gaps that has more than 64 rows is copied as before: see
     /// [blocking](crate#blocking).
     ///
-    /// Call it before the host's values are made, for instance on an array from [`uninit`](Self::uninit): otherwise the
-    /// call copies them. [`into_inner`](Self::into_inner) copies the values out of page-locked memory. Does nothing for
-    /// a device that works in host memory.
+    /// Values that the host has already are locked where they are, and [`into_inner`](Self::into_inner) returns the same
+    /// memory. They are copied instead, by both calls, if the device cannot [lock](Device::pin_vec) memory that it did
+    /// not allocate, or if another page-locked vector shares a memory page with them. Host memory that is made later is
+    /// allocated page-locked, and `into_inner` copies the values out of it. Does nothing for a device that works in host
+    /// memory.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> array_buffer::Result<()> {

@@ -3,14 +3,15 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use runtime_core::{
-    Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut, NativeHandle,
-    NativeKind, Owner, Pinned, Result, bytemuck,
+    ConversionError, Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut,
+    NativeHandle, NativeKind, Owner, Pinned, Result, Support, bytemuck,
 };
 
 use crate::coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
@@ -42,7 +43,7 @@ unsafe impl<T: Element> Sync for HostBytes<T> {}
 
 impl<T: Element> HostBytes<T> {
     fn owned(elements: Vec<T>) -> Self {
-        let mut elements = std::mem::ManuallyDrop::new(elements);
+        let mut elements = mem::ManuallyDrop::new(elements);
         let first = NonNull::new(elements.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Self { first, len: elements.len(), holder: Holder::Vector(elements.capacity()) }
     }
@@ -58,6 +59,16 @@ impl<T: Element> HostBytes<T> {
         self.holder = Holder::Gone;
         // SAFETY: these are the parts of a vector that was taken apart, and no other code uses them from now on.
         Some(unsafe { Vec::from_raw_parts(self.first.as_ptr(), self.len, capacity) })
+    }
+
+    /// As [`take`](Self::take), or as a vector made of page-locked memory, if the copies on it can be waited for.
+    fn unlock(&mut self) -> Option<Vec<T>> {
+        let Holder::PageLocked(_) = self.holder else { return self.take() };
+        let Holder::PageLocked(locked) = mem::replace(&mut self.holder, Holder::Gone) else {
+            return None;
+        };
+        let unlocked = locked.into_vec().map_err(ConversionError::into_inner);
+        unlocked.map_err(|locked| self.holder = Holder::PageLocked(locked)).ok()
     }
 }
 
@@ -262,7 +273,8 @@ impl<T: Element> Storage<T> {
         self.memories[usize::from(at)].set(Box::new(memory));
     }
 
-    /// Moves the host's elements, if there are any, to page-locked memory of `device`.
+    /// Page-locks the host's elements, if there are any. If `device` cannot lock them where they are, moves them to
+    /// page-locked memory.
     ///
     /// # Errors
     ///
@@ -277,13 +289,41 @@ impl<T: Element> Storage<T> {
             let message = "the host's elements belong to another owner";
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
         }
-        let mut elements = device.pinned_allocate::<T>(self.len)?;
         // SAFETY: the caller says that no other code uses the elements.
-        unsafe { self.read_host(0, elements.as_mut_slice()?) }?;
-        // SAFETY: the same.
-        unsafe { self.host.take() };
-        self.host.set(Arc::new(HostBytes::page_locked(elements)));
+        let locked = match unsafe { self.lock_in_place(device) } {
+            Some(locked) => locked,
+            None => {
+                let mut locked = device.pinned_allocate::<T>(self.len)?;
+                // SAFETY: the same.
+                unsafe { self.read_host(0, locked.as_mut_slice()?) }?;
+                // SAFETY: the same.
+                unsafe { self.host.take() };
+                locked
+            }
+        };
+        self.host.set(Arc::new(HostBytes::page_locked(locked)));
         Ok(())
+    }
+
+    /// Takes the host's elements and page-locks them where they are, if the device can.
+    ///
+    /// # Safety
+    ///
+    /// As `page_lock`.
+    unsafe fn lock_in_place(&self, device: &Device) -> Option<Pinned<T>> {
+        if device.capabilities().host_registration == Support::Absent {
+            return None;
+        }
+        // SAFETY: the caller promises it.
+        let elements = unsafe { self.take_owned() }?;
+        let refused = match device.pin_vec(elements) {
+            Ok(locked) => return Some(locked),
+            Err(refused) => refused,
+        };
+        let (elements, error) = refused.into_parts();
+        tracing::debug!(%error, "the host's elements are copied to be page-locked");
+        self.adopt_host(elements);
+        None
     }
 
     /// Whether the host has a replica that is not page-locked.
@@ -429,7 +469,7 @@ impl<T: Element> Storage<T> {
         drop(unsafe { self.memories[usize::from(HOST)].take() });
         // Otherwise a device releases the elements a little later.
         let kept = match Arc::try_unwrap(bytes) {
-            Ok(mut bytes) => match bytes.take() {
+            Ok(mut bytes) => match bytes.unlock() {
                 Some(elements) => return Some(elements),
                 None => Arc::new(bytes),
             },

@@ -14,7 +14,7 @@ use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array2, Ix1};
-use runtime_core::{ErrorKind, Stream};
+use runtime_core::{ErrorKind, Stream, Support};
 
 /// Longer than the two pinned buffers of one device, which hold 4 MiB.
 const LARGE: u32 = 3 << 19;
@@ -109,6 +109,31 @@ fn existing_values_are_kept(setup: &Setup) {
     }
 }
 
+/// Where the device can, the array's own vector is locked, and is the one that comes out. Otherwise the values are
+/// copied.
+fn values_that_exist_stay_in_place(setup: &Setup) {
+    let can_lock = setup.a.capabilities().host_registration == Support::Native;
+    for len in [0, 1, LARGE] {
+        let elements: Vec<f64> = (0..len).map(f64::from).collect();
+        let (address, capacity) = (elements.as_ptr(), elements.capacity());
+        let mut array = ArrayBuffer::from_vec(elements, len as usize).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        let is_in_place = array.read_host().unwrap().as_ptr() == address;
+        // A short vector may share a page with a vector of another test.
+        if len == LARGE {
+            assert_eq!(is_in_place, can_lock || setup.shares(), "{len}");
+        }
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        array.prefetch_host().unwrap();
+        let (elements, _) = array.into_inner().unwrap().into_raw_vec_and_offset();
+        if is_in_place {
+            assert_eq!((elements.as_ptr(), elements.capacity()), (address, capacity), "{len}");
+        }
+        let expected: Vec<f64> = (0..len).map(|value| f64::from(value) + 1.0).collect();
+        assert_eq!(elements, expected);
+    }
+}
+
 fn one_device_locks_the_memory(setup: &Setup) {
     if setup.shares() {
         return;
@@ -139,6 +164,7 @@ on_all_devices! {
     values_arrive_on_both_sides,
     parts_with_gaps_arrive,
     existing_values_are_kept,
+    values_that_exist_stay_in_place,
     one_device_locks_the_memory,
     arrays_are_dropped_in_flight,
 }
@@ -393,4 +419,67 @@ fn memory_that_could_not_be_locked_is_locked_later() {
     array.write_host().unwrap().fill(2.0);
     does_not_wait(&setup.s, || array.prefetch(&setup.s).unwrap());
     assert_eq!(values_on(&array, &setup.s), [2.0; 10]);
+}
+
+/// Locking in place copies nothing and allocates nothing; the fallback is one allocation.
+#[test]
+fn values_are_copied_only_if_they_cannot_be_locked_in_place() {
+    let refuse = Fault::fail(Operation::Allocation, 1);
+    for (config, registered, allocated) in [
+        (SimConfig::new(), 1, 0),
+        (SimConfig::new().registration(false), 0, 1),
+        (SimConfig::new().fault(refuse), 0, 1),
+    ] {
+        let setup = Setup::sim(config);
+        let elements = vec![1.0; 100];
+        let address = elements.as_ptr();
+        let mut array = ArrayBuffer::from_vec(elements, 100).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        let counts = SimHandle::of(&setup.a).unwrap().counts();
+        assert_eq!((counts.registrations, counts.pinned_allocations), (registered, allocated));
+        assert_eq!(array.read_host().unwrap().as_ptr() == address, registered == 1);
+        does_not_wait(&setup.s, || array.prefetch(&setup.s).unwrap());
+        assert_eq!(values_on(&array, &setup.s), [1.0; 100]);
+        let array = array.into_inner().unwrap();
+        assert_eq!(array.as_ptr() == address, registered == 1);
+        assert_eq!(array.to_vec(), [1.0; 100]);
+    }
+}
+
+/// An array that cannot be page-locked in any way is as before.
+#[test]
+fn an_array_that_cannot_be_locked_keeps_its_values_in_place() {
+    let refuse = |number| Fault::fail(Operation::Allocation, number);
+    let setup = Setup::sim(SimConfig::new().fault(refuse(1)).fault(refuse(2)));
+    let elements = vec![1.0; 100];
+    let address = elements.as_ptr();
+    let mut array = ArrayBuffer::from_vec(elements, 100).unwrap();
+    let error = array.page_lock(&setup.a).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert_eq!(array.read_host().unwrap().as_ptr(), address);
+    array.page_lock(&setup.a).unwrap();
+    assert_eq!(array.into_inner().unwrap().as_ptr(), address);
+}
+
+/// The vector is freed, or comes out, after the copies that use it.
+#[test]
+fn a_locked_vector_stays_until_its_copies_are_done() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let array = locked(&setup, 1000);
+    let mut copy = setup.a.memory_allocate::<f64>(1000).unwrap();
+    let gate = hold(s);
+    array.prefetch(s).unwrap();
+    copy.view_mut().copy_from_device(s, &array.read(s).unwrap().view().unwrap(), s).unwrap();
+    drop(array);
+    let other = vec![9.0; 1000];
+    gate.open();
+    assert_eq!(copy.to_vec(s).unwrap()[999], 999.0);
+    assert_eq!(other, [9.0; 1000]);
+    let array = locked(&setup, 1000);
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    array.prefetch(s).unwrap();
+    gate.open_later();
+    assert_eq!(array.into_inner().unwrap()[999], 999.0);
+    assert!(gate.is_open(), "the vector came out before it was copied");
 }
