@@ -417,8 +417,13 @@ impl Writer<'_> {
                 )
             }
             ExprKind::Unary(op, operand) => {
-                let sign = if *op == Unary::Not && ty.is_integer() { "~" } else { op.sign() };
-                (format!("{sign}{}", self.expression(operand, ATOM)), UNARY)
+                let (sign, binds) = match op {
+                    Unary::Neg => ("-", UNARY),
+                    Unary::Not if ty.is_integer() => ("~", UNARY),
+                    // Compilers warn of it beside a comparison.
+                    Unary::Not => ("!", LOOSE),
+                };
+                (format!("{sign}{}", self.expression(operand, ATOM)), binds)
             }
             ExprKind::Binary(op, left, right) => self.binary(*op, left, right, ty),
             ExprKind::Cast(value) if value.ty.is_float() && ty.is_integer() => (

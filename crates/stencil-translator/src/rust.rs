@@ -131,7 +131,7 @@ impl Writer<'_> {
 
             const _: () = ::core::assert!(::core::mem::size_of::<#args>() == #size);
 
-            #[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+            #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
             #[inline(always)]
             fn #row(
                 args: &#args,
@@ -144,7 +144,7 @@ impl Writer<'_> {
             }
 
             #[doc(hidden)]
-            #[allow(unused, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks, reason = "generated")]
+            #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
             #[inline(always)]
             pub unsafe fn #rows(args: &#args, #(#pointers,)* rows: ::core::ops::Range<#usize>) {
                 let n = args.extents[#last] as #usize;

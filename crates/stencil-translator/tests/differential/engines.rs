@@ -1,0 +1,135 @@
+//! Compiled stencils: by a C compiler, and by rustc, from what the translator makes and from plain Rust.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use libloading::Library;
+use stencil_translator::{Dialect, Stencil, Type};
+
+use crate::generate::Program;
+
+/// A library with a function for each program of a batch.
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    library: Library,
+}
+
+/// What a function of [`c`] and [`rows`] takes: the struct of arguments, the fields, and the number of rows.
+pub(crate) type Whole = unsafe extern "C" fn(*const u8, *const *mut u8, usize);
+
+/// What a function of [`plain`] takes: the place and the extents, where it reads and where it sets the elements of a
+/// point, strides, and scalars as bits.
+pub(crate) type Single =
+    unsafe extern "C" fn(*const [[i64; 3]; 2], *const [*mut u8; 2], *const [i64; 3], *const u64);
+
+impl Engine {
+    pub(crate) fn function<F: Copy>(&self, program: &Program) -> F {
+        let name = format!("run_{}", program.name);
+        // SAFETY: the library was made here, and its functions have the type that belongs to it.
+        unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
+    }
+
+    fn build(
+        name: &'static str,
+        folder: &Path,
+        extension: &str,
+        text: &str,
+        command: &mut Command,
+    ) -> Self {
+        let (source, library) =
+            (folder.join(name).with_extension(extension), folder.join(format!("lib{name}.so")));
+        fs::write(&source, text).unwrap();
+        let output = command.arg(&source).arg("-o").arg(&library).output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}:\n{log}", source.display());
+        // SAFETY: loading it runs nothing.
+        Self { name, library: unsafe { Library::new(&library).unwrap() } }
+    }
+}
+
+/// Whether there is a C compiler.
+pub(crate) fn has_gcc() -> bool {
+    Command::new("gcc").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+pub(crate) fn c(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+    let mut text = String::new();
+    for (program, stencil) in batch {
+        text += &stencil.source(Dialect::C);
+        let name = &program.name;
+        let fields: Vec<_> = (0..program.fields.len()).map(|field| format!("p[{field}]")).collect();
+        let _ = write!(
+            text,
+            "void run_{name}(const void *args, void *const *p, long rows)\n{{\n    {}({}, args);\n}}\n\n",
+            stencil.kernel_name(),
+            fields.join(", ")
+        );
+    }
+    let mut gcc = Command::new("gcc");
+    gcc.args(Dialect::C.flags()).args(["-O2", "-shared", "-fPIC", "-w"]);
+    Engine::build("c", folder, "c", &text, gcc.arg("-lm"))
+}
+
+fn rustc() -> Command {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition=2024", "--crate-type=cdylib", "-Ccodegen-units=2"]);
+    rustc
+}
+
+pub(crate) fn rows(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+    let mut text = String::from("#![deny(warnings)]\n#![allow(unused_imports)]\n");
+    for (program, stencil) in batch {
+        let name = &program.name;
+        let fields: Vec<_> =
+            (0..program.fields.len()).map(|field| format!("(*p.add({field})).cast()")).collect();
+        let _ = write!(
+            text,
+            "mod {name} {{ {} }}
+#[unsafe(no_mangle)]
+extern \"C\" fn run_{name}(args: *const u8, p: *const *mut u8, rows: usize) {{
+    unsafe {{ {name}::{name}_rows(&*args.cast(), {}, 0..rows) }}
+}}\n",
+            stencil.to_rust(),
+            fields.join(", "),
+        );
+    }
+    Engine::build("rows", folder, "rs", &text, rustc().arg("-Copt-level=2"))
+}
+
+pub(crate) fn plain(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+    let mut text = String::from(include_str!("plain.rs"));
+    for (program, _) in batch {
+        let name = &program.name;
+        let mut arguments: Vec<_> = program
+            .fields
+            .iter()
+            .enumerate()
+            .map(|(field, _)| format!("View::new(*p.add({field}), strides.add({field}))"))
+            .collect();
+        arguments.extend(program.scalars.iter().enumerate().map(|(scalar, ty)| match ty {
+            Type::F32 => format!("f32::from_bits(*s.add({scalar}) as u32)"),
+            Type::F64 => format!("f64::from_bits(*s.add({scalar}))"),
+            Type::Bool => format!("*s.add({scalar}) != 0"),
+            ty => format!("*s.add({scalar}) as {ty}"),
+        }));
+        let _ = write!(
+            text,
+            "{}
+#[unsafe(no_mangle)]
+unsafe extern \"C\" fn run_{name}(ctx: *const Ctx, p: *const [*mut u8; 2], strides: *const [i64; 3], s: *const u64) {{
+    unsafe {{ {name}(&*ctx, {}) }}
+}}\n",
+            program.rust(),
+            arguments.join(", "),
+        );
+    }
+    Engine::build(
+        "plain",
+        folder,
+        "rs",
+        &text,
+        rustc().args(["-Copt-level=0", "-Coverflow-checks=off"]),
+    )
+}
