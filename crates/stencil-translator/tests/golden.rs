@@ -123,3 +123,22 @@ fn a_module_gives_all_its_stencils_and_leaves_the_rest() {
     let rest: Vec<_> = module.rest().iter().map(ToString::to_string).collect();
     assert_eq!(rest, ["use x :: y ;", "const C : f64 = 2.0 ;", "fn other () { }"]);
 }
+
+#[test]
+fn c_has_no_warnings() {
+    for name in ["heat", "gray_scott", "moments", "upwind", "integers"] {
+        let mut gcc = Command::new("gcc");
+        gcc.args(Dialect::C.flags()).args([
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-fsyntax-only",
+        ]);
+        let Ok(output) = gcc.arg(folder().join(name).with_extension("c")).output() else {
+            return println!("skipped: no gcc");
+        };
+        assert!(output.status.success(), "{name}:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

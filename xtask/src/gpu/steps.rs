@@ -30,6 +30,13 @@ fn cuda_kernels(totals: &mut Totals, programs: &Programs, tools: &Tools) {
             Ok(ptx.each(|program| nvidia_compilers::compile_with(program, tools, nvrtc)))
         };
         totals.tests(&format!("CUDA kernels, NVRTC {version}"), kernels, &[], "");
+        let stencils = || {
+            let tests = programs.of("stencil-translator", &["differential"])?;
+            Ok(tests.each(|program| {
+                nvidia_compilers::compile_with(program.arg("cuda::"), tools, nvrtc)
+            }))
+        };
+        totals.tests(&format!("CUDA C of stencils, NVRTC {version}"), stencils, &[], "");
     }
 }
 

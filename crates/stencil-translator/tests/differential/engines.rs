@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use libloading::Library;
 use stencil_translator::{Dialect, Stencil, Type};
@@ -30,8 +30,17 @@ impl Engine {
         // SAFETY: the library was made here, and its functions have the type that belongs to it.
         unsafe { *self.library.get::<F>(name.as_bytes()).unwrap() }
     }
+}
 
-    fn build(
+/// A library that is being compiled.
+pub(crate) struct Build {
+    name: &'static str,
+    library: PathBuf,
+    compiler: Child,
+}
+
+impl Build {
+    fn start(
         name: &'static str,
         folder: &Path,
         extension: &str,
@@ -41,11 +50,16 @@ impl Engine {
         let (source, library) =
             (folder.join(name).with_extension(extension), folder.join(format!("lib{name}.so")));
         fs::write(&source, text).unwrap();
-        let output = command.arg(&source).arg("-o").arg(&library).output().unwrap();
+        command.arg(&source).arg("-o").arg(&library).stderr(Stdio::piped());
+        Self { name, library, compiler: command.spawn().unwrap() }
+    }
+
+    pub(crate) fn finish(self) -> Engine {
+        let output = self.compiler.wait_with_output().unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}:\n{log}", source.display());
+        assert!(output.status.success(), "{}:\n{log}", self.name);
         // SAFETY: loading it runs nothing.
-        Self { name, library: unsafe { Library::new(&library).unwrap() } }
+        Engine { name: self.name, library: unsafe { Library::new(&self.library).unwrap() } }
     }
 }
 
@@ -54,7 +68,7 @@ pub(crate) fn has_gcc() -> bool {
     Command::new("gcc").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-pub(crate) fn c(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+pub(crate) fn c(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
     let mut text = String::new();
     for (program, stencil) in batch {
         text += &stencil.source(Dialect::C);
@@ -69,7 +83,7 @@ pub(crate) fn c(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
     }
     let mut gcc = Command::new("gcc");
     gcc.args(Dialect::C.flags()).args(["-O2", "-shared", "-fPIC", "-w"]);
-    Engine::build("c", folder, "c", &text, gcc.arg("-lm"))
+    Build::start("c", folder, "c", &text, gcc.arg("-lm"))
 }
 
 fn rustc() -> Command {
@@ -78,7 +92,7 @@ fn rustc() -> Command {
     rustc
 }
 
-pub(crate) fn rows(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+pub(crate) fn rows(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
     let mut text = String::from("#![deny(warnings)]\n#![allow(unused_imports)]\n");
     for (program, stencil) in batch {
         let name = &program.name;
@@ -95,10 +109,10 @@ extern \"C\" fn run_{name}(args: *const u8, p: *const *mut u8, rows: usize) {{
             fields.join(", "),
         );
     }
-    Engine::build("rows", folder, "rs", &text, rustc().arg("-Copt-level=2"))
+    Build::start("rows", folder, "rs", &text, rustc().arg("-Copt-level=2"))
 }
 
-pub(crate) fn plain(folder: &Path, batch: &[(Program, Stencil)]) -> Engine {
+pub(crate) fn plain(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
     let mut text = String::from(include_str!("plain.rs"));
     for (program, _) in batch {
         let name = &program.name;
@@ -125,7 +139,7 @@ unsafe extern \"C\" fn run_{name}(ctx: *const Ctx, p: *const [*mut u8; 2], strid
             arguments.join(", "),
         );
     }
-    Engine::build(
+    Build::start(
         "plain",
         folder,
         "rs",

@@ -2,20 +2,26 @@
 //! bits. `STENCIL_FUZZ_SEED` chooses the first program, and `STENCIL_FUZZ_PROGRAMS` their number.
 #![cfg(test)]
 
+mod cuda;
 mod engines;
 mod generate;
+mod opencl;
 
 use std::env;
 use std::io::{Write as _, stderr};
 use std::iter;
 
-use engines::{Engine, Single, Whole};
+use engines::{Build, Engine, Single, Whole};
 use fastrand::Rng;
 use generate::Program;
+use opencl::OpenCl;
 use stencil_translator::{Intent, Point, Stencil, Type, Value};
 
 /// The programs of a run. They are compiled together.
 const PROGRAMS: u64 = 200;
+
+/// Programs on an OpenCL device, which may compile each kernel again when it is enqueued.
+const OPENCL_PROGRAMS: u64 = 30;
 
 /// A field in memory: the box, and around it as many elements as the footprint has.
 #[derive(Clone)]
@@ -50,11 +56,10 @@ impl Memory {
     }
 
     fn element(&self, point: [i64; 3], offset: &[i64]) -> usize {
-        let mut place = self.first;
-        for axis in 0..3 {
-            let offset = (axis + offset.len()).checked_sub(3).map_or(0, |axis| offset[axis]);
-            place += (point[axis] + offset) * self.strides[axis];
-        }
+        let offset =
+            |axis: usize| (axis + offset.len()).checked_sub(3).map_or(0, |axis| offset[axis]);
+        let places = (0..3).map(|axis| (point[axis] + offset(axis)) * self.strides[axis]);
+        let place = self.first + places.sum::<i64>();
         usize::try_from(place).unwrap()
     }
 
@@ -325,9 +330,10 @@ fn all_outputs_of_random_stencils_have_the_same_bits() {
         let seeds = (start..count.min(start + 400)).map(|offset| seed + offset);
         let batch: Vec<(Program, Stencil)> = seeds.map(translated).collect();
         let folder = tempfile::tempdir().unwrap();
-        let c = engines::c(folder.path(), &batch);
-        let rows = engines::rows(folder.path(), &batch);
-        let plain = engines::plain(folder.path(), &batch);
+        // They run at once.
+        let builds =
+            [engines::c, engines::rows, engines::plain].map(|start| start(folder.path(), &batch));
+        let [c, rows, plain] = builds.map(Build::finish);
         for (program, stencil) in &batch {
             let mut random = Rng::with_seed(seed);
             for case in iter::repeat_with(|| Case::new(program, stencil, &mut random)).take(3) {
@@ -337,6 +343,20 @@ fn all_outputs_of_random_stencils_have_the_same_bits() {
                 case.compare(&expected, &case.run_single(&plain), plain.name);
             }
         }
+    }
+}
+
+#[test]
+fn opencl_devices_give_the_same_bits() {
+    let batch: Vec<(Program, Stencil)> = (0..OPENCL_PROGRAMS).map(translated).collect();
+    let Some(device) = OpenCl::build(&batch) else {
+        drop(writeln!(stderr(), "skipped: no OpenCL device with f64"));
+        return;
+    };
+    let mut random = Rng::with_seed(1);
+    for (program, stencil) in &batch {
+        let case = Case::new(program, stencil, &mut random);
+        case.compare(&case.interpret(), &device.run(&case), "OpenCL");
     }
 }
 

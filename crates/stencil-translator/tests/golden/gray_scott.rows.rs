@@ -20,7 +20,7 @@ pub struct gray_scott_args {
     pub kill_value: ::core::primitive::f32,
 }
 const _: () = ::core::assert!(::core::mem::size_of::<gray_scott_args>() == 120);
-#[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 fn gray_scott_row(
     args: &gray_scott_args,
@@ -66,13 +66,7 @@ fn gray_scott_row(
     }
 }
 #[doc(hidden)]
-#[allow(
-    unused,
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 pub unsafe fn gray_scott_rows(
     args: &gray_scott_args,

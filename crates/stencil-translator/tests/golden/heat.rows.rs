@@ -15,7 +15,7 @@ pub struct heat_args {
     pub ay_value: ::core::primitive::f64,
 }
 const _: () = ::core::assert!(::core::mem::size_of::<heat_args>() == 96);
-#[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 fn heat_row(
     args: &heat_args,
@@ -43,13 +43,7 @@ fn heat_row(
     }
 }
 #[doc(hidden)]
-#[allow(
-    unused,
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 pub unsafe fn heat_rows(
     args: &heat_args,

@@ -17,7 +17,7 @@ pub struct integers_args {
     pub pad: ::core::primitive::u32,
 }
 const _: () = ::core::assert!(::core::mem::size_of::<integers_args>() == 56);
-#[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 fn integers_row(
     args: &integers_args,
@@ -69,13 +69,7 @@ fn integers_row(
     }
 }
 #[doc(hidden)]
-#[allow(
-    unused,
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 pub unsafe fn integers_rows(
     args: &integers_args,

@@ -16,7 +16,7 @@ pub struct moments_args {
     pub grid: [::core::primitive::i64; 2],
 }
 const _: () = ::core::assert!(::core::mem::size_of::<moments_args>() == 96);
-#[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 fn moments_row(
     args: &moments_args,
@@ -75,13 +75,7 @@ fn moments_row(
     }
 }
 #[doc(hidden)]
-#[allow(
-    unused,
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 pub unsafe fn moments_rows(
     args: &moments_args,

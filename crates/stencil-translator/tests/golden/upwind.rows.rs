@@ -17,7 +17,7 @@ pub struct upwind_args {
     pub pad: ::core::primitive::u32,
 }
 const _: () = ::core::assert!(::core::mem::size_of::<upwind_args>() == 136);
-#[allow(unused, clippy::all, clippy::pedantic, reason = "generated")]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 fn upwind_row(
     args: &upwind_args,
@@ -63,13 +63,7 @@ fn upwind_row(
     }
 }
 #[doc(hidden)]
-#[allow(
-    unused,
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 #[inline(always)]
 pub unsafe fn upwind_rows(
     args: &upwind_args,
