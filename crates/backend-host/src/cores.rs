@@ -1,13 +1,15 @@
 //! The cores of a device, and distribution of loops over them.
 #![expect(unsafe_code, reason = "vouches for the loop that a thread pool runs")]
 
+use std::any::Any;
+use std::mem;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use backend_support::{Cores, Work, lock};
-use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use runtime_core::{DeviceId, Result};
 
@@ -15,6 +17,10 @@ use runtime_core::{DeviceId, Result};
 const ALONE: Duration = Duration::from_micros(4);
 /// Loops with fewer indices per thread are distributed at once, because a single index may take long.
 const FEW_INDICES: usize = 64;
+/// A thread takes this fraction of its share of the indices that are left.
+const PORTIONS: usize = 4;
+/// The number of requests for help per thread that may wait until a thread is free.
+const REQUESTS: usize = 4;
 
 /// The threads that a device's loops run on. They start when a loop first needs them.
 #[derive(Debug)]
@@ -23,18 +29,17 @@ pub(crate) struct CorePool {
     name: String,
     // `None` if the system provides no threads. Loops then run in the calling thread.
     pool: OnceLock<Option<ThreadPool>>,
+    /// The number of requests for help that no thread has taken.
+    requests: Arc<AtomicUsize>,
 }
 
 impl CorePool {
     pub(crate) fn new(device: &DeviceId, threads: usize) -> Self {
-        Self { threads, name: format!("{device} core"), pool: OnceLock::new() }
+        let name = format!("{device} core");
+        Self { threads, name, pool: OnceLock::new(), requests: Arc::default() }
     }
 
     /// Performs `work` in this thread, with its loops distributed over the cores.
-    ///
-    /// A kernel begins in this thread and not in the pool. Therefore a kernel that is too small to be distributed is
-    /// not handed to another thread. Also, no thread of the pool waits for the lock of a memory. The holder of the lock
-    /// may be waiting for that thread.
     pub(crate) fn perform(&self, work: &Work) -> Result<()> {
         let held = work.hold();
         self.with(|cores| held.perform(cores))
@@ -43,38 +48,45 @@ impl CorePool {
     /// Calls `f` in this thread with the cores.
     pub(crate) fn with<R>(&self, f: impl FnOnce(Cores<'_>) -> R) -> R {
         let spread = |count: usize, body: &(dyn Fn(usize) + Sync)| self.spread(count, body);
-        // SAFETY: the indices before some number run here. A parallel iterator yields each of the others once, unless a
-        // call panics. Its `for_each` returns or unwinds after everything that it began has ended.
+        // SAFETY: the indices before some number run here. A `Loop` yields each of the others once, unless a call
+        // panics, and `run` ends after every call.
         f(unsafe { Cores::new(&spread) })
     }
 
     fn spread(&self, count: usize, body: &(dyn Fn(usize) + Sync)) {
         let done = self.begin_alone(count, body);
         match self.pool() {
-            Some(pool) if done < count => {
-                // Rayon drops all panics but one, and a payload that panics when dropped would abort the process.
-                let (first, stopped) = (Mutex::new(None), AtomicBool::new(false));
-                pool.install(|| {
-                    (done..count).into_par_iter().for_each(|index| {
-                        // The loop ends with the first panic. Further panics would only be printed.
-                        if stopped.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(index))) {
-                            stopped.store(true, Ordering::Relaxed);
-                            let mut first = lock(&first);
-                            match &*first {
-                                None => *first = Some(payload),
-                                Some(_) => std::mem::forget(payload),
-                            }
-                        }
-                    });
-                });
-                if let Some(payload) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                    resume_unwind(payload);
-                }
-            }
+            Some(pool) if done < count => self.run(pool, done..count, body),
             _ => (done..count).for_each(body),
+        }
+    }
+
+    /// Runs a loop in this thread, with the help of threads of the pool that are free.
+    ///
+    /// This thread holds locks of memory and streams. Therefore it must not wait for a thread that has not begun, and
+    /// must not run other jobs while it waits, as `ThreadPool::install` does in a thread of another pool: the job could
+    /// need the locks.
+    fn run(&self, pool: &ThreadPool, indices: Range<usize>, body: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes. Nothing below unwinds before `Loop::end`, which returns after the last use of
+        // the body.
+        let body = unsafe {
+            mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(body)
+        };
+        let shared = Arc::new(Loop::new(body, &indices, self.threads));
+        for _ in 0..indices.len().min(self.threads) - 1 {
+            if self.requests.load(Ordering::Relaxed) >= REQUESTS * self.threads {
+                break;
+            }
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let (shared, requests) = (Arc::clone(&shared), Arc::clone(&self.requests));
+            pool.spawn(move || {
+                requests.fetch_sub(1, Ordering::Relaxed);
+                shared.help();
+            });
+        }
+        shared.take_part();
+        if let Some(payload) = shared.end() {
+            resume_unwind(payload);
         }
     }
 
@@ -110,12 +122,105 @@ impl CorePool {
     }
 }
 
+/// A loop that several threads run.
+struct Loop {
+    /// Not used after `end`.
+    body: &'static (dyn Fn(usize) + Sync),
+    /// The first index that no thread has taken.
+    next: AtomicUsize,
+    end: usize,
+    threads: usize,
+    helpers: Mutex<Helpers>,
+    left: Condvar,
+    /// The first panic of the body.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+#[derive(Default)]
+struct Helpers {
+    /// The number of threads that take part, beside the one that began the loop.
+    active: usize,
+    /// Nobody joins any more.
+    closed: bool,
+}
+
+impl Loop {
+    fn new(body: &'static (dyn Fn(usize) + Sync), indices: &Range<usize>, threads: usize) -> Self {
+        Self {
+            body,
+            next: AtomicUsize::new(indices.start),
+            end: indices.end,
+            threads,
+            helpers: Mutex::default(),
+            left: Condvar::new(),
+            panic: Mutex::default(),
+        }
+    }
+
+    /// Takes part, unless the loop has ended.
+    fn help(&self) {
+        {
+            let mut helpers = lock(&self.helpers);
+            if helpers.closed {
+                return;
+            }
+            helpers.active += 1;
+        }
+        self.take_part();
+        let mut helpers = lock(&self.helpers);
+        helpers.active -= 1;
+        if helpers.active == 0 {
+            self.left.notify_all();
+        }
+    }
+
+    /// Calls the body with indices until none are left. Does not unwind.
+    fn take_part(&self) {
+        while let Some(indices) = self.take() {
+            let Err(payload) = catch_unwind(AssertUnwindSafe(|| indices.for_each(self.body)))
+            else {
+                continue;
+            };
+            // The loop ends with the first panic. Further panics would only be printed.
+            self.next.store(self.end, Ordering::Relaxed);
+            let mut first = lock(&self.panic);
+            match &*first {
+                None => *first = Some(payload),
+                // A payload that panics when dropped would unwind.
+                Some(_) => mem::forget(payload),
+            }
+        }
+    }
+
+    /// The next indices to call the body with. The ranges shrink, so that all threads end at about the same time.
+    fn take(&self) -> Option<Range<usize>> {
+        let mut start = self.next.load(Ordering::Relaxed);
+        loop {
+            let left = self.end.checked_sub(start).filter(|left| *left > 0)?;
+            let end = start + (left / self.threads / PORTIONS).max(1);
+            match self.next.compare_exchange_weak(start, end, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return Some(start..end),
+                Err(now) => start = now,
+            }
+        }
+    }
+
+    /// Waits until no other thread uses the body. Returns the panic of a call.
+    fn end(&self) -> Option<Box<dyn Any + Send>> {
+        let mut helpers = lock(&self.helpers);
+        helpers.closed = true;
+        while helpers.active > 0 {
+            helpers = self.left.wait(helpers).unwrap_or_else(PoisonError::into_inner);
+        }
+        lock(&self.panic).take()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::{Arc, Mutex};
+    use std::sync::atomic::AtomicBool;
     use std::thread;
 
     use backend_support::{Block, Span};
@@ -167,6 +272,41 @@ mod tests {
             cores.for_each(20, &|_| pool.with(|cores| cores.for_each(20, &|_| add_one(&total))));
         });
         assert_eq!(total.into_inner(), 400);
+    }
+
+    /// Its thread holds locks that the other job may need.
+    #[test]
+    fn a_loop_in_a_thread_of_another_pool_runs_no_job_of_that_pool() {
+        let (ours, theirs) = (pool(2), ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+        let ended = AtomicBool::new(false);
+        let body = |_| thread::sleep(Duration::from_millis(1));
+        let first = || {
+            ours.with(|cores| cores.for_each(64, &body));
+            ended.store(true, Ordering::Relaxed);
+        };
+        theirs.install(|| rayon::join(first, || assert!(ended.load(Ordering::Relaxed))));
+    }
+
+    /// All threads of the pool are busy, and wait for the loop.
+    #[test]
+    fn a_loop_ends_without_the_help_of_the_pool() {
+        let (pool, ended) = (pool(2), Arc::new((Mutex::new(false), Condvar::new())));
+        for _ in 0..2 {
+            let ended = Arc::clone(&ended);
+            pool.pool().unwrap().spawn(move || {
+                let timeout = Duration::from_secs(60);
+                let waited = ended.1.wait_timeout_while(lock(&ended.0), timeout, |ended| !*ended);
+                assert!(!waited.unwrap().1.timed_out());
+            });
+        }
+        for _ in 0..100 {
+            let total = AtomicUsize::new(0);
+            pool.with(|cores| cores.for_each(50, &|_| add_one(&total)));
+            assert_eq!(total.into_inner(), 50);
+        }
+        assert!(pool.requests.load(Ordering::Relaxed) <= REQUESTS * 2, "requests pile up");
+        *lock(&ended.0) = true;
+        ended.1.notify_all();
     }
 
     #[test]
