@@ -349,7 +349,7 @@ fn a_reset_ends_after_its_timeout_while_a_peer_sends_other_messages() {
         let start = Instant::now();
         while !is_over.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(4) {
             for _ in 0..64 {
-                drop(ranks.send(0, COLLECTIVE_TAG, Buffer::host(vec![0; 24])));
+                drop(ranks.send(0, COLLECTIVE_TAG, Buffer::host(vec![0; 40])));
             }
         }
     })

@@ -2,8 +2,18 @@
 //!
 //! In these calls, one rank sends another a sequence of frames. Each frame has a head that states its kind. A rank
 //! whose call fails sends a frame of its own kind: a rank that comes late then does not mistake earlier frames for an
-//! answer. A reset discards the frames before its own, so nothing of an earlier call meets a later call.
+//! answer.
+//!
+//! A head also states how many resets its rank had completed. A frame from before the receiver's latest reset is
+//! discarded, so nothing of an earlier call meets a later call. A rank cannot complete a reset without all others, so
+//! the numbers of two ranks differ by at most one.
+//!
+//! A request may fail and take a message with it. Therefore a rank that waits in a collective call sends the frames of
+//! its resets again from time to time: those of the reset that it waits for, and those of the latest one that it
+//! completed, until a later call has shown that all ranks completed it. The contributions to a reset do not change, so
+//! it makes no difference which copy of a frame arrives. A rank drops copies that it does not need.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -40,8 +50,9 @@ struct State {
     calls: u64,
     /// The error because of which calls are refused.
     failed: Option<Error>,
-    /// A reset that timed out.
+    /// A reset that this rank has begun and not completed.
     reset: Option<Gather>,
+    repeats: Repeats,
 }
 
 impl Collectives {
@@ -134,19 +145,25 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     // Replaced when the call returns. It remains if the transport panics.
     state.failed = Some(Error::new(ErrorKind::Driver, operation, "the call panicked"));
     state.calls += 1;
-    let mut gather = Gather::new(Kind::Data, state.calls, mine, state.numbers());
-    let gathered = state.finish(ranks, operation, &mut gather, timeout);
-    state.failed = gathered.as_ref().err().cloned();
+    let (resets, numbers) = (ranks.collectives().resets(), state.numbers());
+    let State { sources, repeats, failed, calls, .. } = &mut *state;
+    let mut gather = Gather::new(Kind::Data, resets, *calls, mine, numbers);
+    let gathered = gather.finish(ranks, operation, sources, repeats, timeout);
+    *failed = gathered.as_ref().err().cloned();
     if let Err(error) = &gathered {
-        let (rank, size) = state.numbers();
+        let (rank, size) = numbers;
         for distance in distances(size) {
             // A rank that has left needs no notice.
             let to = (rank + size - distance) % size;
-            let head = Head { kind: Kind::Failed, call: state.calls, number: code(error.kind()) };
+            let head =
+                Head { kind: Kind::Failed, resets, call: *calls, number: code(error.kind()) };
             let _sent = head.send(ranks, to);
         }
     }
-    gathered.map(|()| gather.into_bytes())
+    gathered.map(|()| {
+        repeats.completed = None;
+        gather.bytes()
+    })
 }
 
 /// The contribution of a rank to a common reset: what it resets, and a number.
@@ -183,7 +200,7 @@ impl fmt::Display for Reset {
     }
 }
 
-/// Makes collective calls possible again. Returns the contributions of all ranks, in their order. After a timeout, a
+/// Makes collective calls possible again. Returns the contributions of all ranks, in their order. After an error, a
 /// repeated call continues where the earlier call ended. `before` is called unless the call continues: no rank has
 /// completed the reset then.
 pub(crate) fn reset<C: Communicator + ?Sized>(
@@ -193,40 +210,37 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
     before: impl FnOnce() -> Result<()>,
 ) -> Result<Vec<Reset>> {
     const OPERATION: &str = "reset";
-    let mut state = ranks.collectives().begin(OPERATION, ranks)?;
-    let mut gather = match state.reset.take() {
-        None => {
-            before()?;
-            Gather::new(Kind::Reset, state.calls, &own.to_bytes(), state.numbers())
+    let collectives = ranks.collectives();
+    let mut state = collectives.begin(OPERATION, ranks)?;
+    if let Some(earlier) = &state.reset {
+        // Other ranks may have read the earlier contribution of this rank.
+        let begun = Reset::from_bytes(earlier.mine());
+        if own.what != begun.what && own.what != Reset::COMMUNICATOR {
+            let message = format!(
+                "rank {}: {own}, while a reset of {begun} waits for other ranks: repeat that, or reset the communicator",
+                ranks.rank()
+            );
+            return Err(Error::new(ErrorKind::Conflict, OPERATION, message));
         }
-        Some(earlier) => {
-            // Other ranks may have read the earlier contribution of this rank.
-            let begun = Reset::from_bytes(earlier.mine());
-            if own.what != begun.what && own.what != Reset::COMMUNICATOR {
-                let message = format!(
-                    "rank {}: {own}, while a reset of {begun} waits for other ranks: repeat that, or reset the communicator",
-                    ranks.rank()
-                );
-                state.reset = Some(earlier);
-                return Err(Error::new(ErrorKind::Conflict, OPERATION, message));
-            }
-            earlier
-        }
-    };
-    let done = state.finish(ranks, OPERATION, &mut gather, timeout);
-    state.failed = done.as_ref().err().cloned();
-    match done {
-        Ok(()) => {
-            state.calls = 0;
-            ranks.collectives().resets.fetch_add(1, Ordering::Relaxed);
-            let all = gather.into_bytes();
-            Ok(all.as_chunks().0.iter().map(Reset::from_bytes).collect())
-        }
-        Err(error) => {
-            state.reset = (error.kind() == ErrorKind::Timeout).then_some(gather);
-            Err(error)
-        }
+    } else {
+        before()?;
+        state.repeats.begin();
     }
+    let (resets, numbers) = (collectives.resets(), state.numbers());
+    let State { sources, calls, failed, reset, repeats, .. } = &mut *state;
+    let begin = || Gather::new(Kind::Reset, resets, *calls, &own.to_bytes(), numbers);
+    let gather = reset.get_or_insert_with(begin);
+    // As in `all_gather`.
+    *failed = Some(Error::new(ErrorKind::Driver, OPERATION, "the call panicked"));
+    let done = gather.finish(ranks, OPERATION, sources, repeats, timeout);
+    *failed = done.as_ref().err().cloned();
+    done?;
+    let all = gather.bytes();
+    repeats.completed = reset.take();
+    repeats.begin();
+    *calls = 0;
+    collectives.resets.fetch_add(1, Ordering::Relaxed);
+    Ok(all.as_chunks().0.iter().map(Reset::from_bytes).collect())
 }
 
 impl State {
@@ -234,63 +248,47 @@ impl State {
     fn numbers(&self) -> (usize, usize) {
         self.numbers.unwrap_or((0, 1))
     }
+}
 
-    /// Blocks until the bytes of all ranks have arrived.
-    fn finish<C: Communicator + ?Sized>(
-        &mut self,
-        ranks: &C,
-        operation: &'static str,
-        gather: &mut Gather,
-        timeout: Duration,
-    ) -> Result<()> {
-        let deadline = deadline(timeout);
-        loop {
-            let seen = ranks.progress();
-            let done = gather.advance(ranks, operation, &mut self.sources, deadline)?;
-            if gather.kind == Kind::Data {
-                self.check_sources(ranks, operation)?;
-            }
-            if done {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let awaited = gather.awaited(&self.sources);
-                let message =
-                    format!("rank {} waited {timeout:?} for rank {awaited}", ranks.rank());
-                return Err(Error::new(ErrorKind::Timeout, operation, message));
-            }
-            ranks.wait_beyond(seen, deadline);
-        }
+/// When the frames of resets are sent again.
+#[derive(Default)]
+struct Repeats {
+    /// The latest completed reset, until a later call shows that all ranks have completed it.
+    completed: Option<Gather>,
+    /// The next time, and the interval after it.
+    next: Option<(Instant, Duration)>,
+}
+
+impl Repeats {
+    /// Intervals double from the first to the longest: few frames wait for a rank that is very late.
+    const FIRST: Duration = Duration::from_millis(10);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Starts with the first interval.
+    fn begin(&mut self) {
+        self.next = Some((Instant::now() + Self::FIRST, Self::FIRST));
     }
 
-    /// Returns an error if a source has failed in this call or an earlier one, or has started a reset without making
-    /// this call.
-    fn check_sources<C: Communicator + ?Sized>(
+    /// Sends the frames of the completed reset and of `current` again if it is time. Returns the next time.
+    fn send<C: Communicator + ?Sized>(
         &mut self,
         ranks: &C,
-        operation: &'static str,
-    ) -> Result<()> {
-        let rank = ranks.rank();
-        for source in &mut self.sources {
-            match source.poll(ranks) {
-                // The peer may have sent everything it had to. A rank that needs more bytes of it gets the error again.
-                Err(error) if error.kind() == ErrorKind::PeerLost => {}
-                polled => polled?,
-            }
-            let peer = source.rank;
-            match source.frame {
-                Some(Frame::Failed { call, kind }) if call <= self.calls => {
-                    let message = format!("rank {rank}: a collective call of rank {peer} failed");
-                    return Err(Error::new(kind, operation, message));
-                }
-                Some(Frame::Reset { calls, .. }) if calls < self.calls => {
-                    let message = format!("rank {rank}: rank {peer} calls reset");
-                    return Err(Error::new(ErrorKind::Conflict, operation, message));
-                }
-                _ => {}
+        current: Option<&Gather>,
+    ) -> Option<Instant> {
+        if self.completed.is_none() && current.is_none() {
+            return None;
+        }
+        let (next, interval) = self.next.as_mut()?;
+        let now = Instant::now();
+        if now >= *next {
+            *interval = Self::LONGEST.min(2 * *interval);
+            *next = now + *interval;
+            for reset in self.completed.iter().chain(current) {
+                // An error matters as little as a lost frame: there are more repetitions.
+                reset.rounds().for_each(|round| drop(reset.send(ranks, round)));
             }
         }
-        Ok(())
+        Some(*next)
     }
 }
 
@@ -311,30 +309,34 @@ const KINDS: [Kind; 3] = [Kind::Data, Kind::Failed, Kind::Reset];
 #[derive(Clone, Copy, Debug)]
 struct Head {
     kind: Kind,
-    /// The number of the call. For a reset, the number of the latest call before it.
+    /// The number of resets that the rank has completed.
+    resets: u64,
+    /// The number of the call since then. For a reset, the number of the latest call before it.
     call: u64,
     /// The length of the bytes that follow, or the code of an error.
     number: usize,
 }
 
 impl Head {
-    const BYTES: usize = 24;
+    /// No multiple of the length of a contribution: if a message is lost, no head passes for the bytes of a reset.
+    const BYTES: usize = 40;
     /// A start that other messages are unlikely to have.
     const MAGIC: u64 = u64::from_le_bytes(*b"halofrm\0");
 
     /// Starts sending the head.
     fn send<C: Communicator + ?Sized>(self, ranks: &C, to: usize) -> Result<Box<dyn Request>> {
-        let words = [Self::MAGIC | self.kind as u64, self.call, self.number as u64];
-        let bytes: [u8; Self::BYTES] = bytemuck::cast(words.map(u64::to_le));
-        ranks.send(to, COLLECTIVE_TAG, Buffer::host(bytes.to_vec()))
+        let Self { kind, resets, call, number } = self;
+        let words = [Self::MAGIC, kind as u64, resets, call, number as u64].map(u64::to_le);
+        ranks.send(to, COLLECTIVE_TAG, Buffer::host(bytemuck::bytes_of(&words).to_vec()))
     }
 
     /// Returns `None` if the bytes are not a head.
     fn read(bytes: &[u8]) -> Option<Self> {
-        let words = bytemuck::try_pod_read_unaligned::<[u64; 3]>(bytes).ok()?;
-        let [start, call, number] = words.map(u64::from_le);
-        let kind = KINDS.into_iter().find(|kind| start == Self::MAGIC | *kind as u64)?;
-        Some(Self { kind, call, number: usize::try_from(number).ok()? })
+        let words = bytemuck::try_pod_read_unaligned::<[u64; 5]>(bytes).ok()?;
+        let [start, kind, resets, call, number] = words.map(u64::from_le);
+        let kind = KINDS.into_iter().find(|listed| *listed as u64 == kind)?;
+        let number = usize::try_from(number).ok()?;
+        (start == Self::MAGIC).then_some(Self { kind, resets, call, number })
     }
 }
 
@@ -359,24 +361,23 @@ struct Source {
     request: Option<Box<dyn Request>>,
     /// The head of the bytes to receive next.
     head: Option<Head>,
-    /// A frame that no call has used yet.
-    frame: Option<Frame>,
+    /// The frames that no call has used yet.
+    frames: VecDeque<Frame>,
 }
 
-enum Frame {
-    Data(Vec<u8>),
-    Failed { call: u64, kind: ErrorKind },
-    Reset { calls: u64, bytes: Vec<u8> },
+struct Frame {
+    head: Head,
+    bytes: Vec<u8>,
 }
 
 impl Source {
     fn new(rank: usize) -> Self {
-        Self { rank, request: None, head: None, frame: None }
+        Self { rank, request: None, head: None, frames: VecDeque::new() }
     }
 
-    /// Receives the next frame, as far as it has arrived.
-    fn poll<C: Communicator + ?Sized>(&mut self, ranks: &C) -> Result<()> {
-        while self.frame.is_none() {
+    /// Receives the next frame, as far as it has arrived. Returns whether it has.
+    fn poll<C: Communicator + ?Sized>(&mut self, ranks: &C) -> Result<bool> {
+        loop {
             let request = match &mut self.request {
                 Some(request) => request,
                 None => {
@@ -392,60 +393,43 @@ impl Source {
             };
             let tested = request.test();
             if let Ok(None) = tested {
-                return Ok(());
+                return Ok(false);
             }
             self.request = None;
             let head = self.head.take();
             let bytes = tested?.map_or_else(|| Ok(Vec::new()), |buffer| buffer.to_vec())?;
-            match head {
-                Some(head) => self.take(head, bytes),
-                None => self.begin(&bytes)?,
+            let head = match head {
+                Some(head) => {
+                    self.frames.push_back(Frame { head, bytes });
+                    return Ok(true);
+                }
+                None => self.read_head(&bytes)?,
+            };
+            if head.kind == Kind::Failed || head.number == 0 {
+                self.frames.push_back(Frame { head, bytes: Vec::new() });
+                return Ok(true);
             }
+            self.head = Some(head);
         }
-        Ok(())
     }
 
-    /// Whether the result of a poll is that of a message from before a reset.
-    fn is_before_reset(&self, polled: &Result<()>) -> bool {
-        match polled {
-            Ok(()) => matches!(self.frame, Some(Frame::Data(_) | Frame::Failed { .. })),
-            Err(error) => error.kind() == ErrorKind::InvalidArgument,
-        }
-    }
-
-    /// Starts a frame with its head.
-    fn begin(&mut self, bytes: &[u8]) -> Result<()> {
-        match Head::read(bytes) {
-            Some(head) if head.kind != Kind::Failed && head.number > 0 => self.head = Some(head),
-            Some(head) => self.take(head, Vec::new()),
-            None => {
-                let message = format!(
-                    "a message from rank {} with tag {COLLECTIVE_TAG}, which is for collective calls",
-                    self.rank
-                );
-                return Err(Error::new(ErrorKind::InvalidArgument, "receive", message));
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, head: Head, bytes: Vec<u8>) {
-        let Head { kind, call, number } = head;
-        self.frame = Some(match kind {
-            Kind::Data => Frame::Data(bytes),
-            Kind::Failed => {
-                let kind = CODES.get(number).copied().unwrap_or(ErrorKind::Driver);
-                Frame::Failed { call, kind }
-            }
-            Kind::Reset => Frame::Reset { calls: call, bytes },
-        });
+    fn read_head(&self, bytes: &[u8]) -> Result<Head> {
+        Head::read(bytes).ok_or_else(|| {
+            let message = format!(
+                "a message from rank {} with tag {COLLECTIVE_TAG}, which is for collective calls",
+                self.rank
+            );
+            Error::new(ErrorKind::InvalidArgument, "receive", message)
+        })
     }
 }
 
 /// One call by Bruck's algorithm: in each round, every rank has the bytes of twice as many ranks as before, starting
-/// with its own. After a timeout the wait can be repeated: each frame is sent once and received once.
+/// with its own.
 struct Gather {
     kind: Kind,
+    /// The number of resets that this rank has completed, and of calls since then.
+    resets: u64,
     call: u64,
     /// The bytes of the ranks received so far, starting with this rank's.
     all: Vec<u8>,
@@ -462,11 +446,12 @@ struct Gather {
 }
 
 impl Gather {
-    fn new(kind: Kind, call: u64, mine: &[u8], (rank, size): (usize, usize)) -> Self {
+    fn new(kind: Kind, resets: u64, call: u64, mine: &[u8], (rank, size): (usize, usize)) -> Self {
         Self {
             rank,
             size,
             kind,
+            resets,
             call,
             all: mine.to_vec(),
             len: mine.len(),
@@ -481,8 +466,148 @@ impl Gather {
         self.all.first_chunk().unwrap_or(&[0; Reset::BYTES])
     }
 
-    /// Advances as far as possible without waiting. Returns whether the call is complete. A reset discards what came
-    /// before it, until the deadline at most.
+    /// Blocks until the bytes of all ranks have arrived.
+    fn finish<C: Communicator + ?Sized>(
+        &mut self,
+        ranks: &C,
+        operation: &'static str,
+        sources: &mut [Source],
+        repeats: &mut Repeats,
+        timeout: Duration,
+    ) -> Result<()> {
+        let deadline = deadline(timeout);
+        loop {
+            let seen = ranks.progress();
+            let done = self.advance(ranks, operation, sources, deadline)?;
+            if self.kind == Kind::Data {
+                self.check(ranks, operation, sources)?;
+            }
+            if done {
+                return Ok(());
+            }
+            let next = repeats.send(ranks, (self.kind == Kind::Reset).then_some(&*self));
+            if Instant::now() >= deadline {
+                let awaited = self.awaited(sources);
+                let message = format!("rank {} waited {timeout:?} for rank {awaited}", self.rank);
+                return Err(Error::new(ErrorKind::Timeout, operation, message));
+            }
+            ranks.wait_beyond(seen, next.map_or(deadline, |next| next.min(deadline)));
+        }
+    }
+
+    /// Returns an error if a source has failed in this call or an earlier one, or has started a reset without making
+    /// this call.
+    fn check<C: Communicator + ?Sized>(
+        &self,
+        ranks: &C,
+        operation: &'static str,
+        sources: &mut [Source],
+    ) -> Result<()> {
+        let Self { rank, call, .. } = *self;
+        for source in sources {
+            self.discard(source);
+            while source.frames.is_empty() {
+                match source.poll(ranks) {
+                    Ok(true) => self.discard(source),
+                    Ok(false) => break,
+                    // The peer may have sent everything it had to. A rank that needs more bytes of it gets the error
+                    // again.
+                    Err(error) if error.kind() == ErrorKind::PeerLost => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            let peer = source.rank;
+            match source.frames.front().map(|frame| frame.head) {
+                Some(Head { kind: Kind::Failed, call: failed, number, .. }) if failed <= call => {
+                    let kind = CODES.get(number).copied().unwrap_or(ErrorKind::Driver);
+                    let message = format!("rank {rank}: a collective call of rank {peer} failed");
+                    return Err(Error::new(kind, operation, message));
+                }
+                Some(Head { kind: Kind::Reset, call: latest, .. }) if latest < call => {
+                    let message = format!("rank {rank}: rank {peer} calls reset");
+                    return Err(Error::new(ErrorKind::Conflict, operation, message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Discards frames from before the latest reset. A reset also discards those before its own, and all copies of a
+    /// frame but one.
+    fn discard(&self, source: &mut Source) {
+        let mut latest = None;
+        source.frames.retain(|Frame { head, .. }| {
+            let is_reset = head.kind == Kind::Reset;
+            let first = self.resets + u64::from(self.kind == Kind::Reset && !is_reset);
+            head.resets >= first && !(is_reset && latest.replace(head.resets) == Some(head.resets))
+        });
+    }
+
+    /// The bytes of this call from a source, if they have arrived. A reset discards what came before it, until the
+    /// deadline at most.
+    fn take<C: Communicator + ?Sized>(
+        &self,
+        ranks: &C,
+        source: &mut Source,
+        deadline: Instant,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut is_late = false;
+        loop {
+            self.discard(source);
+            let Self { kind, resets, call, rank, .. } = *self;
+            let is_own = |Frame { head, .. }: &Frame| {
+                let is_same = kind == Kind::Reset || head.call == call;
+                (head.kind, head.resets) == (kind, resets) && is_same
+            };
+            if let Some(index) = source.frames.iter().position(is_own) {
+                return Ok(source.frames.remove(index).map(|frame| frame.bytes));
+            }
+            let is_later = |Frame { head, .. }: &Frame| head.kind == Kind::Data && head.call > call;
+            if kind == Kind::Data && source.frames.front().is_some_and(is_later) {
+                let peer = source.rank;
+                let message = format!("rank {rank}: the transport lost a message of rank {peer}");
+                return Err(Error::new(ErrorKind::Driver, "receive", message));
+            }
+            // More may come without end.
+            if is_late {
+                return Ok(None);
+            }
+            match source.poll(ranks) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error)
+                    if self.kind == Kind::Reset && error.kind() == ErrorKind::InvalidArgument => {}
+                Err(error) => return Err(error),
+            }
+            is_late = Instant::now() >= deadline;
+        }
+    }
+
+    /// The rounds whose frames were sent, each as the number of ranks whose bytes had arrived before.
+    fn rounds(&self) -> impl Iterator<Item = usize> {
+        let sent = self.gathered + usize::from(self.is_sent);
+        distances(self.size).take_while(move |round| *round < sent)
+    }
+
+    /// Starts sending the frame of a round.
+    fn send<C: Communicator + ?Sized>(
+        &self,
+        ranks: &C,
+        round: usize,
+    ) -> Result<Vec<Box<dyn Request>>> {
+        let Self { kind, resets, call, rank, size, .. } = *self;
+        let to = (rank + size - round) % size;
+        let number = round.min(size - round) * self.len;
+        let mut sends = vec![Head { kind, resets, call, number }.send(ranks, to)?];
+        if number > 0 {
+            let buffer = Buffer::host(self.all[..number].to_vec());
+            sends.push(ranks.send(to, COLLECTIVE_TAG, buffer)?);
+        }
+        Ok(sends)
+    }
+
+    /// Advances as far as possible without waiting. Returns whether the call is complete.
     fn advance<C: Communicator + ?Sized>(
         &mut self,
         ranks: &C,
@@ -495,33 +620,11 @@ impl Gather {
             let more = self.gathered.min(size - self.gathered);
             let bytes = more * self.len;
             if !mem::replace(&mut self.is_sent, true) {
-                let to = (rank + size - self.gathered) % size;
-                let head = Head { kind: self.kind, call: self.call, number: bytes };
-                self.sends.push(head.send(ranks, to)?);
-                if bytes > 0 {
-                    let buffer = Buffer::host(self.all[..bytes].to_vec());
-                    self.sends.push(ranks.send(to, COLLECTIVE_TAG, buffer)?);
-                }
+                let sends = self.send(ranks, self.gathered)?;
+                self.sends.extend(sends);
             }
             let source = &mut sources[self.gathered.ilog2() as usize];
-            let polled = source.poll(ranks);
-            if self.kind == Kind::Reset && source.is_before_reset(&polled) {
-                source.frame = None;
-                // More may come without end.
-                if Instant::now() >= deadline {
-                    break;
-                }
-                continue;
-            }
-            polled?;
-            let received = match (source.frame.take(), self.kind) {
-                (Some(Frame::Data(received)), Kind::Data)
-                | (Some(Frame::Reset { bytes: received, .. }), Kind::Reset) => received,
-                (frame, _) => {
-                    source.frame = frame;
-                    break;
-                }
-            };
+            let Some(received) = self.take(ranks, source, deadline)? else { break };
             if received.len() != bytes {
                 let message = format!(
                     "{} bytes of {more} ranks came from rank {}; rank {rank} contributes {}",
@@ -556,9 +659,9 @@ impl Gather {
     }
 
     /// Returns the bytes of all ranks, in their order.
-    fn into_bytes(mut self) -> Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
         // The stored bytes start with this rank's.
-        self.all.rotate_right(self.rank * self.len);
-        self.all
+        let (last, first) = self.all.split_at((self.size - self.rank) * self.len);
+        [first, last].concat()
     }
 }

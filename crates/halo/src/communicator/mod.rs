@@ -241,10 +241,15 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// Blocks until every rank has called it.
     ///
+    /// It works even if requests fail and lose messages: this rank sends its part again while it waits, and also in the
+    /// first collective call after the reset. If a rank fails to complete a reset that others have completed, it
+    /// completes the reset when it calls it again while they are in a collective call. A later call may then fail once
+    /// more. So ranks that reset after each error and try again succeed as soon as requests stop failing.
+    ///
     /// # Errors
     ///
-    /// `Timeout`: call it again; it continues where the earlier call ended, even if other ranks completed it meanwhile.
-    /// `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors that the transport
+    /// After any error, call it again: it continues where the earlier call ended, even if other ranks completed it
+    /// meanwhile. `Timeout`. `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors that the transport
     /// reports.
     fn reset(&self, timeout: Duration) -> Result<()> {
         reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout, || Ok(())).map(drop)

@@ -242,8 +242,8 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// `Timeout`: call this again; it continues where the earlier call ended, even if other ranks completed it
-    /// meanwhile. `PeerLost`. `Conflict` if a reset of another exchange waits for other ranks. `InvalidArgument` if
+    /// After any error but `InvalidArgument`, call this again: it continues where the earlier call ended, even if other
+    /// ranks completed it meanwhile. `Timeout`. `PeerLost`. `Conflict` if a reset of another exchange waits for other ranks. `InvalidArgument` if
     /// another rank resets something else. After an error, exchanges are not possible.
     pub fn reset(&mut self) -> Result<()> {
         if let State::Running(_) | State::Broken = self.state {

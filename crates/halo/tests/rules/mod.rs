@@ -366,7 +366,7 @@ fn a_reset_can_be_repeated(ranks: &dyn Communicator) {
 /// Messages with the tag of collective calls, which is not allowed.
 fn messages_of_no_call_are_discarded(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
-    for len in [24, 3].into_iter().filter(|_| ranks.size() > 1) {
+    for len in [40, 3].into_iter().filter(|_| ranks.size() > 1) {
         // The other rank is in no call.
         let is_ready = send(ranks, right, 1, Vec::new());
         let request = receive(ranks, left, 1, 0);
