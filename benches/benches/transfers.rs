@@ -4,6 +4,8 @@
 //! Then sweeps over an array of four times the memory that it may have on the device: as a recorded step that repeats,
 //! beside the same sweeps with the parts leaving that were used least recently, and beside the least time.
 //!
+//! First, `page_lock` of arrays that have values, beside copies of them.
+//!
 //! The device is simulated. Its link has a rate, and its kernels run one after the other.
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
@@ -15,7 +17,7 @@ use std::time::Duration;
 use array_buffer::{ArrayBuffer, LeastRecentlyUsed, MemoryBudget, Partition, Parts};
 use backend_sim::{SimConfig, SimDevice};
 use benches::Bench;
-use ndarray::Ix1;
+use ndarray::{Array1, Ix1};
 use runtime_core::{Device, Grid, HostModule, Kernel, Launch, Result, Stream, args};
 
 /// The rate of each direction of the link.
@@ -29,6 +31,9 @@ const ROOM: u32 = 6;
 const LEAST: f64 = 0.9;
 /// The same for sweeps.
 const LEAST_SWEEP: f64 = 0.7;
+
+/// The least gain of locking an array's values where they are. The simulated device takes no time for it.
+const LEAST_LOCK: f64 = 100.0;
 
 /// A device, streams for tiles in flight, and a kernel that takes some time.
 struct Setup {
@@ -182,8 +187,52 @@ fn sweeps(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// An array that is page-locked and taken out again, where its values are or by copies of them.
+struct Locks {
+    device: Device,
+    values: Option<Array1<f64>>,
+}
+
+impl Locks {
+    fn new(in_place: bool, len: usize) -> Result<Self> {
+        let config = SimConfig::new().registration(in_place);
+        let device = Device::new(SimDevice::new(0, config))?;
+        Ok(Self { device, values: Some(Array1::ones(len)) })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let Some(values) = self.values.take() else { return Ok(()) };
+        let mut array = ArrayBuffer::from_array(values)?;
+        array.page_lock(&self.device)?;
+        self.values = Some(array.into_inner()?);
+        Ok(())
+    }
+}
+
+fn locks(bench: &mut Bench) -> Result<()> {
+    if !bench.group("page_lock of an array with values, and into_inner") {
+        return Ok(());
+    }
+    for (case, bytes) in [("4 MiB", 4 << 20), ("64 MiB", 64 << 20)] {
+        let len = bytes / size_of::<f64>();
+        let (mut ours, mut copied) = (Locks::new(true, len)?, Locks::new(false, len)?);
+        let run = |locks: &mut Locks| locks.run().unwrap_or_else(|error| panic!("{error}"));
+        let (mut ours, mut copied) = (|| run(&mut ours), || run(&mut copied));
+        let contestants: &mut [(&str, &mut benches::turns::Contestant<'_>)] = &mut [
+            ("in place", &mut |calls| benches::turns::time(calls, &mut ours)),
+            ("by copies", &mut |calls| benches::turns::time(calls, &mut copied)),
+        ];
+        let good = |seconds: &[f64]| seconds[1] / seconds[0] >= LEAST_LOCK;
+        if let Some(seconds) = bench.medians(case, contestants, good) {
+            bench.measured(case, 0, seconds[0], ("copies", seconds[1]), LEAST_LOCK);
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
+    locks(&mut bench)?;
     sweeps(&mut bench)?;
     if bench.group("tiles of 4 MiB, up, changed, down") {
         for (case, time) in [("kernels of 2 ms", 2), ("kernels of 4 ms", 4), ("kernels of 8 ms", 8)]

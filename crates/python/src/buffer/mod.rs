@@ -245,7 +245,7 @@ impl ArrayBuffer {
     /// Keeps the host's values in memory that is page-locked for the device, from now on. Copies between that memory
     /// and the device are then enqueued and do not block. The next access on the host waits for them.
     ///
-    /// Call it before the host has values, for instance on ``ArrayBuffer.empty``; otherwise it copies them. Raises a
+    /// Values that the host has are locked in place if the device can do that, and copied otherwise. Raises a
     /// ConflictError if the host's memory belongs to the source of the buffer, if another device works in it, if it is
     /// page-locked for another device, or if NumPy arrays of earlier accesses still use it; delete these arrays first.
     /// Does nothing for a device that works in host memory.
