@@ -178,6 +178,27 @@ fn adopted_memory_is_device_memory_until_its_owner_is_dropped() {
     assert_eq!(memory.view().to_vec(&stream).unwrap(), [1, 2, 3, 4]);
 }
 
+/// The devices are no peers, so the copy would go through other memory.
+#[test]
+#[expect(unsafe_code, reason = "adopts memory")]
+fn a_copy_between_devices_that_adopted_overlapping_memory_is_refused() {
+    let mut owned = vec![0_u32; 5];
+    let first = owned.as_mut_ptr().expose_provenance();
+    let adopt = |start: usize| {
+        let device = open(&SimBackend::new(), "sim");
+        let raw = first + size_of::<u32>() * start;
+        let handle = NativeHandle { api: "sim", kind: NativeKind::Pointer, raw };
+        // SAFETY: the vector owns the elements and is dropped after the memory. No work uses them.
+        let memory = unsafe { device.memory_adopt::<u32>(handle, 4, ()) }.unwrap();
+        (device.default_stream(), memory)
+    };
+    let ((from, source), (to, mut target)) = (adopt(0), adopt(1));
+    assert!(!target.device().reaches(source.device()));
+    let error = target.view_mut().copy_from_device(&to, &source.view(), &from).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    drop((source, target));
+}
+
 #[test]
 fn counters_are_counts() -> Result<(), Error> {
     let device = open(&SimBackend::new(), "sim");
