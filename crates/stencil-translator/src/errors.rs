@@ -55,6 +55,19 @@ impl Errors {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes the errors that came after the first ones.
+    pub(crate) fn split_off(&mut self, first: usize) -> Self {
+        Self(self.0.split_off(first))
+    }
+
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// Adds an error. A helper is expanded once for each call, and the same error at the same place counts once.
     pub(crate) fn push(&mut self, span: Span, message: impl Into<String>) {
         let message = message.into();

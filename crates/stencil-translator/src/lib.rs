@@ -47,7 +47,7 @@
 //!
 //! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
 //! constants and loop variables. So are the divisors of integers. If a condition is known in the same way, only the
-//! branch that it chooses is translated. A block that gives a value changes only variables of its own. Both branches of
+//! branch that it chooses is translated. A constant beside the stencils is refused only if one of them uses it. A block that gives a value changes only variables of its own. Both branches of
 //! an `if` that gives a value may be computed.
 //!
 //! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an

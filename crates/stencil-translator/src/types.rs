@@ -104,12 +104,11 @@ impl<'a> Inference<'a> {
                 ParameterType::Refused => {}
             }
         }
-        let value = self.block(&function.body);
+        self.block(&function.body);
         if let (Kind::Helper { returns }, Some(value)) = (function.kind, &function.body.value) {
             self.occurs(returns);
             self.expect(self.expressions[value.id], Ty::Known(returns), value.span);
         }
-        let _ = value;
         self.settle();
         self.function = None;
     }

@@ -112,7 +112,7 @@ fn float_code_has_no_double() {
 
 #[test]
 fn a_module_gives_all_its_stencils_and_leaves_the_rest() {
-    let module = "mod model { use x::y; const C: f64 = 2.0;
+    let module = "mod model { use x::y; const NAME: &str = include_str!(x); type List = Vec<f64>; const C: f64 = 2.0;
         #[stencil] fn a(o: Out<f64, 1>) { o.set(C); }
         #[stencil(inexact)] fn b(o: Out<f64, 1>) { o.set(C.exp()); }
         fn other() {} }";
@@ -121,7 +121,16 @@ fn a_module_gives_all_its_stencils_and_leaves_the_rest() {
         module.stencils().iter().map(|stencil| (stencil.name(), stencil.is_inexact())).collect();
     assert_eq!(names, [("a".to_owned(), false), ("b".to_owned(), true)]);
     let rest: Vec<_> = module.rest().iter().map(ToString::to_string).collect();
-    assert_eq!(rest, ["use x :: y ;", "const C : f64 = 2.0 ;", "fn other () { }"]);
+    assert_eq!(
+        rest,
+        [
+            "use x :: y ;",
+            "const NAME : & str = include_str ! (x) ;",
+            "type List = Vec < f64 > ;",
+            "const C : f64 = 2.0 ;",
+            "fn other () { }"
+        ]
+    );
 }
 
 #[test]

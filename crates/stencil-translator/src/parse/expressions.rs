@@ -123,7 +123,7 @@ impl Parser<'_> {
     }
 
     /// Whether an expression is a name whose declaration was reported.
-    fn is_refused(&self, expression: &SynExpr) -> bool {
+    fn is_refused(&mut self, expression: &SynExpr) -> bool {
         let SynExpr::Path(path) = expression else { return false };
         let name = path.path.get_ident().map(text);
         name.is_some_and(|name| matches!(self.look_up(&name), Some((_, Name::Refused))))

@@ -29,13 +29,19 @@ impl Parser<'_> {
         for item in items {
             match item {
                 Item::Type(alias) => {
-                    if let Some(ty) = self.scalar_type(&alias.ty) {
+                    if let Some(ty) = self.known_type(&alias.ty) {
                         self.aliases.insert(text(&alias.ident), ty);
                     }
                     self.program.rest.push(alias.into_token_stream());
                 }
                 Item::Const(constant) => {
+                    let before = self.errors.len();
                     self.constant(&constant);
+                    let errors = self.errors.split_off(before);
+                    if !errors.is_empty() {
+                        self.declare(&constant.ident, Name::Refused);
+                        self.refused.insert(text(&constant.ident), errors);
+                    }
                     self.program.rest.push(constant.into_token_stream());
                 }
                 Item::Fn(function) => match self.role(&function) {

@@ -60,6 +60,7 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
         signatures: Vec::new(),
         aliases: HashMap::new(),
         scopes: vec![HashMap::new()],
+        refused: HashMap::new(),
         first_writable: 0,
         depth: 0,
         is_inexact: true,
@@ -126,6 +127,8 @@ struct Parser<'a> {
     signatures: Vec<Signature>,
     aliases: HashMap<String, Type>,
     scopes: Vec<HashMap<String, Name>>,
+    /// What is wrong with constants beside the stencils. It is reported once one of them is used.
+    refused: HashMap<String, Errors>,
     /// The first scope whose variables may be changed here. An expression changes nothing outside of itself.
     first_writable: usize,
     depth: usize,
@@ -164,9 +167,15 @@ impl Parser<'_> {
         self.expr(span, ExprKind::Error)
     }
 
-    fn look_up(&self, name: &str) -> Option<(usize, Name)> {
+    fn look_up(&mut self, name: &str) -> Option<(usize, Name)> {
         let found = |(depth, scope): (usize, &HashMap<_, Name>)| Some((depth, *scope.get(name)?));
-        self.scopes.iter().enumerate().rev().find_map(found)
+        let found = self.scopes.iter().enumerate().rev().find_map(found);
+        if let Some((0, Name::Refused)) = found
+            && let Some(errors) = self.refused.remove(name)
+        {
+            self.errors.append(errors);
+        }
+        found
     }
 
     fn declare(&mut self, name: &Ident, meaning: Name) {
@@ -185,15 +194,14 @@ impl Parser<'_> {
         }
     }
 
+    fn known_type(&self, ty: &syn::Type) -> Option<Type> {
+        let name = text(&path_of(ty)?);
+        let builtin = Type::ALL.into_iter().find(|known| known.name() == name);
+        self.aliases.get(&name).copied().or(builtin)
+    }
+
     fn scalar_type(&mut self, ty: &syn::Type) -> Option<Type> {
-        let found = match path_of(ty) {
-            Some(name) => {
-                let name = text(&name);
-                let builtin = Type::ALL.into_iter().find(|known| known.name() == name);
-                self.aliases.get(&name).copied().or(builtin)
-            }
-            None => None,
-        };
+        let found = self.known_type(ty);
         let tokens = quote::quote!(#ty);
         match found {
             Some(known) => {

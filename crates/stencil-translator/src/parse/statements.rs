@@ -163,9 +163,9 @@ impl Parser<'_> {
             }
             SynExpr::Group(group) => self.statement(&group.expr),
             other => {
-                let before = self.errors.iter().count();
+                let before = self.errors.len();
                 self.expression(other);
-                if self.errors.iter().count() == before {
+                if self.errors.len() == before {
                     self.error(
                         span,
                         "this value is not used: give it a name with `let`, or pass it to `set`",

@@ -1,4 +1,3 @@
-const _: fn(f32) -> ::core::primitive::f32 = |value| value;
 const _: fn(Real) -> ::core::primitive::f32 = |value| value;
 #[doc(hidden)]
 #[allow(non_camel_case_types, reason = "named after the stencil")]
