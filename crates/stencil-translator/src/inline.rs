@@ -17,7 +17,7 @@ use crate::types::Types;
 use crate::value::{Type, Value};
 
 /// How far a stencil may read, the most operations that it may become, and how deep it may nest.
-pub(crate) const MAX_OFFSET: i64 = 1024;
+const MAX_OFFSET: i64 = 1024;
 const MAX_OPERATIONS: usize = 50_000;
 const MAX_DEPTH: usize = 256;
 

@@ -1,5 +1,5 @@
-//! Translates a stencil, what one point of a grid computes, from a subset of Rust to C and to a Rust function over rows.
-//! It also derives how far each input is read: its *footprint*.
+//! Translates a stencil, what one point of a grid computes, from a subset of Rust to C text and to a Rust function over
+//! rows. It also derives how far each input is read: its *footprint*.
 //!
 //! ```
 //! use stencil_translator::{Dialect, Stencil};
@@ -47,8 +47,8 @@
 //!
 //! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
 //! constants and loop variables. So are the divisors of integers. If a condition is known in the same way, only the
-//! branch that it chooses is translated. A constant beside the stencils is refused only if one of them uses it. A block that gives a value changes only variables of its own. Both branches of
-//! an `if` that gives a value may be computed.
+//! branch that it chooses is translated. A block that gives a value changes only variables of its own. Both branches of
+//! an `if` that gives a value may be computed. A constant beside the stencils is refused only if one of them uses it.
 //!
 //! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an
 //! integer literal is an `i32`, and a float literal has the float type that occurs in the function.
@@ -72,7 +72,8 @@
 //! | `#[cfg]` on items | a macro does not see its value: put it on the module |
 //! | offsets beyond 1024, more than 50 000 operations, deep nesting | the compilers behind would take very long |
 //!
-//! Each error has a place and says what to write instead. All errors of a source are found at once.
+//! Each error has a place and says what to write instead. All errors of a source are found at once; whether outputs are
+//! set is checked when there are no others.
 //!
 //! # Bits
 //!
@@ -110,11 +111,12 @@
 //! for each work-item: x counts the last axis, y the one before it, z the first of three. Work-items outside of the box
 //! do nothing. [`Dialect::C`] is a function that computes the whole box.
 //!
-//! The Rust function is `unsafe fn diffuse_rows(args: &diffuse_args, …, rows: Range<usize>)`, with a raw pointer for each
-//! field. It computes some of the box's rows along the last axis: row `i` for two axes, `i * extents[1] + j` for three,
-//! 0 for one. Calls for different rows may run at once. Its caller guarantees that each field has the elements of the box
-//! and of the box moved by the field's footprint, that outputs are distinct from each other and from inputs, and that
-//! the strides of outputs keep their rows apart.
+//! The Rust function is `unsafe fn diffuse_rows(args: &diffuse_args, …, rows: Range<usize>)`, with a raw pointer for
+//! each field. It computes some of the box's rows along the last axis: row `i` for two axes, `i * extents[1] + j` for
+//! three, 0 for one. Calls for different rows may run at once. Its caller guarantees that each field has the elements
+//! of the box, and those of the box moved by each offset of its footprint; that outputs are distinct from each other
+//! and from inputs; and that the strides of outputs keep their rows apart. It is always inlined, so that a caller
+//! chooses the features of the processor.
 //!
 //! # Structure
 //!

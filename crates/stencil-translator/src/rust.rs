@@ -115,8 +115,10 @@ impl Writer<'_> {
         let last = Literal::usize_unsuffixed(rank - 1);
         let body = self.row(&needed);
         let asserted = self.stencil.asserted.iter().map(|(ty, tokens)| {
-            let ty = primitive(*ty);
-            quote_spanned!(Span::mixed_site()=> const _: fn(#tokens) -> #ty = |value| value;)
+            // A disagreement is reported where the type is written.
+            let at = tokens.clone().into_iter().next().map_or(at, |token| token.span());
+            let (ty, value) = (primitive(*ty), name("value".into(), at));
+            quote_spanned!(Span::mixed_site()=> const _: fn(#tokens) -> #ty = |#value| #value;)
         });
         quote_spanned!(Span::mixed_site()=>
             #(#asserted)*

@@ -19,7 +19,7 @@ pub(crate) struct Program {
     seed: u64,
 }
 
-/// How a text with marks is read: `«in the subset¦in Rust»`. In the subset, most literals lose their suffix `‹_f64›`.
+/// How a text with marks is read: `«in the subset¦in Rust»`. In the subset, most literals lose a suffix `‹_f64›`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Subset,

@@ -1,0 +1,79 @@
+//! What operations mean, by the interpreter. The differential tests show that C and Rust agree with it.
+#![cfg(test)]
+
+use stencil_translator::{Point, Stencil, Value};
+
+/// The value that a stencil sets at place 3 of 7. An input is 100 there, and one more at each place after it.
+fn set(text: &str, scalars: &[Value]) -> Value {
+    let stencil = Stencil::parse(text.parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
+    let read = |_: usize, offset: &[i64]| Value::I64(100 + offset[0]);
+    let point = Point { read: &read, scalars, index: &[3], extent: &[7] };
+    stencil.interpret(&point).unwrap()[0].unwrap()
+}
+
+fn floats(body: &str, a: f64, b: f64) -> f64 {
+    let text = format!("fn f(o: Out<f64, 1>, a: f64, b: f64) {{ o.set({body}); }}");
+    match set(&text, &[Value::F64(a), Value::F64(b)]) {
+        Value::F64(value) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn integers(body: &str, a: i32) -> Value {
+    set(&format!("fn f(o: Out<i32, 1>, a: i32) {{ o.set({body}); }}"), &[Value::I32(a)])
+}
+
+#[test]
+fn min_and_max_are_their_second_operand_unless_the_first_is_beyond_it() {
+    for method in ["a.min(b)", "a.max(b)"] {
+        assert!(floats(method, 1.0, f64::NAN).is_nan());
+        assert_eq!(floats(method, f64::NAN, 1.0), 1.0);
+        assert!(floats(method, -0.0, 0.0).is_sign_positive());
+        assert!(floats(method, 0.0, -0.0).is_sign_negative());
+    }
+    assert_eq!((floats("a.min(b)", 1.0, 2.0), floats("a.max(b)", 1.0, 2.0)), (1.0, 2.0));
+}
+
+#[test]
+fn integers_wrap() {
+    assert_eq!(integers("a + 1", i32::MAX), Value::I32(i32::MIN));
+    assert_eq!(integers("a * 3", i32::MAX), Value::I32(i32::MAX.wrapping_mul(3)));
+    assert_eq!(integers("-a", i32::MIN), Value::I32(i32::MIN));
+    assert_eq!(integers("a.abs()", i32::MIN), Value::I32(i32::MIN));
+    assert_eq!(integers("a / -1", i32::MIN), Value::I32(i32::MIN));
+    assert_eq!(integers("a % -1", i32::MIN), Value::I32(0));
+    assert_eq!(integers("a / -3", -7), Value::I32(2));
+    assert_eq!(integers("a % -3", -7), Value::I32(-1));
+}
+
+#[test]
+fn casts_from_floats_saturate() {
+    let cast =
+        |value| set("fn f(o: Out<u32, 1>, a: f64) { o.set(a as u32); }", &[Value::F64(value)]);
+    assert_eq!([-1.0, f64::NAN, 1e10, 3.9].map(cast), [0, 0, u32::MAX, 3].map(Value::U32));
+}
+
+#[test]
+fn an_update_in_place_reads_the_value_from_before() {
+    let text = "fn f(o: InOut<i64, 1>, p: Out<i64, 1>) { o.set(2 * o.at(0)); p.set(o.at(0)); }";
+    let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
+    let point = Point { read: &|_, _| Value::I64(5), scalars: &[], index: &[0], extent: &[1] };
+    assert_eq!(stencil.interpret(&point).unwrap(), [10, 5].map(|value| Some(Value::I64(value))));
+}
+
+#[test]
+fn places_and_offsets_are_those_of_the_point() {
+    let text = "fn f(o: Out<i64, 1>, t: In<i64, 1>) { o.set(t.at(-2) * 100 + index(0) * 10 + extent(0)); }";
+    assert_eq!(set(text, &[]), Value::I64(9800 + 37));
+}
+
+#[test]
+fn a_point_of_another_stencil_gives_nothing() {
+    let stencil =
+        Stencil::parse("fn f(o: Out<f64, 1>, a: f64) { o.set(a); }".parse().unwrap()).unwrap();
+    let point =
+        |scalars| Point { read: &|_, _| Value::F64(0.0), scalars, index: &[0], extent: &[1] };
+    assert!(stencil.interpret(&point(&[])).is_none());
+    assert!(stencil.interpret(&point(&[Value::F32(1.0)])).is_none());
+    assert!(stencil.interpret(&point(&[Value::F64(1.0)])).is_some());
+}
