@@ -90,8 +90,14 @@ impl Matching {
                 .partition(|receive| matches!(*receive.stage.lock(), Stage::Waiting(None)));
             self.dropped_receives -= dropped.len();
             for found in found.drain(..) {
-                let envelope =
-                    Envelope { way: Way::Receive, peer, tag, len: found.len, message_id: 0 };
+                let envelope = Envelope {
+                    way: Way::Receive,
+                    peer,
+                    tag,
+                    len: found.len,
+                    message_id: 0,
+                    token: 0,
+                };
                 self.abandoned.push(Message::receive(turn, &envelope, found, None)?);
             }
             if !open.is_empty() {

@@ -9,6 +9,7 @@ use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
 pub struct Buffer {
     storage: Storage,
     message_id: u64,
+    token: u64,
 }
 
 /// The whole memory of a [`Buffer`].
@@ -80,6 +81,20 @@ impl Buffer {
     /// The message ID of the message to send or to receive.
     pub fn message_id(&self) -> u64 {
         self.message_id
+    }
+
+    /// Returns the same buffer with the [token](crate::HaloExchange::set_token) of its exchange. Message IDs of
+    /// different tokens differ, so a transport that carries the token, too, can name it in its error. It is 0 unless it
+    /// is set.
+    #[must_use]
+    pub fn with_token(mut self, token: u64) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// The token of the exchange.
+    pub fn token(&self) -> u64 {
+        self.token
     }
 
     /// The memory of the buffer.
@@ -188,7 +203,7 @@ impl Buffer {
 impl From<Storage> for Buffer {
     /// A buffer of all of this memory.
     fn from(storage: Storage) -> Self {
-        Self { storage, message_id: 0 }
+        Self { storage, message_id: 0, token: 0 }
     }
 }
 

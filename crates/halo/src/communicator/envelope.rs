@@ -28,6 +28,8 @@ pub struct Envelope {
     pub len: usize,
     /// The [message ID](Buffer::message_id) sent, or expected.
     pub message_id: u64,
+    /// The [token](Buffer::token) sent, or expected.
+    pub token: u64,
 }
 
 impl Envelope {
@@ -43,8 +45,8 @@ impl Envelope {
         tag: u32,
         buffer: &Buffer,
     ) -> Result<Self> {
-        let (len, message_id) = (buffer.len(), buffer.message_id());
-        let envelope = Self { way, peer, tag, len, message_id };
+        let (len, message_id, token) = (buffer.len(), buffer.message_id(), buffer.token());
+        let envelope = Self { way, peer, tag, len, message_id, token };
         let (size, max_tag) = (communicator.size(), communicator.max_tag());
         if peer >= size {
             return Err(envelope.invalid(format!("rank {peer} of {size}")));
@@ -79,6 +81,14 @@ impl Envelope {
         let Self { peer, tag, message_id, .. } = self;
         self.invalid(format!(
             "another message came from rank {peer}, tag {tag}, than the one with message ID {message_id:#x}"
+        ))
+    }
+
+    /// The error of a receive whose message has another token and therefore another message ID.
+    pub fn wrong_token(&self, other: u64) -> Error {
+        let Self { peer, tag, token, .. } = self;
+        self.invalid(format!(
+            "a message with token {other} came from rank {peer}, tag {tag}, for one with token {token}"
         ))
     }
 

@@ -212,7 +212,13 @@ impl<C: Communicator + 'static> Transport<C> {
     fn send_copy(&self, to: usize, tag: u32, buffer: &Buffer, len: usize) -> Result<()> {
         let mut bytes = buffer.to_vec()?;
         bytes.truncate(len);
-        self.inner.send(to, tag, Buffer::host(bytes).with_message_id(buffer.message_id())).map(drop)
+        self.inner
+            .send(
+                to,
+                tag,
+                Buffer::host(bytes).with_message_id(buffer.message_id()).with_token(buffer.token()),
+            )
+            .map(drop)
     }
 }
 
@@ -281,8 +287,9 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
         let envelope = Envelope::new(self, Way::Receive, from, tag, &buffer)?;
         match transport.draw(&[Fault::Early, Fault::Delay]) {
             Some(Fault::Early) => {
-                let other =
-                    Buffer::host(vec![0; buffer.len()]).with_message_id(buffer.message_id());
+                let other = Buffer::host(vec![0; buffer.len()])
+                    .with_message_id(buffer.message_id())
+                    .with_token(buffer.token());
                 drop(transport.inner.receive(from, tag, other)?);
                 Ok(complete(envelope, Ok(buffer)))
             }

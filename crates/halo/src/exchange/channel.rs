@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runtime_core::{Error, Footprint, Result};
 
-use crate::communicator::{Claims, Communicator, Direct};
+use crate::communicator::{Buffer, Claims, Communicator, Direct};
 use crate::engine::Engine;
 use crate::engine::route::Direction;
 use crate::plan::fingerprint::mix;
@@ -36,6 +36,8 @@ pub(super) struct Channel {
     claims: Option<Claims>,
     /// Whether all messages of all ranks end with a stamp.
     pub(super) stamps: bool,
+    /// The caller's token for exchanges from now on.
+    pub(super) token: u64,
 }
 
 impl Channel {
@@ -59,9 +61,19 @@ impl Channel {
         stamps: bool,
     ) -> Self {
         let claims = communicator.collectives().claims(serials[0], (rank, serials.len()));
-        let (epoch, exchanges, reset) = (0, 0, 0);
-        let mut channel =
-            Self { communicator, rank, number, serials, epoch, exchanges, reset, claims, stamps };
+        let (epoch, exchanges, reset, token) = (0, 0, 0, 0);
+        let mut channel = Self {
+            communicator,
+            rank,
+            number,
+            serials,
+            epoch,
+            exchanges,
+            reset,
+            claims,
+            stamps,
+            token,
+        };
         channel.begin_epoch();
         channel
     }
@@ -123,11 +135,22 @@ impl Channel {
         mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges)
     }
 
-    /// The message ID: a hash of the sender's number of the exchange, the direction of the exchange, and the number of
-    /// the message among the sender's messages.
+    /// The message ID: a hash of the sender's number of the exchange, the direction of the exchange, the token, and the
+    /// number of the message among the sender's messages.
     pub(super) fn message_id(&self, sender: usize, direction: Direction, part: usize) -> u64 {
         let id = mix(self.exchange_id(sender)).wrapping_add(direction.code());
-        mix(mix(id).wrapping_add(part as u64))
+        mix(mix(id).wrapping_add(mix(self.token)).wrapping_add(part as u64))
+    }
+
+    /// The buffer of a message, with its ID and token.
+    pub(super) fn label(
+        &self,
+        buffer: Buffer,
+        sender: usize,
+        direction: Direction,
+        part: usize,
+    ) -> Buffer {
+        buffer.with_message_id(self.message_id(sender, direction, part)).with_token(self.token)
     }
 
     /// What a reset of this exchange resets, for all ranks: the channel, and the number that rank 0 gave the exchange.

@@ -75,8 +75,7 @@ impl Flight {
         }
         drop(recorder);
         for ((rank, buffer), peer) in self.incoming.drain(..).zip(&route.receives) {
-            let buffer =
-                buffer.with_message_id(channel.message_id(rank, route.direction(), peer.part));
+            let buffer = channel.label(buffer, rank, route.direction(), peer.part);
             let request = channel.communicator.receive(rank, channel.tag(), buffer);
             self.receives.push(Some(request.map_err(|error| channel.failed(error))?));
         }
@@ -160,13 +159,13 @@ impl Flight {
     fn send(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
         engine.recorder().sending();
         let route = engine.routes(self.route);
-        for ((rank, mut buffer), peer) in self.outgoing.drain(..).zip(&route.sends) {
+        for ((rank, buffer), peer) in self.outgoing.drain(..).zip(&route.sends) {
             engine.recorder().moved(rank, Moved::Sent, buffer.len());
-            let id = channel.message_id(engine.rank, route.direction(), peer.part);
-            let stamped = stamp::write(&mut buffer, id.to_le_bytes());
-            let request = stamped.and_then(|()| {
-                channel.communicator.send(rank, channel.tag(), buffer.with_message_id(id))
-            });
+            let mut buffer = channel.label(buffer, engine.rank, route.direction(), peer.part);
+            let stamp = buffer.message_id().to_le_bytes();
+            let stamped = stamp::write(&mut buffer, stamp);
+            let request =
+                stamped.and_then(|()| channel.communicator.send(rank, channel.tag(), buffer));
             self.sends.push(Some(request.map_err(|error| channel.failed(error))?));
         }
         Ok(())

@@ -150,13 +150,17 @@ impl HaloExchange {
             timeout: self.engine.options.timeout,
         };
         let check = || self.channel.check_claims();
-        let result = direct.called("exchange").checked(&check).lend(&loan, |session| {
-            let (own, has_copied) = (&mut divided[..], &target.has_copied);
-            let read = DirectRead { route, session, stream, own, has_copied, engine: &self.engine };
-            let mut progress = Progress::new(Path::Direct(read));
-            let result = work(&mut progress);
-            progress.finish().map(|()| result)
-        });
+        let result = direct.called("exchange").checked(&check).with_token(self.channel.token).lend(
+            &loan,
+            |session| {
+                let (own, has_copied) = (&mut divided[..], &target.has_copied);
+                let read =
+                    DirectRead { route, session, stream, own, has_copied, engine: &self.engine };
+                let mut progress = Progress::new(Path::Direct(read));
+                let result = work(&mut progress);
+                progress.finish().map(|()| result)
+            },
+        );
         result.map_err(|error| self.channel.failed(error))
     }
 }

@@ -247,7 +247,8 @@ fn ranks_and_tags_are_bounded(ranks: &dyn Communicator) {
 fn a_request_is_over_once(ranks: &dyn Communicator) {
     let (left, right) = beside(ranks, 1);
     let mut received = receive(ranks, left, 9, 3);
-    let expected = Envelope { way: Way::Receive, peer: left, tag: 9, len: 3, message_id: 0 };
+    let expected =
+        Envelope { way: Way::Receive, peer: left, tag: 9, len: 3, message_id: 0, token: 0 };
     assert_eq!(received.envelope(), expected);
     let sent = send(ranks, right, 9, vec![1, 2, 3]);
     let start = Instant::now();

@@ -24,6 +24,8 @@ pub struct Direct<'c> {
     operation: &'static str,
     /// Returns an error if waiting for loans is in vain.
     check: Option<Check<'c>>,
+    /// The token of the exchange.
+    token: u64,
 }
 
 type Check<'c> = &'c dyn Fn() -> Result<()>;
@@ -94,7 +96,7 @@ impl<'a> LentViews<'a> {
 
 impl<'c> Direct<'c> {
     pub(super) fn new(group: &'c Arc<Group>, rank: usize) -> Self {
-        Self { group, rank, operation: "lend", check: None }
+        Self { group, rank, operation: "lend", check: None, token: 0 }
     }
 
     /// The number of this rank and the number of ranks, in the group whose memory it accesses.
@@ -110,6 +112,11 @@ impl<'c> Direct<'c> {
     /// Sets a check to make while a loan is missing.
     pub(crate) fn checked(self, check: Check<'c>) -> Self {
         Self { check: Some(check), ..self }
+    }
+
+    /// Sets the token that peers must have, too.
+    pub(crate) fn with_token(self, token: u64) -> Self {
+        Self { token, ..self }
     }
 
     /// Lends views to peers while `f` runs; `f` reads the views that they lend. Each peer lists this rank among its own
@@ -155,7 +162,7 @@ impl<'c> Direct<'c> {
     /// dropped. A peer that waits for such a loan gets an error.
     pub(crate) fn decline(&self, tag: u64, before: u64, peers: &[usize]) -> Result<Declined> {
         self.check(peers)?;
-        self.group.loans(self.rank).declined.lock().push((tag, before));
+        self.group.loans(self.rank).declined.lock().tags.push((tag, before));
         peers.iter().for_each(|peer| self.group.raise(*peer));
         Ok(Declined { group: Arc::clone(self.group), rank: self.rank, tag })
     }
@@ -193,7 +200,7 @@ pub(crate) struct Declined {
 
 impl Drop for Declined {
     fn drop(&mut self) {
-        self.group.loans(self.rank).declined.lock().retain(|(tag, _)| *tag != self.tag);
+        self.group.loans(self.rank).declined.lock().tags.retain(|(tag, _)| *tag != self.tag);
     }
 }
 
@@ -210,6 +217,7 @@ pub struct LoanSession<'a> {
     rank: usize,
     operation: &'static str,
     check: Option<Check<'a>>,
+    token: u64,
     loan: &'a Loan<'a>,
     reading: Cell<Reading>,
 }
@@ -243,9 +251,10 @@ struct BorrowedViews {
 
 impl<'a> LoanSession<'a> {
     fn begin(direct: &Direct<'a>, loan: &'a Loan<'a>) -> Result<Self> {
-        let Direct { group, rank, operation, check } = *direct;
+        let Direct { group, rank, operation, check, token } = *direct;
         let open = OpenLoan {
             tag: loan.tag,
+            token,
             views: loan.views.as_ptr().cast(),
             count: loan.views.len(),
             ready: loan.events.ready.clone(),
@@ -260,7 +269,7 @@ impl<'a> LoanSession<'a> {
         loans.push(open);
         drop(loans);
         loan.peers.iter().for_each(|peer| group.raise(*peer));
-        Ok(Self { group, rank, operation, check, loan, reading: Cell::new(Reading::NotYet) })
+        Ok(Self { group, rank, operation, check, token, loan, reading: Cell::new(Reading::NotYet) })
     }
 
     /// Whether this rank has read the peers' views.
@@ -337,25 +346,34 @@ impl<'a> LoanSession<'a> {
         for peer in self.loan.peers {
             // Checked before the loan: a loan that was made before the peer left can still be read.
             let lost = self.declined(*peer).or_else(|| self.lost(*peer));
-            if let Some(one) = self.borrow(*peer) {
+            let one = self.borrow(*peer);
+            if let Ok(Some(one)) = one {
                 borrowed.push(one);
                 continue;
             }
             for earlier in &self.loan.peers[..borrowed.len()] {
                 self.undo_borrow(*earlier);
             }
+            one?;
             self.check.map_or(Ok(()), |check| check())?;
             return lost.map_or(Ok(None), Err);
         }
         Ok(Some(borrowed))
     }
 
+    /// Why a peer does not lend its views, if that is known.
     fn declined(&self, peer: usize) -> Option<Error> {
-        let is_this = |(tag, before): &(u64, u64)| tag.wrapping_sub(self.loan.tag) <= *before;
-        let declined = self.group.loans(peer).declined.lock().iter().any(is_this);
+        let tag = self.loan.tag;
+        let is_this = |(last, before): &(u64, u64)| last.wrapping_sub(tag) <= *before;
+        let declined = self.group.loans(peer).declined.lock();
+        let other = declined.token.filter(|(of, token)| *of == tag && *token != self.token);
+        if let Some((_, other)) = other {
+            return Some(self.other_token(peer, other));
+        }
         let message =
             || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
-        declined.then(|| Error::new(ErrorKind::Conflict, self.operation, message()))
+        let is_declined = declined.tags.iter().any(is_this);
+        is_declined.then(|| Error::new(ErrorKind::Conflict, self.operation, message()))
     }
 
     fn lost(&self, peer: usize) -> Option<Error> {
@@ -367,14 +385,36 @@ impl<'a> LoanSession<'a> {
         loans.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
     }
 
-    fn borrow(&self, peer: usize) -> Option<BorrowedViews> {
+    /// Borrows the views of a peer, if it has lent them. Refuses those of an exchange with another token, and lets the
+    /// peers know.
+    fn borrow(&self, peer: usize) -> Result<Option<BorrowedViews>> {
         let borrow = |loan: &mut OpenLoan| {
-            let reading = loan.reading(self.rank)?;
-            // Any other state belongs to an earlier exchange.
-            matches!(reading, ReadState::NotYet).then(|| *reading = ReadState::Now)?;
-            Some(BorrowedViews { views: loan.views, count: loan.count, ready: loan.ready.clone() })
+            let other = loan.token;
+            let Some(reading @ ReadState::NotYet) = loan.reading(self.rank) else {
+                // Any other state belongs to an earlier exchange.
+                return Ok(None);
+            };
+            if other != self.token {
+                return Err(other);
+            }
+            *reading = ReadState::Now;
+            let OpenLoan { views, count, ready, .. } = loan;
+            Ok(Some(BorrowedViews { views: *views, count: *count, ready: ready.clone() }))
         };
-        self.with_loan(peer, borrow).flatten()
+        self.with_loan(peer, borrow).unwrap_or(Ok(None)).map_err(|other| {
+            // Before the loan ends: peers find the one or the other.
+            self.group.loans(self.rank).declined.lock().token = Some((self.loan.tag, self.token));
+            self.loan.peers.iter().for_each(|peer| self.group.raise(*peer));
+            self.other_token(peer, other)
+        })
+    }
+
+    #[cold]
+    fn other_token(&self, peer: usize, other: u64) -> Error {
+        let Self { rank, token, .. } = self;
+        let message =
+            format!("rank {peer} exchanges with token {other}, and rank {rank} with token {token}");
+        Error::new(ErrorKind::InvalidArgument, self.operation, message)
     }
 
     fn undo_borrow(&self, peer: usize) {

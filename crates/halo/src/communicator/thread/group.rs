@@ -234,7 +234,10 @@ impl Group {
 /// Moves the bytes of a message and completes both ends.
 fn deliver(mut sent: Waiting, mut received: Waiting) {
     let moved = if sent.envelope.message_id != received.envelope.message_id {
-        Err(received.envelope.wrong_message_id())
+        Err(match sent.envelope.token {
+            token if token != received.envelope.token => received.envelope.wrong_token(token),
+            _ => received.envelope.wrong_message_id(),
+        })
     } else if sent.envelope.len != received.envelope.len {
         Err(received.envelope.wrong_length(sent.envelope.len))
     } else {

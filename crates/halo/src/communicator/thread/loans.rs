@@ -12,13 +12,23 @@ pub(super) const FEW: usize = 8;
 #[derive(Default)]
 pub(super) struct LoanTable {
     pub(super) open: Mutex<SmallVec<[OpenLoan; 1]>>,
-    /// The tags of loans that this rank does not make: a tag, and the number of tags before it.
-    pub(super) declined: Mutex<SmallVec<[(u64, u64); 2]>>,
+    pub(super) declined: Mutex<DeclinedLoans>,
+}
+
+/// Loans that a rank does not make, or made in vain.
+#[derive(Default)]
+pub(super) struct DeclinedLoans {
+    /// Of exchanges by messages: a tag, and the number of tags before it.
+    pub(super) tags: SmallVec<[(u64, u64); 2]>,
+    /// Of the latest exchange with another token than that of a peer: its tag and its token.
+    pub(super) token: Option<(u64, u64)>,
 }
 
 /// The views that a rank lends at the moment.
 pub(super) struct OpenLoan {
     pub(super) tag: u64,
+    /// The token of the lender's exchange.
+    pub(super) token: u64,
     pub(super) views: *const AnyView<'static>,
     pub(super) count: usize,
     pub(super) ready: Event,
