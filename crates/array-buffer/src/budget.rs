@@ -28,6 +28,8 @@ pub enum Direction {
 /// Explicit transfers (prefetches and evictions) do not count. Budgets nest: every limit applies. No limit applies
 /// while a thread that ends drops its thread-local values.
 ///
+/// A budget may also forbid that accesses [refresh ghosts](crate::ArrayBuffer::on_stale_ghosts).
+///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};
 /// use backend_sim::{SimConfig, SimDevice};
@@ -53,6 +55,7 @@ pub struct TransferBudget {
 struct Limit {
     direction: Direction,
     bytes: u64,
+    allows_refreshes: bool,
     used: Cell<u64>,
 }
 
@@ -71,14 +74,23 @@ thread_local! {
 }
 
 impl TransferBudget {
-    /// Forbids all implicit transfers.
+    /// Forbids all implicit transfers, and refreshes.
     pub fn forbid() -> Self {
-        Self::bytes(0, Direction::Any)
+        Self::new(0, Direction::Any, false)
+    }
+
+    /// Forbids refreshes. They are collective, so this makes sure that a section of the program is not.
+    pub fn forbid_refreshes() -> Self {
+        Self::new(u64::MAX, Direction::Any, false)
     }
 
     /// Allows at most `bytes` bytes in one direction.
     pub fn bytes(bytes: u64, direction: Direction) -> Self {
-        let limit = Rc::new(Limit { direction, bytes, used: Cell::new(0) });
+        Self::new(bytes, direction, true)
+    }
+
+    fn new(bytes: u64, direction: Direction, allows_refreshes: bool) -> Self {
+        let limit = Rc::new(Limit { direction, bytes, allows_refreshes, used: Cell::new(0) });
         // A thread that ends may have dropped its limits already; the same below.
         let _gone = LIMITS.try_with(|limits| limits.borrow_mut().push(Rc::clone(&limit)));
         Self { limit, _thread: PhantomData }
@@ -128,6 +140,21 @@ pub(crate) fn check(
         Ok(())
     });
     checked.unwrap_or(Ok(()))
+}
+
+/// Refuses refreshes of ghosts if a limit forbids them.
+pub(crate) fn check_refresh(
+    access: &'static str,
+    call_site: &'static Location<'static>,
+) -> Result<()> {
+    let allows = |limits: &RefCell<Vec<Rc<Limit>>>| {
+        limits.borrow().iter().all(|limit| limit.allows_refreshes)
+    };
+    if LIMITS.try_with(allows).unwrap_or(true) {
+        return Ok(());
+    }
+    let message = format!("one refresh for the {access}{}; 0 are allowed", At(call_site));
+    Err(Error::new(ErrorKind::LimitExceeded, access, message))
 }
 
 /// Charges a transfer that was made.

@@ -570,7 +570,13 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
-        ReadGuard::take(&self.core, self.all(), StreamRef::Borrowed(stream), Location::caller())
+        ReadGuard::take(
+            &self.core,
+            self.all(),
+            StreamRef::Borrowed(stream),
+            Location::caller(),
+            true,
+        )
     }
 
     /// Borrows the values to read on the host. Blocks until they are there.
@@ -582,7 +588,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[track_caller]
     #[inline]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
-        HostReadGuard::take(&self.core, self.all(), Location::caller())
+        HostReadGuard::take(&self.core, self.all(), Location::caller(), true)
     }
 
     /// Borrows the values to read on the current device of this thread.
@@ -596,10 +602,10 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         let call_site = Location::caller();
         match here() {
             Some(stream) => {
-                ReadGuard::take(&self.core, self.all(), StreamRef::Owned(stream), call_site)
+                ReadGuard::take(&self.core, self.all(), StreamRef::Owned(stream), call_site, true)
                     .map(Here::Device)
             }
-            None => HostReadGuard::take(&self.core, self.all(), call_site).map(Here::Host),
+            None => HostReadGuard::take(&self.core, self.all(), call_site, true).map(Here::Host),
         }
     }
 
@@ -668,7 +674,13 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
-        let request = Request { set: readable, stream: by, access: "duplicate", call_site };
+        let request = Request {
+            set: readable,
+            stream: by,
+            access: "duplicate",
+            call_site,
+            may_refresh: true,
+        };
         let (at, mut origins) = self.core.read_with_origins(&request)?;
         let (target, by) = match by {
             Some(stream) if at != HOST => {
@@ -832,7 +844,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         access: &'static str,
         call_site: &'static Location<'static>,
     ) -> Request<'a> {
-        Request { set: self.all(), stream, access, call_site }
+        Request { set: self.all(), stream, access, call_site, may_refresh: true }
     }
 
     fn check(&self, parts: Parts) -> Result<()> {

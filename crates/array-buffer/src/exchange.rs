@@ -11,6 +11,7 @@ use runtime_core::{
     Result, Slot, Stream, WriteReport,
 };
 
+use crate::call_site::CallSite;
 use crate::coherence::{Action, Reduce, ReplicaId};
 use crate::core::{Core, Request};
 use crate::part::PartRef;
@@ -44,45 +45,20 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
         self.exclusive().forget_idle_if_full()?;
-        let access = match exchange {
-            Exchange::Broadcast => "broadcast",
-            Exchange::Reduce => "reduce",
-        };
-        let op = self.core.pending();
-        let concerned = |part: &usize| match exchange {
-            Exchange::Broadcast => true,
-            Exchange::Reduce => matches!(self.core.status(*part), PartStatus::Pending(_)),
-        };
-        let has_elements = |part: &usize| !self.partition().is_empty(*part);
-        let ghosts = self.partition().ghosts().iter().filter(concerned);
-        let ghosts = ghosts.fold(Parts::NONE, |all, part| all | Parts::one(part));
-        let needed: Vec<usize> = ghosts.iter().filter(has_elements).collect();
-        let set = match exchange {
-            Exchange::Broadcast => self.partition().ghosts().0,
-            Exchange::Reduce => self.partition().owned().0,
-        };
-        let request = Request { set, stream: Some(stream), access, call_site: Location::caller() };
-        let (at, hold) = self.core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
-        let op = op.filter(|_| exchange == Exchange::Reduce);
-        let reports = (0..self.partition().count()).map(|_| WriteReport::new()).collect();
-        let (read, forest) = (Cell::new(Parts::NONE), WriteReport::new());
-        let covered = Parts::NONE;
-        let core = &*self.core;
-        let ended = false;
-        Ok(InFlight {
-            core,
-            stream,
-            at,
-            op,
-            ghosts,
-            needed,
-            reports,
-            forest,
-            read,
-            covered,
-            ended,
-            _hold: hold,
-        })
+        if exchange == Exchange::Broadcast {
+            self.core.set_local(None);
+        }
+        InFlight::begin(&self.core, stream, exchange, Location::caller())
+    }
+}
+
+impl Exchange {
+    /// Its name in reports and errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+        }
     }
 }
 
@@ -108,8 +84,71 @@ pub struct InFlight<'b, T: Element, D> {
     read: Cell<Parts>,
     /// Ghost parts that a forest covered.
     covered: Parts,
+    /// Ghost parts that were lent with the whole array, and the outcome of operations on it.
+    around: Parts,
+    whole: WriteReport,
     ended: bool,
     _hold: Option<Hold>,
+}
+
+impl<'b, T: Element, D> InFlight<'b, T, D> {
+    /// Begins an exchange. No guard holds a ghost part, nor, for a reduction, any part.
+    pub(crate) fn begin(
+        core: &'b Core<T, D>,
+        stream: &'b Stream,
+        exchange: Exchange,
+        call_site: CallSite,
+    ) -> Result<Self> {
+        let op = core.pending();
+        let concerned = |part: &usize| match exchange {
+            Exchange::Broadcast => true,
+            Exchange::Reduce => matches!(core.status(*part), PartStatus::Pending(_)),
+        };
+        let partition = &core.partition;
+        let ghosts = partition.ghosts().iter().filter(concerned);
+        let ghosts = ghosts.fold(Parts::NONE, |all, part| all | Parts::one(part));
+        let needed = ghosts.iter().filter(|part| !partition.is_empty(*part)).collect();
+        let set = match exchange {
+            Exchange::Broadcast => partition.ghosts().0,
+            Exchange::Reduce => partition.owned().0,
+        };
+        let access = exchange.name();
+        let request = Request { set, stream: Some(stream), access, call_site, may_refresh: false };
+        let (at, hold) = core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
+        Ok(Self {
+            core,
+            stream,
+            at,
+            op: op.filter(|_| exchange == Exchange::Reduce),
+            ghosts,
+            needed,
+            reports: (0..partition.count()).map(|_| WriteReport::new()).collect(),
+            forest: WriteReport::new(),
+            read: Cell::new(Parts::NONE),
+            covered: Parts::NONE,
+            around: Parts::NONE,
+            whole: WriteReport::new(),
+            ended: false,
+            _hold: hold,
+        })
+    }
+
+    /// The stream of the exchange.
+    pub fn stream(&self) -> &'b Stream {
+        self.stream
+    }
+
+    /// The partition of the array.
+    pub fn partition(&self) -> &'b Partition {
+        &self.core.partition
+    }
+
+    /// The number of collective operations on the array since
+    /// [`on_stale_ghosts`](ArrayBuffer::on_stale_ghosts) was called. Ranks whose numbers differ do not exchange the
+    /// same values.
+    pub fn sequence(&self) -> u64 {
+        self.core.sequence()
+    }
 }
 
 impl<T: Element, D: Dimension> InFlight<'_, T, D> {
@@ -140,6 +179,31 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         self.check(part, parts, "written")?;
         let view = self.core.view_mut(Parts::one(part).0, self.at)?;
         view.on_stream(self.stream)?.reporting_to(&self.reports[part])
+    }
+
+    /// Returns the box of the owned parts to read, and the whole array to write, for exchanges that find the parts by
+    /// their position in the array. They handle these ghost parts.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a part that is not filled, or that has no contributions; and if the owned parts do not
+    /// tile a box, or have [separate memory](crate::MemoryBudget).
+    ///
+    /// # Safety
+    ///
+    /// A broadcast reads owned parts and writes these ghost parts. A reduction reads these ghost parts, and reads and
+    /// writes owned parts. Other elements are not accessed.
+    #[expect(unsafe_code, reason = "others may read the parts that the exchange does not write")]
+    pub unsafe fn whole(
+        &mut self,
+        ghosts: Parts,
+    ) -> Result<(MemoryView<'_, T>, MemoryViewMut<'_, T>)> {
+        ghosts.iter().try_for_each(|part| self.check(part, self.ghosts, "exchanged"))?;
+        let owned = self.core.view(self.owned().0, self.at, self.stream)?;
+        let whole = self.core.view_mut(self.core.partition.all().0, self.at)?;
+        let whole = whole.on_stream(self.stream)?.reporting_to(&self.whole)?;
+        self.around = self.around | ghosts;
+        Ok((owned, whole))
     }
 
     /// Returns the owned parts, to read on any stream while a broadcast is in flight.
@@ -181,7 +245,9 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     /// `Poisoned` if an operation failed or if a ghost part was left out; the exchanged parts are then poisoned.
     pub fn finish(mut self) -> Result<()> {
         self.ended = true;
-        let failed = self.forest.failed() || self.reports.iter().any(WriteReport::failed);
+        let failed = self.forest.failed()
+            || self.whole.failed()
+            || self.reports.iter().any(WriteReport::failed);
         let why = match self.needed.iter().find(|part| !self.is_served(**part)) {
             _ if failed => "an operation failed".to_owned(),
             Some(part) if self.op.is_some() => {
@@ -201,7 +267,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
             None => self.reports[part].wrote(),
             Some(_) => self.read.get().contains(part),
         };
-        lent || self.covered.contains(part)
+        lent || self.covered.contains(part) || self.around.contains(part) && self.whole.wrote()
     }
 
     fn owned(&self) -> Parts {

@@ -145,7 +145,8 @@ fn request<'a, T: Element, D: Dimension>(
     access: &'static str,
     call_site: &'static Location<'static>,
 ) -> Request<'a> {
-    Request { set: array.core.partition.all().0, stream, access, call_site }
+    let set = array.core.partition.all().0;
+    Request { set, stream, access, call_site, may_refresh: true }
 }
 
 impl<T: Element, D: Dimension> Lease<T, D> {
@@ -307,7 +308,9 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let Some(access) = self.access else { return Verdict::Keep };
         let panicked = std::thread::panicking() && !self.panicking;
         let (failed, wrote) = (self.report.failed(), self.wrote || self.report.wrote());
-        Verdict::new(access, panicked, failed, wrote, || self.lock.array().is_empty())
+        let verdict =
+            Verdict::new(access, panicked, failed, wrote, || self.lock.array().is_empty());
+        verdict.collective(access, || self.lock.array().core.is_refreshed())
     }
 
     /// Ends the access as its verdict says, and returns the verdict.

@@ -71,7 +71,8 @@ struct Loan<T: Element, D> {
 impl<T: Element, D> Loan<T, D> {
     fn give_back(&mut self) -> Result<()> {
         let set = self.core.partition.all().0;
-        let request = Request { set, stream: None, access: "lend", call_site: self.call_site };
+        let call_site = self.call_site;
+        let request = Request { set, stream: None, access: "lend", call_site, may_refresh: false };
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.drain();

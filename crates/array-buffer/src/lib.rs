@@ -64,6 +64,7 @@
 //! A write of owned values makes the ghosts stale. Reading a stale ghost is an error until an
 //! [exchange](ArrayBuffer::begin_exchange) or a write fills it. Contributions to ghosts
 //! ([`accumulate`](ArrayBuffer::accumulate)) stay in the ghosts until a reduction adds them to the owned values.
+//! [`ArrayBuffer::on_stale_ghosts`] lets accesses run these exchanges when they need them.
 //!
 //! # More than fits
 //!
@@ -113,6 +114,8 @@
 //! from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It waits
 //! neither for copies of other parts nor for work enqueued behind the copies.
 //!
+//! An access that refreshes ghosts also blocks as long as the exchange does, and as long as another thread refreshes them.
+//!
 //! While a call blocks, calls on the same array in other threads wait for it. The exceptions are
 //! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no
 //! wait. A driver may block to allocate or free. `from_memory` waits for streams of [other
@@ -120,7 +123,7 @@
 //!
 //! Therefore code for which a call waits must not call the same array, not even for its status: the call would never
 //! return. This holds for kernels that run on the host, and for `tracing` subscribers that receive the events of the
-//! call.
+//! call. It does not hold for what [refreshes ghosts](ArrayBuffer::on_stale_ghosts).
 //!
 //! # Failures
 //!
@@ -168,6 +171,7 @@ mod part;
 mod partition;
 mod pattern;
 mod poison;
+mod refresh;
 mod report;
 mod scope;
 mod shared;
@@ -194,7 +198,7 @@ pub use memory_budget::{
 };
 pub use part::{PartMut, PartRef};
 pub use partition::{Partition, Parts};
-pub use report::{Cause, Eviction, Transfer, TransferReport, transfer_totals};
+pub use report::{Cause, Eviction, Refresh, Transfer, TransferReport, transfer_totals};
 pub use scope::{Offload, here, offload, on_host};
 pub use shared::{SharedArrayBuffer, SharedRead, SharedWrite};
 pub use status::PartStatus;

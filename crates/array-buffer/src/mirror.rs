@@ -29,6 +29,8 @@ pub(crate) struct Mirror {
     full: AtomicBool,
     /// Whether each write is checked for completeness. It changes only while the array is borrowed exclusively.
     checks_writes: AtomicBool,
+    /// Whether accesses refresh ghosts. It changes only while the array is borrowed exclusively.
+    refreshed: AtomicBool,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
     hidden: AtomicU32,
 }
@@ -78,6 +80,7 @@ impl Mirror {
             failures: AtomicU64::new(0),
             full: AtomicBool::new(false),
             checks_writes: AtomicBool::new(false),
+            refreshed: AtomicBool::new(false),
             hidden: AtomicU32::new(0),
         }
     }
@@ -119,6 +122,16 @@ impl Mirror {
 
     pub(crate) fn set_check_writes(&self, on: bool) {
         self.checks_writes.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether accesses refresh ghosts.
+    #[inline]
+    pub(crate) fn is_refreshed(&self) -> bool {
+        self.refreshed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_refreshed(&self, refreshed: bool) {
+        self.refreshed.store(refreshed, Ordering::Relaxed);
     }
 
     /// Lets all accesses in a replica use the state from now on.

@@ -33,7 +33,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read(&self, stream: &'b Stream) -> Result<ReadGuard<'b, T, D>> {
-        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller())
+        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller(), true)
     }
 
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
@@ -43,7 +43,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'b, T, D>> {
-        HostReadGuard::take(self.core, self.set, Location::caller())
+        HostReadGuard::take(self.core, self.set, Location::caller(), true)
     }
 
     /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch), for these parts only.
@@ -53,7 +53,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch).
     #[track_caller]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
-        prefetch(self.core, self.set, Some(stream), Location::caller())
+        prefetch(self.core, self.set, Some(stream), Location::caller(), true)
     }
 
     /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host), for these parts only.
@@ -63,7 +63,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host).
     #[track_caller]
     pub fn prefetch_host(&self) -> Result<()> {
-        prefetch(self.core, self.set, None, Location::caller())
+        prefetch(self.core, self.set, None, Location::caller(), true)
     }
 
     /// The parts.
@@ -80,7 +80,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
-        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller())
+        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
@@ -90,7 +90,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
-        HostReadGuard::take(self.core, self.set, Location::caller())
+        HostReadGuard::take(self.core, self.set, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::read_write`](crate::ArrayBuffer::read_write), for these parts only.
@@ -167,7 +167,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch).
     #[track_caller]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
-        prefetch(self.core, self.set, Some(stream), Location::caller())
+        prefetch(self.core, self.set, Some(stream), Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host), for these parts only.
@@ -177,7 +177,7 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// As [`ArrayBuffer::prefetch_host`](crate::ArrayBuffer::prefetch_host).
     #[track_caller]
     pub fn prefetch_host(&self) -> Result<()> {
-        prefetch(self.core, self.set, None, Location::caller())
+        prefetch(self.core, self.set, None, Location::caller(), false)
     }
 
     /// The parts.
@@ -191,8 +191,9 @@ fn prefetch<T: Element, D>(
     set: Set,
     stream: Option<&Stream>,
     call_site: CallSite,
+    may_refresh: bool,
 ) -> Result<()> {
-    core.prefetch(&Request { set, stream, access: "prefetch", call_site })
+    core.prefetch(&Request { set, stream, access: "prefetch", call_site, may_refresh })
 }
 
 impl<T: Element, D> fmt::Debug for PartMut<'_, T, D> {

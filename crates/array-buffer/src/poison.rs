@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::coherence::Access;
+use crate::coherence::{Access, Reduce};
 
 /// How an access ends, for the parts that its guard held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,17 @@ impl Verdict {
             Access::Write if is_empty() => Self::Commit,
             Access::Write => Self::Abort(Poison::NothingWritten),
             _ => Self::Keep,
+        }
+    }
+
+    /// The same verdict, unless ghosts are refreshed (`is_refreshed`): then an access that wrote nothing ends as one
+    /// that did, since other ranks may have written in theirs. The old values, or the neutral ones, are right.
+    #[inline]
+    pub(crate) fn collective(self, access: Access, is_refreshed: impl FnOnce() -> bool) -> Self {
+        match (self, access) {
+            (Self::Keep, Access::Accumulate(Reduce::Replace)) => self,
+            (Self::Keep, _) if is_refreshed() => Self::Commit,
+            _ => self,
         }
     }
 }

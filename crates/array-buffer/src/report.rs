@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use parking_lot::Mutex;
 use runtime_core::Traffic;
 
-use crate::coherence::ReplicaId;
+use crate::coherence::{Exchange, ReplicaId};
 
 /// An access that made a transfer necessary, and the line of the program that made the access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,20 @@ pub struct Eviction {
     pub wanted_by: Cause,
 }
 
+/// Exchanges that accesses to stale ghosts have run: see
+/// [`on_stale_ghosts`](crate::ArrayBuffer::on_stale_ghosts).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refresh {
+    /// The direction of the exchange.
+    pub exchange: Exchange,
+    /// The device of the exchange.
+    pub on: String,
+    /// The number of completed exchanges.
+    pub count: u64,
+    /// The access that needed the exchange.
+    pub wanted_by: Cause,
+}
+
 /// The transfers of one array, grouped by cause. Displays as a table.
 ///
 /// ```
@@ -84,6 +98,7 @@ pub struct Eviction {
 pub struct TransferReport {
     transfers: Vec<Transfer>,
     evictions: Vec<Eviction>,
+    refreshes: Vec<Refresh>,
 }
 
 impl TransferReport {
@@ -95,6 +110,11 @@ impl TransferReport {
     /// All groups of evictions that made room for other accesses, in the order of their first eviction.
     pub fn evictions(&self) -> &[Eviction] {
         &self.evictions
+    }
+
+    /// All groups of refreshes of ghosts, in the order of their first refresh.
+    pub fn refreshes(&self) -> &[Refresh] {
+        &self.refreshes
     }
 
     /// The total of all transfers.
@@ -154,6 +174,16 @@ impl Add for TransferReport {
                 None => self.evictions.push(eviction),
             }
         }
+        for refresh in other.refreshes {
+            let same = |known: &&mut Refresh| {
+                (known.exchange, &known.on) == (refresh.exchange, &refresh.on)
+                    && known.wanted_by == refresh.wanted_by
+            };
+            match self.refreshes.iter_mut().find(same) {
+                Some(known) => known.count += refresh.count,
+                None => self.refreshes.push(refresh),
+            }
+        }
         self
     }
 }
@@ -170,7 +200,14 @@ pub(crate) struct AccessSite {
 #[derive(Default)]
 pub(crate) struct Ledger {
     lines: Vec<Line>,
+    /// What few arrays have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Default)]
+struct Rare {
     evictions: Vec<(AccessSite, Traffic)>,
+    refreshes: Vec<(ReplicaId, Exchange, AccessSite, u64)>,
 }
 
 struct Line {
@@ -213,9 +250,20 @@ impl Ledger {
     /// Records that a part has left the device of `wanted_by`.
     pub(crate) fn add_eviction(&mut self, bytes: usize, wanted_by: AccessSite) {
         let one = Traffic { count: 1, bytes: bytes as u64 };
-        match self.evictions.iter_mut().find(|(of, _)| *of == wanted_by) {
+        let evictions = &mut self.rare.get_or_insert_default().evictions;
+        match evictions.iter_mut().find(|(of, _)| *of == wanted_by) {
             Some((_, traffic)) => *traffic = add(*traffic, one),
-            None => self.evictions.push((wanted_by, one)),
+            None => evictions.push((wanted_by, one)),
+        }
+    }
+
+    /// Records that an exchange at a replica was completed for an access.
+    pub(crate) fn add_refresh(&mut self, on: ReplicaId, exchange: Exchange, wanted_by: AccessSite) {
+        let key = (on, exchange, wanted_by);
+        let refreshes = &mut self.rare.get_or_insert_default().refreshes;
+        match refreshes.iter_mut().find(|(on, of, by, _)| (*on, *of, *by) == key) {
+            Some((.., count)) => *count += 1,
+            None => refreshes.push((on, exchange, wanted_by, 1)),
         }
     }
 
@@ -237,9 +285,17 @@ impl Ledger {
             traffic: *traffic,
             wanted_by: cause(*site),
         };
+        let refresh = |&(on, exchange, site, count): &(_, _, AccessSite, _)| Refresh {
+            exchange,
+            on: name(on),
+            count,
+            wanted_by: cause(site),
+        };
+        let rare = || self.rare.iter();
         TransferReport {
             transfers: self.lines.iter().map(transfer).collect(),
-            evictions: self.evictions.iter().map(eviction).collect(),
+            evictions: rare().flat_map(|rare| &rare.evictions).map(eviction).collect(),
+            refreshes: rare().flat_map(|rare| &rare.refreshes).map(refresh).collect(),
         }
     }
 }
@@ -270,6 +326,16 @@ impl fmt::Display for TransferReport {
                 eviction.traffic.count.to_string(),
                 eviction.traffic.bytes.to_string(),
                 eviction.wanted_by.to_string(),
+                String::new(),
+            ]);
+        }
+        for refresh in &self.refreshes {
+            table.add_row([
+                refresh.on.clone(),
+                refresh.exchange.name().to_owned(),
+                refresh.count.to_string(),
+                String::new(),
+                refresh.wanted_by.to_string(),
                 String::new(),
             ]);
         }

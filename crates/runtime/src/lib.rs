@@ -45,6 +45,50 @@
 //! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run
 //! time, opening it returns an [`ErrorKind::Unavailable`] error. On a machine without ROCm, the feature `hip` needs two
 //! lines of cargo configuration to build: see "Building" in the documentation of `backend-hip`.
+//!
+//! # Arrays over ranks
+//!
+//! An array runs the halo exchange itself when an access needs ghosts. This is registered once on each rank:
+//!
+//! ```
+//! # #[cfg(all(feature = "array", feature = "halo", feature = "host"))]
+//! # fn main() -> runtime::Result<()> {
+//! use std::sync::Arc;
+//!
+//! use runtime::Device;
+//! use runtime::array::{ArrayBuffer, Partition};
+//! use runtime::halo::communicator::{Communicator, ThreadCommunicator};
+//! use runtime::halo::{Dim, Field, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
+//!
+//! let device = Device::new(runtime::host::HostDevice::new(0))?;
+//! // A ring of two ranks with three cells each, and one ghost cell at either end.
+//! let topology = Topology::cartesian(&[6], &[2], &[true])?;
+//! let rows = ThreadCommunicator::run(2, |ranks| -> runtime::Result<Vec<f64>> {
+//!     let (rank, stream) = (ranks.rank(), device.default_stream());
+//!     let cells = FieldSpec::new("cells", runtime::DType::F64, &[Dim::axis(0, 3).halo(1, 1)])?;
+//!     let (quantities, options) = ([Quantity::scalar(cells)], HaloOptions::default());
+//!     let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+//!
+//!     let mut array = ArrayBuffer::<f64, _>::with_partition(Partition::with_ghosts(&[5], &[(1, 1)])?)?;
+//!     array.on_stale_ghosts(&stream, move |exchange| {
+//!         let (stream, ghosts) = (exchange.stream(), exchange.partition().exchanged());
+//!         halo.set_token(exchange.sequence()); // ranks that made other writes get an error
+//!         // SAFETY: a halo exchange reads owned cells, and writes no others than these ghosts.
+//!         let (owned, all) = unsafe { exchange.whole(ghosts)? };
+//!         halo.exchange(stream, &mut [Field::split(owned, all)?])
+//!     })?;
+//!     array.write_host()?.fill(rank as f64);
+//!     let row = array.read_host()?; // exchanges
+//!     Ok(row.to_vec())
+//! })?;
+//! for (row, expected) in rows.into_iter().zip([[1.0, 0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0, 0.0]]) {
+//!     assert_eq!(row?, expected);
+//! }
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "array", feature = "halo", feature = "host")))]
+//! # fn main() {}
+//! ```
 #![forbid(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

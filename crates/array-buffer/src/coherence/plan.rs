@@ -33,6 +33,8 @@ pub(crate) enum Action {
     End,
     /// The exchange's work failed.
     Fail,
+    /// Ghost parts are older than owned values that have changed elsewhere. Applies to all parts.
+    Outdate,
     /// A lane reported the failure of work enqueued earlier. Applies to all parts.
     Lost { lane: Lane },
     /// A lane is idle and gets no more work. Applies to all parts.
@@ -91,6 +93,7 @@ pub(crate) fn plan(
         Action::Begin { at, by, exchange } => draft.begin(at, by, exchange)?,
         Action::End => draft.end(),
         Action::Fail => draft.fail(),
+        Action::Outdate => draft.outdate_ghosts(),
         Action::Lost { lane } => draft.lost(lane),
         Action::Forget { lane } => draft.forget(lane),
     }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use ndarray::{Array, Dimension};
-use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result};
+use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
-use super::{Core, Request, alone, place};
+use super::{Core, Request, Run, alone, place};
 use crate::Partition;
 use crate::call_site::CallSite;
 use crate::coherence::{Action, HOST, PartId, ReplicaId, Set};
@@ -24,9 +24,28 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         Self(core)
     }
 
-    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter.
+    /// Makes the array constant. There are no more writes, so the access records of readers no longer matter. A refresh
+    /// would write.
     pub(crate) fn freeze(self) {
         self.0.lock().constant = true;
+        self.0.register(None);
+    }
+
+    /// Registers what refreshes ghosts on a stream.
+    pub(crate) fn register(self, stream: &Stream, run: Box<Run<T, D>>) -> Result<()> {
+        self.0.introduce(stream)?;
+        self.0.register(Some((stream.clone(), run)));
+        Ok(())
+    }
+
+    /// Ghosts are not refreshed from now on.
+    pub(crate) fn unregister(self) {
+        self.0.register(None);
+    }
+
+    /// Makes all ghosts stale.
+    pub(crate) fn outdate(self) {
+        self.0.outdate();
     }
 
     /// Frees a replica's memory.
@@ -40,7 +59,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             Some(Some(at)) => at,
         };
         let set = core.partition.all().0;
-        let request = Request { set, stream: None, access: "evict", call_site };
+        let request = Request { set, stream: None, access: "evict", call_site, may_refresh: false };
         if at == HOST && state.devices[usize::from(HOST)].is_some() {
             let message = "host memory that a device works in";
             return Err(Error::new(ErrorKind::Conflict, "evict", message));

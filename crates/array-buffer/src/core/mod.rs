@@ -3,6 +3,7 @@
 
 mod complete;
 mod exclusive;
+mod refresh;
 mod repartition;
 mod resident;
 
@@ -18,6 +19,9 @@ use runtime_core::{
 
 pub(crate) use complete::Check;
 pub(crate) use exclusive::Exclusive;
+pub(crate) use refresh::Run;
+
+use refresh::Refreshing;
 
 use crate::budget;
 use crate::call_site::{At, CallSite};
@@ -41,6 +45,7 @@ pub(crate) struct Core<T: Element, D> {
     pub(crate) storage: Storage<T>,
     pub(crate) mirror: Mirror,
     version: AtomicU64,
+    refreshing: Refreshing<T, D>,
     state: Mutex<State<T>>,
 }
 
@@ -117,6 +122,9 @@ pub(crate) struct Request<'a> {
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
     pub(crate) call_site: CallSite,
+    /// Whether it may refresh ghosts: it borrows the whole array, so no other access writes meanwhile, and no guard has
+    /// read ghosts that a write has made stale since.
+    pub(crate) may_refresh: bool,
 }
 
 impl<T: Element, D> Core<T, D> {
@@ -135,6 +143,7 @@ impl<T: Element, D> Core<T, D> {
             storage: Storage::new(partition.shape())?,
             mirror,
             version: AtomicU64::new(0),
+            refreshing: Refreshing::new(),
             state: Mutex::new(State {
                 writers: vec![Writer::new(None); parts.len()],
                 parts,
@@ -166,6 +175,7 @@ impl<T: Element, D> Core<T, D> {
         let state = self.lock();
         size_of::<Self>()
             + self.mirror.heap_bytes()
+            + self.refreshing.heap_bytes()
             + self.partition.heap_bytes()
             + state.parts.capacity() * size_of::<PartState>()
             + state.devices.capacity() * size_of::<Option<Device>>()
@@ -448,6 +458,11 @@ impl<T: Element, D> Core<T, D> {
                 }
             };
             let action = action(at, by);
+            if self.needs_refresh(&state, request, action).is_some() {
+                drop(state);
+                self.refresh(request, action)?;
+                continue;
+            }
             let divided = self.storage.divided(at);
             if let (Some(divided), Some(stream)) = (divided, request.stream) {
                 let needed = state.needed(request.set, action);
@@ -687,7 +702,15 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
     ) -> Result<(Plan, bool)> {
         let plan = plan(&state.parts, request.set, action, &state.paths).map_err(|why| {
-            state.refused(why, request.access, Some(request.call_site), &self.partition)
+            let error =
+                state.refused(why, request.access, Some(request.call_site), &self.partition);
+            let is_access = !matches!(action, Action::Begin { .. });
+            match why {
+                Refusal::Stale(_) | Refusal::Pending(..) if is_access && self.is_refreshed() => {
+                    error.about("parts that were split off are not refreshed")
+                }
+                _ => error,
+            }
         })?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
         let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });

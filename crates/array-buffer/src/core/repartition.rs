@@ -99,8 +99,8 @@ impl<T: Element, D> Core<T, D> {
             let set = if is_cut { cut.map(|(piece, _)| piece).collect() } else { goal.pieces };
             let device = self.lock().devices[usize::from(at)].clone().filter(|_| at != HOST);
             let stream = device.map(|device| device.default_stream());
-            let request =
-                Request { set, stream: stream.as_ref(), access: "repartition", call_site };
+            let (stream, access) = (stream.as_ref(), "repartition");
+            let request = Request { set, stream, access, call_site, may_refresh: false };
             self.act(&request, |at, by| Action::Prefetch { at, by })?;
             self.see(set, at)?;
         }
@@ -173,6 +173,7 @@ impl<T: Element, D> Core<T, D> {
     fn install(&mut self, (partition, parts, writers): Divided) {
         let mirror = Mirror::new(parts.len());
         mirror.set_check_writes(self.mirror.checks_writes());
+        mirror.set_refreshed(self.mirror.is_refreshed());
         let state = self.state.get_mut();
         for (lane, known) in (0..).zip(&state.lanes).take(LANES) {
             if let Some((_, at)) = self.mirror.lane(known.stream.id()) {

@@ -67,7 +67,8 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         }
         let RoomCause { access, call_site } = cause;
         let set = Set::one(part);
-        let request = Request { set, stream: None, access: "make room", call_site };
+        let request =
+            Request { set, stream: None, access: "make room", call_site, may_refresh: false };
         let budget = state.budget(at)?;
         let done = self.carry_out(&mut state, &request, Action::MakeRoom { at }, None);
         self.mirror.show(&mut state.parts);
@@ -94,8 +95,8 @@ impl<T: Element, D> Core<T, D> {
     ) -> Result<()> {
         let (lane, _) = state.lane(on, &self.mirror)?;
         let RoomCause { call_site, .. } = cause;
-        let request =
-            Request { set: Set::one(part), stream: Some(on), access: "copy ahead", call_site };
+        let (set, access) = (Set::one(part), "copy ahead");
+        let request = Request { set, stream: Some(on), access, call_site, may_refresh: false };
         let action = Action::Prefetch { at: to, by: Some(lane) };
         let bytes = self.partition.len(part) * size_of::<T>();
         let copy = std::iter::once((bytes, to == HOST));

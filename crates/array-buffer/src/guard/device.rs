@@ -49,9 +49,11 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         set: Set,
         stream: StreamRef<'b>,
         call_site: CallSite,
+        may_refresh: bool,
     ) -> Result<Self> {
+        let by = Some(stream.get());
         let (at, hold) =
-            core.read(&Request { set, stream: Some(stream.get()), access: "read", call_site })?;
+            core.read(&Request { set, stream: by, access: "read", call_site, may_refresh })?;
         Ok(Self { core, stream, set, at, _hold: hold })
     }
 
@@ -146,8 +148,9 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
-        let alone = alone && core.is_private();
-        let request = Request { set, stream: Some(stream.get()), access: name(access), call_site };
+        let (may_refresh, alone) = (alone, alone && core.is_private());
+        let by = Some(stream.get());
+        let request = Request { set, stream: by, access: name(access), call_site, may_refresh };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         held.begin_check(at, Some(stream.get()))?;

@@ -19,9 +19,14 @@ pub struct HostReadGuard<'b, T, D> {
 
 impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
-    pub(crate) fn take(core: &'b Core<T, D>, set: Set, call_site: CallSite) -> Result<Self> {
+    pub(crate) fn take(
+        core: &'b Core<T, D>,
+        set: Set,
+        call_site: CallSite,
+        may_refresh: bool,
+    ) -> Result<Self> {
         let ranges = tiled(core, set)?;
-        core.read(&Request { set, stream: None, access: "read", call_site })?;
+        core.read(&Request { set, stream: None, access: "read", call_site, may_refresh })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
         // parts lasts, which the guard shares, the state lets no access write them.
         let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
@@ -57,9 +62,10 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         alone: bool,
     ) -> Result<Self> {
         check_access::<T>(access)?;
-        let alone = alone && core.is_private();
+        let (may_refresh, alone) = (alone, alone && core.is_private());
         let ranges = tiled(core, set)?;
-        let request = Request { set, stream: None, access: name(access), call_site };
+        let access_name = name(access);
+        let request = Request { set, stream: None, access: access_name, call_site, may_refresh };
         let quick = core.acquire_host(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         held.begin_check(HOST, None)?;

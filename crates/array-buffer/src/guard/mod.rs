@@ -102,7 +102,8 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     fn verdict(&self) -> Verdict {
         let panicked = std::thread::panicking() && !self.panicking;
         let failed = self.patterned || self.failed();
-        Verdict::new(self.access, panicked, failed, self.wrote(), || self.is_empty())
+        let verdict = Verdict::new(self.access, panicked, failed, self.wrote(), || self.is_empty());
+        verdict.collective(self.access, || self.core.is_refreshed())
     }
 
     #[inline]
