@@ -151,3 +151,17 @@ fn c_has_no_warnings() {
         assert!(output.status.success(), "{name}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn inexact_functions_have_the_names_of_the_dialect() {
+    let text = |ty: &str| {
+        let text = format!(
+            "#[stencil(inexact)] fn f(o: Out<{ty}, 1>, a: {ty}) {{ o.set(a.exp().sin().powf(a)); }}"
+        );
+        Stencil::parse(text.parse().unwrap()).unwrap()
+    };
+    let (single, double) = (text("f32"), text("f64"));
+    assert!(single.source(Dialect::C).contains("powf(sinf(expf(args->a_value)), args->a_value)"));
+    assert!(double.source(Dialect::Cuda).contains("pow(sin(exp(args.a_value)), args.a_value)"));
+    assert!(single.source(Dialect::OpenCl).contains("pow(sin(exp(args.a_value)), args.a_value)"));
+}

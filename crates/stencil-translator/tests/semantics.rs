@@ -77,3 +77,13 @@ fn a_point_of_another_stencil_gives_nothing() {
     assert!(stencil.interpret(&point(&[Value::F32(1.0)])).is_none());
     assert!(stencil.interpret(&point(&[Value::F64(1.0)])).is_some());
 }
+
+#[test]
+fn a_literal_without_a_use_is_an_i32_or_the_float_that_occurs() {
+    let wraps = "fn f(o: Out<i64, 1>) { o.set((2147483647 + 1) as i64); }";
+    assert_eq!(set(wraps, &[]), Value::I64(i32::MIN.into()));
+    let rounds = "fn f(o: Out<i64, 1>, a: f32) { let b = 16777217.0; o.set(b as i64); }";
+    assert_eq!(set(rounds, &[Value::F32(0.0)]), Value::I64(16_777_216));
+    let exact = "fn f(o: Out<i64, 1>) { let b = 16777217.0; o.set(b as i64); }";
+    assert_eq!(set(exact, &[]), Value::I64(16_777_217));
+}
