@@ -29,13 +29,14 @@ impl Dialect {
     /// The options that a compiler must get, so that all devices compute the same bits.
     ///
     /// OpenCL has no option against contraction, so its text has a pragma. A device that does not advertise correctly
-    /// rounded division of `f32` refuses the option, and is not exact for `f32`.
+    /// rounded division of `f32` refuses the option, and is not exact for `f32`. Those of C are for gcc. Without
+    /// `-frounding-math`, gcc 12 makes `0.0 - x` a negation where `x` was an integer, which gives zero another sign.
     pub const fn flags(self) -> &'static [&'static str] {
         match self {
             Self::OpenCl => &["-cl-fp32-correctly-rounded-divide-sqrt"],
             Self::Cuda => &["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"],
             Self::Hip => &["-fhip-fp32-correctly-rounded-divide-sqrt", "-ffp-contract=off"],
-            Self::C => &["-std=c99", "-ffp-contract=off"],
+            Self::C => &["-std=c99", "-ffp-contract=off", "-frounding-math"],
         }
     }
 

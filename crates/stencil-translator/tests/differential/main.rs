@@ -347,6 +347,25 @@ fn all_outputs_of_random_stencils_have_the_same_bits() {
 }
 
 #[test]
+fn zero_minus_an_integer_is_no_negation() {
+    if !engines::has_gcc() {
+        drop(writeln!(stderr(), "skipped: no gcc"));
+        return;
+    }
+    let text = "fn f(o: Out<f64, 1>, t: In<i64, 1>) { o.set(0.0 - t.at(0) as f64); }";
+    let program =
+        generate::written("f", &[(Intent::Out, Type::F64), (Intent::In, Type::I64)], text);
+    let batch = [(program, Stencil::parse(text.parse().unwrap()).unwrap())];
+    let folder = tempfile::tempdir().unwrap();
+    let builds = [engines::c, engines::rows].map(|start| start(folder.path(), &batch).finish());
+    let mut case = Case::new(&batch[0].0, &batch[0].1, &mut Rng::with_seed(0));
+    case.memories[1].words.fill(0);
+    for engine in builds {
+        case.compare(&case.interpret(), &case.run_whole(&engine), engine.name);
+    }
+}
+
+#[test]
 fn opencl_devices_give_the_same_bits() {
     let batch: Vec<(Program, Stencil)> = (0..OPENCL_PROGRAMS).map(translated).collect();
     let Some(device) = OpenCl::build(&batch) else {
