@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ndarray::{Array, Dimension, IntoDimension};
+use ndarray::{Array, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
 use crate::coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
@@ -18,6 +18,7 @@ use crate::poison::Verdict;
 use crate::report::TransferReport;
 use crate::scope::here;
 use crate::status::PartStatus;
+use crate::storage::zeroed;
 use crate::{ConversionError, MemoryBudget, Partition, Parts, Priority};
 
 /// The type parameter of an [`ArrayBuffer`] that can be written.
@@ -90,7 +91,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Self::build(shape, partition)
     }
 
-    /// Creates an array from `array`. A row-major array is moved, not copied.
+    /// Creates an array in row-major order from `array`. A row-major array is moved, not copied. For other orders, see
+    /// [`Partition::with_order`].
     ///
     /// # Errors
     ///
@@ -100,11 +102,12 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Self::from_array_with(array, partition)
     }
 
-    /// As [`from_array`](Self::from_array), divided into the parts of `partition`. Ghost parts count as filled.
+    /// As [`from_array`](Self::from_array), divided into the parts of `partition`, and in its order. An array that has
+    /// this order, without gaps, is moved. Ghost parts count as filled.
     ///
     /// # Errors
     ///
-    /// As [`from_array`](Self::from_array). `InvalidArgument` if the shapes differ.
+    /// As [`from_array`](Self::from_array). `InvalidArgument` if the shapes differ. `OutOfMemory`.
     pub fn from_array_with(array: Array<T, D>, partition: Partition) -> Result<Self> {
         if array.shape() != partition.shape() {
             let shapes = format!("{:?} for a partition of {:?}", array.shape(), partition.shape());
@@ -112,9 +115,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         }
         let shape = array.raw_dim();
         let len = array.len();
+        let strides = || partition.strides().iter().map(|stride| stride.cast_signed());
         let array = match array.is_standard_layout() {
-            true => array,
-            false => array.as_standard_layout().into_owned(),
+            true if partition.is_row_major() => array,
+            false if array.strides().iter().copied().eq(strides()) => array,
+            _ => return Self::from_array_of_other_order(&array, partition),
         };
         let elements = match array.into_raw_vec_and_offset() {
             (elements, offset) if elements.len() > len => {
@@ -163,9 +168,21 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         Ok(buffer)
     }
 
+    fn from_array_of_other_order(array: &Array<T, D>, partition: Partition) -> Result<Self> {
+        let mut strides = array.raw_dim();
+        strides.slice_mut().copy_from_slice(partition.strides());
+        let mut elements = zeroed(partition.layout::<T>()?.span_bytes().len() / size_of::<T>())?;
+        if !array.is_empty() {
+            let target = ArrayViewMut::from_shape(array.raw_dim().strides(strides), &mut elements);
+            let mut target = target.map_err(|error| invalid("from_array", error.to_string()))?;
+            target.assign(array);
+        }
+        Self::from_vec_with(elements, array.raw_dim(), partition)
+    }
+
     fn from_vec_with(elements: Vec<T>, shape: D, partition: Partition) -> Result<Self> {
         let buffer = Self::build(shape, partition)?;
-        if elements.len() != buffer.len() {
+        if elements.len() != buffer.core.storage.len() {
             let message = format!("{} elements for shape {:?}", elements.len(), buffer.shape());
             return Err(invalid("from_vec", message));
         }
@@ -686,7 +703,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
             Some(stream) if at != HOST => {
                 // The host's replica, if no other device of the copy works in host memory.
                 let target = copy.core.introduce(stream)?;
-                let memory = stream.device().memory_allocate(self.len())?;
+                let memory = stream.device().memory_allocate(self.core.storage.len())?;
                 copy.core.storage.adopt_memory(target, memory);
                 let source = self.core.storage.view(at)?;
                 let mut values = copy.core.storage.view_mut(target)?;
@@ -694,10 +711,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                     values.copy_from(stream, &source)?;
                 } else {
                     // The stream does not wait for the writers of other parts.
-                    let source = source.reshape(self.shape())?;
+                    let layout = self.core.partition.layout::<T>()?;
+                    let source = source.with_layout(0, &layout)?;
                     for part in readable.iter() {
                         let ranges = self.core.partition.ranges(part.into());
-                        let mut target = values.reborrow().reshape(self.shape())?.region(ranges)?;
+                        let mut target =
+                            values.reborrow().with_layout(0, &layout)?.region(ranges)?;
                         target.copy_from(stream, &source.region(ranges)?)?;
                     }
                 }
@@ -717,7 +736,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     /// Returns the values as an `ndarray` array. Does not copy if the values are already on the host and this array
-    /// alone owns that memory.
+    /// alone owns that memory, without gaps between rows.
     ///
     /// # Errors
     ///
@@ -738,7 +757,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         })
     }
 
-    /// Returns the values as memory of the stream's device, in row-major order. Values that are out of date there are
+    /// Returns the values as memory of the stream's device, in the order of the [partition](Partition::strides). Values that are out of date there are
     /// copied first. Earlier work that uses the values comes before work enqueued on the stream from now on.
     ///
     /// Nobody watches other streams for the memory, so the call blocks until work of other streams that the values came
@@ -778,7 +797,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.core.storage.len()
+        self.core.partition.volume()
     }
 
     /// Whether the array has no elements.

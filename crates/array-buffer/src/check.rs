@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use ndarray::Dimension;
-use runtime_core::{DType, Element, Error, ErrorKind, Layout, MemoryView, Result, Stream};
+use runtime_core::{Element, Error, ErrorKind, MemoryView, Result, Stream, bytemuck};
 
 use crate::coherence::Access;
 use crate::guard::{ReadGuard, StreamRef, WriteGuard};
@@ -102,8 +102,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
 }
 
 fn bytes<T: Element>(view: &MemoryView<'_, T>, stream: &Stream) -> Result<Vec<u8>> {
-    let row = Layout::row(DType::U8, view.byte_range().len())?;
-    view.reinterpret(0, &row)?.typed()?.to_vec(stream)
+    Ok(bytemuck::cast_slice(&view.to_vec(stream)?).to_vec())
 }
 
 fn unwritten(first: &[u8], second: &[u8]) -> Option<usize> {

@@ -369,16 +369,15 @@ impl StarForest {
             None => {
                 let (device, partition) = (device.clone(), partition.clone());
                 let covered = self.cover(&partition)?;
-                let shape = partition.shape();
                 let mut copies = Vec::new();
                 for whole in &self.links {
-                    let copy = link::<T>(shape, whole, op)?;
+                    let copy = link::<T>(&partition, whole, op)?;
                     if ghosts == partition.ghosts() {
                         copies.push(copy);
                         continue;
                     }
                     for piece in pieces(whole, &partition, ghosts) {
-                        copies.push(link::<T>(shape, &piece, op)?);
+                        copies.push(link::<T>(&partition, &piece, op)?);
                     }
                 }
                 let plan = device.plan_regions(&copies)?;
@@ -440,10 +439,11 @@ fn pieces(
 }
 
 fn link<T: Element>(
-    shape: &[usize],
+    partition: &Partition,
     (ghost, owned): &Link,
     op: Option<Reduce>,
 ) -> Result<RegionCopy> {
+    let shape = partition.shape();
     let extents = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).collect::<Vec<_>>();
     let inside = |ranges: &[Range<usize>]| {
         ranges.len() == shape.len()
@@ -453,7 +453,7 @@ fn link<T: Element>(
         let message = format!("ghosts {ghost:?} of {owned:?} in shape {shape:?}");
         return Err(refuse(message));
     }
-    let side = |ranges: &[Range<usize>]| side_of::<T>(shape, ranges);
+    let side = |ranges: &[Range<usize>]| side_of::<T>(partition, ranges);
     let (source, destination) = match op {
         None => (side(owned), side(ghost)),
         Some(_) => (side(ghost), side(owned)),

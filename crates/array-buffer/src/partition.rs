@@ -1,9 +1,10 @@
 //! Partitions of an array into parts.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{Element, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
 
 use crate::coherence::{PARTS, Role, Set};
@@ -92,6 +93,9 @@ pub(crate) type Ranges = SmallVec<[Range<usize>; 3]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     shape: SmallVec<[usize; 4]>,
+    /// For each dimension, the distance of neighbours in memory, in elements. That of the innermost one is 1.
+    strides: SmallVec<[usize; 4]>,
+    is_row_major: bool,
     parts: Vec<(Role, Ranges)>,
     /// The parts before this number were given by the caller; the others are the rest of the array.
     given: usize,
@@ -216,7 +220,143 @@ impl Partition {
             let message = format!("parts have {covered} of the {total} elements of {shape:?}");
             return Err(invalid(message));
         }
-        Ok(Self { shape: shape.into(), given: parts.len(), parts })
+        let axes: SmallVec<[usize; 6]> = (0..shape.len()).collect();
+        let strides = packed(shape, &axes);
+        let strides = strides.ok_or_else(|| invalid(format!("shape {shape:?} is too large")))?;
+        Ok(Self { shape: shape.into(), strides, is_row_major: true, given: parts.len(), parts })
+    }
+
+    /// The same parts, with the elements of the array in another order in memory: `axes` lists the dimensions, the
+    /// outermost first. The last one is contiguous. All replicas have this order. Views of the array show it as
+    /// strides.
+    ///
+    /// ```
+    /// use array_buffer::{ArrayBuffer, Partition};
+    /// use ndarray::{Array2, ShapeBuilder};
+    ///
+    /// // As in Fortran: the first dimension is contiguous. The array is moved, not copied.
+    /// let field = Array2::from_shape_vec((2, 3).f(), vec![1, 2, 3, 4, 5, 6])?;
+    /// let address = field.as_ptr();
+    /// let columns = Partition::whole(&[2, 3])?.with_order(&[1, 0])?;
+    /// assert_eq!(columns.strides(), [1, 2]);
+    /// let array = ArrayBuffer::from_array_with(field, columns)?;
+    /// assert_eq!(array.read_host()?[[1, 0]], 2);
+    /// assert_eq!(array.into_inner()?.as_ptr(), address);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if `axes` does not list each dimension once.
+    pub fn with_order(mut self, axes: &[usize]) -> Result<Self> {
+        let mut sorted: SmallVec<[usize; 6]> = axes.into();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.shape.len()) {
+            return Err(invalid(format!("order {axes:?} of {} dimensions", self.shape.len())));
+        }
+        let strides = packed(&self.shape, axes);
+        self.set_strides(
+            strides.ok_or_else(|| invalid(format!("shape {:?} is too large", self.shape)))?,
+        );
+        Ok(self)
+    }
+
+    /// The same parts, with rows that begin at multiples of `elements` in memory, counted from the first row. A row is
+    /// what is contiguous: the last dimension, or that which [`with_order`](Self::with_order) says. The elements between
+    /// rows belong to no part.
+    ///
+    /// ```
+    /// use array_buffer::Partition;
+    ///
+    /// let padded = Partition::whole(&[10, 10, 100])?.with_row_alignment(32)?;
+    /// assert_eq!(padded.strides(), [1280, 128, 1]);
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for 0 elements, or if the array is then too large for the address space.
+    pub fn with_row_alignment(mut self, elements: usize) -> Result<Self> {
+        let too_large =
+            || invalid(format!("rows of shape {:?} at multiples of {elements}", self.shape));
+        let axes = self.axes();
+        let mut strides = self.strides.clone();
+        let mut step = match axes.last() {
+            Some(inner) if elements > 0 => {
+                self.shape[*inner].max(1).checked_next_multiple_of(elements)
+            }
+            Some(_) => return Err(too_large()),
+            None => return Ok(self),
+        };
+        for axis in axes.iter().rev().skip(1) {
+            strides[*axis] = step.ok_or_else(too_large)?;
+            step = strides[*axis].checked_mul(self.shape[*axis].max(1));
+        }
+        step.ok_or_else(too_large)?;
+        self.set_strides(strides);
+        Ok(self)
+    }
+
+    fn set_strides(&mut self, strides: SmallVec<[usize; 4]>) {
+        let axes: SmallVec<[usize; 6]> = (0..self.shape.len()).collect();
+        self.is_row_major = packed(&self.shape, &axes).as_ref() == Some(&strides);
+        self.strides = strides;
+    }
+
+    /// The same parts in the order in which `other` has its elements. Refuses a partition with an order of its own.
+    pub(crate) fn ordered_as(mut self, other: &Self) -> Result<Self> {
+        if !self.is_row_major && self.strides != other.strides {
+            let message =
+                format!("strides {:?} for an array with strides {:?}", self.strides, other.strides);
+            return Err(invalid(message));
+        }
+        self.set_strides(other.strides.clone());
+        Ok(self)
+    }
+
+    /// For each dimension, the distance of neighbours in memory, in elements.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Whether the elements are in row-major order without gaps.
+    #[inline]
+    pub(crate) fn is_row_major(&self) -> bool {
+        self.is_row_major
+    }
+
+    /// The number of elements of the array.
+    pub(crate) fn volume(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The layout of a replica.
+    pub(crate) fn layout<T: Element>(&self) -> Result<Layout> {
+        layout_of::<T>(&self.shape, &self.strides)
+    }
+
+    /// The strides of a part that has memory of its own, without gaps and in the order of the array.
+    pub(crate) fn own_strides(&self, part: u8) -> SmallVec<[usize; 4]> {
+        // A part is no larger than the array.
+        packed(&self.extents(part), &self.axes()).unwrap_or_default()
+    }
+
+    /// The dimensions, the outermost in memory first.
+    fn axes(&self) -> SmallVec<[usize; 6]> {
+        let mut axes: SmallVec<[usize; 6]> = (0..self.shape.len()).collect();
+        // Of dimensions with one stride, all but the first have one index.
+        axes.sort_by_key(|axis| Reverse((self.strides[*axis], self.shape[*axis])));
+        axes
+    }
+
+    /// The position in memory of an element of a part, given by its number in row-major order of the part.
+    pub(crate) fn position(&self, part: u8, mut number: usize) -> usize {
+        let mut position = 0;
+        for (range, stride) in self.ranges(part.into()).iter().zip(&self.strides).rev() {
+            position += (range.start + number % range.len().max(1)) * stride;
+            number /= range.len().max(1);
+        }
+        position
     }
 
     /// The extents of the array.
@@ -302,7 +442,7 @@ impl Partition {
     pub(crate) fn refined(&self, boxes: impl Iterator<Item = (Ranges, u8)>) -> Self {
         let parts: Vec<_> =
             boxes.map(|(ranges, of)| (self.parts[usize::from(of)].0, ranges)).collect();
-        Self { shape: self.shape.clone(), given: parts.len(), parts }
+        Self { given: parts.len(), parts, ..self.clone() }
     }
 
     /// The boxes that are each in one part of `self` and one part of `other`, with both numbers. The array is the same.
@@ -341,26 +481,25 @@ impl Partition {
         (hull, tiled)
     }
 
-    /// The elements from the first to the last of the parts, in row-major order.
+    /// The elements from the first to the last of the parts, in memory.
     pub(crate) fn span(&self, set: Set) -> Range<usize> {
         let (hull, _) = self.hull(set);
         if hull.iter().any(Range::is_empty) {
             return 0..0;
         }
-        let places = hull.iter().zip(&self.shape);
-        let (first, last) = places.fold((0, 0), |(first, last), (range, extent)| {
-            (first * extent + range.start, last * extent + range.end - 1)
+        let places = hull.iter().zip(&self.strides);
+        let (first, last) = places.fold((0, 0), |(first, last), (range, stride)| {
+            (first + range.start * stride, last + (range.end - 1) * stride)
         });
         first..last + 1
     }
 
-    /// The index of an element, given its position in row-major order.
-    pub(crate) fn index(&self, element: usize) -> Vec<usize> {
-        let mut rest = element;
+    /// The index of an element, given its position in memory.
+    pub(crate) fn index(&self, mut position: usize) -> Vec<usize> {
         let mut index = vec![0; self.shape.len()];
-        for (index, extent) in index.iter_mut().zip(&self.shape).rev() {
-            *index = rest % extent;
-            rest /= extent;
+        for axis in self.axes() {
+            index[axis] = position / self.strides[axis];
+            position %= self.strides[axis];
         }
         index
     }
@@ -371,29 +510,50 @@ impl Partition {
         set == Set::below(self.parts.len())
     }
 
-    /// The contiguous runs of a part, as element ranges of the array in row-major order.
+    /// The contiguous runs of a part in memory, in increasing order.
     pub(crate) fn runs(&self, part: u8) -> impl Iterator<Item = Range<usize>> {
-        let ranges = self.ranges(part.into());
-        // The dimensions after this one are complete, so one run covers them all.
-        let whole = ranges.iter().zip(&self.shape).rposition(|(range, e)| range.len() != *e);
-        let split = whole.unwrap_or(0);
-        let inner: usize = self.shape.get(split + 1..).unwrap_or(&[]).iter().product();
-        let (outer, last) = match ranges.get(split) {
-            Some(range) => (&ranges[..split], range.start * inner..range.end * inner),
-            None => (ranges, 0..1),
-        };
-        let stride: usize = self.shape.get(split..).unwrap_or(&[]).iter().product();
-        let count = if last.is_empty() { 0 } else { volume(outer) };
-        (0..count).map(move |mut index| {
-            let (mut start, mut step) = (0, stride);
-            for (range, extent) in outer.iter().zip(&self.shape).rev() {
-                start += (range.start + index % range.len()) * step;
-                index /= range.len();
-                step *= extent;
+        let (ranges, axes) = (self.ranges(part.into()), self.axes());
+        let mut outer = if ranges.is_empty() { 0 } else { axes.len() };
+        let mut len = 1;
+        while let Some(axis) =
+            axes.get(outer.wrapping_sub(1)).filter(|axis| self.strides[**axis] == len)
+        {
+            len *= ranges[*axis].len();
+            outer -= 1;
+        }
+        let is_empty = ranges.iter().any(Range::is_empty);
+        let (outer, inner) = axes.split_at(outer);
+        let first: usize = inner.iter().map(|axis| ranges[*axis].start * self.strides[*axis]).sum();
+        let count =
+            if is_empty { 0 } else { outer.iter().map(|axis| ranges[*axis].len()).product() };
+        let outer: SmallVec<[usize; 6]> = outer.into();
+        (0..count).map(move |mut number| {
+            let mut start = first;
+            for axis in outer.iter().rev() {
+                let range = &ranges[*axis];
+                start += (range.start + number % range.len()) * self.strides[*axis];
+                number /= range.len();
             }
-            start + last.start..start + last.end
+            start..start + len
         })
     }
+}
+
+/// The strides of an array without gaps, if its size fits `usize`. `axes` are the dimensions, the outermost first.
+fn packed(shape: &[usize], axes: &[usize]) -> Option<SmallVec<[usize; 4]>> {
+    let mut strides: SmallVec<[usize; 4]> = SmallVec::from_elem(1, shape.len());
+    let mut step = 1_usize;
+    for axis in axes.iter().rev() {
+        strides[*axis] = step;
+        step = step.checked_mul(shape[*axis].max(1))?;
+    }
+    Some(strides)
+}
+
+/// The layout of a box with these strides in elements.
+pub(crate) fn layout_of<T: Element>(extents: &[usize], strides: &[usize]) -> Result<Layout> {
+    let strides: SmallVec<[isize; 6]> = strides.iter().map(|stride| stride.cast_signed()).collect();
+    Layout::new(T::DTYPE, extents, &strides)
 }
 
 pub(crate) fn volume(ranges: &[Range<usize>]) -> usize {
@@ -447,27 +607,59 @@ mod tests {
 
     #[test]
     fn runs_are_the_elements_of_the_box() {
-        let shape = [3, 4, 5];
-        for part in [
-            [0..3, 0..4, 0..5],
-            [1..3, 0..4, 0..5],
-            [0..3, 1..3, 0..5],
-            [0..2, 1..4, 2..4],
-            [1..1, 0..4, 0..5],
-        ] {
-            let partition = Partition {
-                shape: shape[..].into(),
-                parts: vec![(Role::Owned, part[..].into())],
-                given: 1,
-            };
-            let expected = part[0].clone().flat_map(|i| {
-                let part = &part;
-                part[1].clone().flat_map(move |j| part[2].clone().map(move |k| (i * 4 + j) * 5 + k))
+        let whole = Partition::whole(&[3, 4, 5]).unwrap();
+        let orders = [[0, 1, 2], [2, 1, 0], [1, 0, 2], [2, 0, 1]].map(|order| {
+            let ordered = whole.clone().with_order(&order).unwrap();
+            [ordered.clone().with_row_alignment(8).unwrap(), ordered]
+        });
+        for (ordered, part) in orders.iter().flatten().flat_map(|ordered| {
+            let parts = [
+                [0..3, 0..4, 0..5],
+                [1..3, 0..4, 0..5],
+                [0..3, 1..3, 0..5],
+                [0..2, 1..4, 2..4],
+                [0..3, 2..3, 0..5],
+                [1..1, 0..4, 0..5],
+            ];
+            parts.map(|part| (ordered, part))
+        }) {
+            let parts = vec![(Role::Owned, part[..].into())];
+            let partition = Partition { parts, given: 1, ..ordered.clone() };
+            let [x, y, z] = part.clone();
+            let [a, b, c] = [0, 1, 2].map(|axis| ordered.strides()[axis]);
+            let points = x.flat_map(|i| {
+                let z = z.clone();
+                y.clone().flat_map(move |j| z.clone().map(move |k| [i, j, k]))
             });
-            assert!(partition.runs(0).flatten().eq(expected), "{part:?}");
+            let mut expected: Vec<_> =
+                points.clone().map(|[i, j, k]| i * a + j * b + k * c).collect();
+            for (number, (position, point)) in expected.iter().zip(points).enumerate() {
+                assert_eq!(partition.position(0, number), *position);
+                assert_eq!(partition.index(*position), point);
+            }
+            expected.sort_unstable();
+            assert!(partition.runs(0).flatten().eq(expected), "{partition:?}");
+            let runs: Vec<_> = partition.runs(0).collect();
+            assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start), "{runs:?}");
         }
         let scalar = Partition::whole(&[]).unwrap();
         assert!(scalar.runs(0).eq([0..1]));
+    }
+
+    #[test]
+    fn orders_name_each_dimension_once() {
+        let whole = Partition::whole(&[3, 1, 5]).unwrap();
+        for order in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[]] {
+            let error = whole.clone().with_order(order).unwrap_err();
+            assert!(error.message().contains(&format!("{order:?}")), "{error}");
+        }
+        let turned = whole.clone().with_order(&[1, 0, 2]).unwrap();
+        assert_eq!((turned.strides(), turned.index(12)), (&[5, 15, 1][..], vec![2, 0, 2]));
+        assert!(whole.clone().with_row_alignment(0).is_err());
+        let error = whole.clone().with_row_alignment(usize::MAX / 2).unwrap_err();
+        assert!(error.message().contains("[3, 1, 5]"), "{error}");
+        assert_eq!(whole.clone().with_row_alignment(5).unwrap(), whole);
+        assert_eq!(Partition::whole(&[]).unwrap().with_row_alignment(8).unwrap().strides(), []);
     }
 
     #[test]

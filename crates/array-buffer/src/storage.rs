@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use runtime_core::{
-    ConversionError, Device, Element, Error, ErrorKind, Layout, Memory, MemoryView, MemoryViewMut,
+    ConversionError, Device, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut,
     NativeHandle, NativeKind, Owner, Pinned, Result, Support, bytemuck,
 };
 
+use crate::Partition;
 use crate::coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 
 /// Elements in host memory, at a fixed address.
@@ -88,7 +89,7 @@ pub(crate) struct Storage<T: Element> {
     divided: OnceLock<Box<[OnceLock<Divided<T>>; REPLICAS]>>,
 }
 
-/// A replica whose parts have memory of their own, contiguous and in row-major order. The memory of a part can be freed
+/// A replica whose parts have memory of their own, contiguous and in the order of the array. The memory of a part can be freed
 /// while others are in use.
 pub(crate) struct Divided<T: Element> {
     memories: Box<[Slot<Box<Memory<T>>>]>,
@@ -222,9 +223,9 @@ impl<T: Element> Storage<T> {
     /// # Errors
     ///
     /// `InvalidArgument` for more than six dimensions, or for more bytes than the address space has.
-    pub(crate) fn new(shape: &[usize]) -> Result<Self> {
+    pub(crate) fn new(partition: &Partition) -> Result<Self> {
         // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
-        let len = Layout::contiguous(T::DTYPE, shape)?.len();
+        let len = partition.layout::<T>()?.span_bytes().len() / size_of::<T>();
         Ok(Self {
             len,
             host: Slot::default(),
@@ -237,7 +238,7 @@ impl<T: Element> Storage<T> {
         self.len
     }
 
-    /// Takes ownership of elements in row-major order.
+    /// Takes ownership of elements in the order of the array.
     pub(crate) fn adopt_host(&self, elements: Vec<T>) {
         self.host.set(Arc::new(HostBytes::owned(elements)));
     }
@@ -246,7 +247,7 @@ impl<T: Element> Storage<T> {
     ///
     /// # Safety
     ///
-    /// The elements are `len` in number and in row-major order. No other code uses them before this storage is gone.
+    /// The elements are `len` in number and in the order of the array. No other code uses them before this storage is gone.
     /// After that, nothing that was made from this storage uses them.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
         let bytes = HostBytes { first, len: self.len(), holder: Holder::Lender };
@@ -257,7 +258,7 @@ impl<T: Element> Storage<T> {
     ///
     /// # Safety
     ///
-    /// The elements are `len` in number and in row-major order. Until `owner` is dropped, any other use of them is
+    /// The elements are `len` in number and in the order of the array. Until `owner` is dropped, any other use of them is
     /// ordered with this storage.
     pub(crate) unsafe fn adopt_host_of(
         &self,
@@ -433,8 +434,8 @@ impl<T: Element> Storage<T> {
         taken.map(|memory| *memory).ok_or_else(|| lost(at))
     }
 
-    /// Moves the host's elements out, as a row-major array. Copies only if this array does not own them, or if a device
-    /// still holds them.
+    /// Moves the host's elements out, as an array of the same order. Copies only if this array does not own them, if a
+    /// device still holds them, or if there are gaps between them.
     ///
     /// # Errors
     ///
@@ -443,7 +444,19 @@ impl<T: Element> Storage<T> {
     /// # Safety
     ///
     /// No other code uses the host's replica, and work on it has finished.
-    pub(crate) unsafe fn take_array<D: Dimension>(&self, shape: &D) -> Result<Array<T, D>> {
+    pub(crate) unsafe fn take_array<D: Dimension>(
+        &self,
+        shape: &D,
+        partition: &Partition,
+    ) -> Result<Array<T, D>> {
+        if self.len() > partition.volume() {
+            let mut copy = zeroed::<T>(partition.volume())?;
+            // SAFETY: the caller promises that work on it has finished.
+            let view = unsafe { self.host_view(shape, partition, None) }?;
+            copy.iter_mut().zip(view).for_each(|(copy, value)| *copy = *value);
+            // SAFETY: these are all elements of the array, in row-major order.
+            return Ok(unsafe { Array::from_shape_vec_unchecked(shape.clone(), copy) });
+        }
         // SAFETY: the caller promises it.
         let elements = match unsafe { self.take_owned() } {
             Some(elements) => elements,
@@ -454,8 +467,9 @@ impl<T: Element> Storage<T> {
                 copy
             }
         };
-        // SAFETY: these are all elements of the array, in row-major order.
-        Ok(unsafe { Array::from_shape_vec_unchecked(shape.clone(), elements) })
+        let (shape, _) = boxed(shape, partition, None);
+        // SAFETY: these are all elements of the array, without gaps, and the strides are those of their order.
+        Ok(unsafe { Array::from_shape_vec_unchecked(shape, elements) })
     }
 
     /// # Safety
@@ -558,14 +572,15 @@ impl<T: Element> Storage<T> {
     pub(crate) unsafe fn host_view<'a, D: Dimension>(
         &'a self,
         shape: &D,
+        partition: &Partition,
         ranges: Option<&[std::ops::Range<usize>]>,
     ) -> Result<ArrayView<'a, T, D>> {
-        let Some(ranges) = ranges else {
+        if ranges.is_none() && partition.is_row_major() {
             let first = self.host_ptr()?.as_ptr();
             // SAFETY: the whole replica, initialised and row-major.
             return Ok(unsafe { ArrayView::from_shape_ptr(shape.clone(), first) });
-        };
-        let (shape, start) = boxed(shape, ranges);
+        }
+        let (shape, start) = boxed(shape, partition, ranges);
         // SAFETY: inside the replica: ranges were checked against the shape.
         let first = unsafe { self.host_ptr()?.add(start) };
         // SAFETY: initialised elements of the box, with the array's strides.
@@ -581,14 +596,15 @@ impl<T: Element> Storage<T> {
     pub(crate) unsafe fn host_view_mut<'a, D: Dimension>(
         &'a self,
         shape: &D,
+        partition: &Partition,
         ranges: Option<&[std::ops::Range<usize>]>,
     ) -> Result<ArrayViewMut<'a, T, D>> {
-        let Some(ranges) = ranges else {
+        if ranges.is_none() && partition.is_row_major() {
             let first = self.host_ptr()?.as_ptr();
             // SAFETY: as above.
             return Ok(unsafe { ArrayViewMut::from_shape_ptr(shape.clone(), first) });
-        };
-        let (shape, start) = boxed(shape, ranges);
+        }
+        let (shape, start) = boxed(shape, partition, ranges);
         // SAFETY: as above.
         let first = unsafe { self.host_ptr()?.add(start) };
         // SAFETY: as above.
@@ -596,16 +612,19 @@ impl<T: Element> Storage<T> {
     }
 }
 
-/// The shape with strides, and the first element, of a box in a row-major array. An empty box begins at the first
-/// element, and has the strides of an empty array: those of its array may be invalid, since a stride can be 0.
-fn boxed<D: Dimension>(shape: &D, ranges: &[std::ops::Range<usize>]) -> (StrideShape<D>, usize) {
+/// The shape with strides, and the first element, of a box of an array, or of all of it. An empty box begins at the
+/// first element, and has the strides of an empty array.
+fn boxed<D: Dimension>(
+    shape: &D,
+    partition: &Partition,
+    ranges: Option<&[std::ops::Range<usize>]>,
+) -> (StrideShape<D>, usize) {
     let (mut extents, mut strides) = (shape.clone(), shape.clone());
-    let (mut start, mut step) = (0, 1);
-    for dim in (0..shape.ndim()).rev() {
-        extents[dim] = ranges[dim].len();
-        strides[dim] = step;
-        start += ranges[dim].start * step;
-        step *= shape[dim];
+    strides.slice_mut().copy_from_slice(partition.strides());
+    let mut start = 0;
+    for (dim, range) in ranges.unwrap_or_default().iter().enumerate() {
+        extents[dim] = range.len();
+        start += range.start * strides[dim];
     }
     let is_empty = extents.slice().contains(&0);
     let extents = Shape::from(extents);

@@ -92,18 +92,14 @@ impl<T: Element> Piece<'_, T> {
 
     /// The part in the array's memory, for slot 0 of a region plan.
     fn side(&self) -> RegionSide {
-        side_of::<T>(self.partition.shape(), self.ranges())
+        side_of::<T>(self.partition, self.ranges())
     }
 
     fn plan(&self, shape: Shape) -> RegionCopy {
         let extents: Vec<usize> = self.ranges().iter().map(Range::len).collect();
-        let size = T::DTYPE.size().cast_signed();
-        let mut strides = vec![0; extents.len()];
-        let mut step = if shape == Shape::Fill { 0 } else { size };
-        for (stride, extent) in strides.iter_mut().zip(&extents).rev() {
-            *stride = step;
-            step *= extent.cast_signed();
-        }
+        let size = if shape == Shape::Fill { 0 } else { T::DTYPE.size() };
+        let strides = self.partition.own_strides(self.part);
+        let strides = strides.iter().map(|stride| (stride * size).cast_signed()).collect();
         let row = RegionSide { slot: 1, offset: 0, strides };
         let (source, destination) = match shape {
             Shape::Gather => (self.side(), row),
@@ -554,16 +550,13 @@ impl<I: Iterator<Item = Range<usize>>> Runs<I> {
     }
 }
 
-/// A box of a row-major array, for slot 0 of a region plan that is bound to the whole array.
-pub(crate) fn side_of<T: Element>(shape: &[usize], ranges: &[Range<usize>]) -> RegionSide {
-    let mut strides = vec![0; shape.len()];
-    let (mut offset, mut step) = (0, T::DTYPE.size());
-    for (dim, range) in ranges.iter().enumerate().rev() {
-        strides[dim] = step.cast_signed();
-        offset += range.start * step;
-        step *= shape[dim];
-    }
-    RegionSide { slot: 0, offset, strides }
+/// A box of an array, for slot 0 of a region plan that is bound to the whole array.
+pub(crate) fn side_of<T: Element>(array: &Partition, ranges: &[Range<usize>]) -> RegionSide {
+    let size = T::DTYPE.size();
+    let places = || ranges.iter().zip(array.strides());
+    let offset: usize = places().map(|(range, stride)| range.start * stride).sum();
+    let strides = places().map(|(_, stride)| (stride * size).cast_signed()).collect();
+    RegionSide { slot: 0, offset: offset * size, strides }
 }
 
 fn cut(len: usize, piece: usize) -> impl Iterator<Item = Range<usize>> {

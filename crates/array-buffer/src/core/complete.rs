@@ -94,6 +94,7 @@ impl<T: Element, D> Core<T, D> {
         if len == 0 {
             return Ok(None);
         }
+        let is_on_host = check.stream.is_none();
         let values = match &check.stream {
             Some(stream) => self.view(Set::one(part), check.at, stream)?.to_vec(stream)?,
             None => {
@@ -108,7 +109,11 @@ impl<T: Element, D> Core<T, D> {
         let numbers = if matches!(T::DTYPE, DType::C64 | DType::C128) { 2 } else { 1 };
         let size = size_of::<T>() / numbers;
         let left = check.pattern.first_left(size, bytemuck::cast_slice(&values));
-        Ok(left.and_then(|number| self.partition.runs(part).flatten().nth(number / numbers)))
+        // Views are read in row-major order, and the host's memory in its own order.
+        Ok(left.map(|number| number / numbers).and_then(|number| match is_on_host {
+            true => self.partition.runs(part).flatten().nth(number),
+            false => Some(self.partition.position(part, number)),
+        }))
     }
 
     /// Calls `act` for each run of a part, with its start in the array and its range in the part.

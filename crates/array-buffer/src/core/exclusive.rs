@@ -166,7 +166,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     {
         let _state = self.0.lock();
         // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the host has waited.
-        unsafe { self.0.storage.take_array(&self.0.shape) }
+        unsafe { self.0.storage.take_array(&self.0.shape, &self.0.partition) }
     }
 
     /// Moves a device's memory out. A stream has just taken all parts for writing.

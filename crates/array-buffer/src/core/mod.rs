@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
-    Device, DeviceKind, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream,
-    Support, reported_failures,
+    Device, DeviceKind, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result,
+    Stream, Support, reported_failures,
 };
 
 pub(crate) use complete::Check;
@@ -31,7 +31,7 @@ use crate::coherence::{
 };
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::Mirror;
-use crate::partition::{Partition, Ranges};
+use crate::partition::{Partition, Ranges, layout_of};
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
@@ -140,7 +140,7 @@ impl<T: Element, D> Core<T, D> {
             direct: Set::EMPTY,
         };
         Ok(Self {
-            storage: Storage::new(partition.shape())?,
+            storage: Storage::new(&partition)?,
             mirror,
             version: AtomicU64::new(0),
             refreshing: Refreshing::new(),
@@ -231,7 +231,7 @@ impl<T: Element, D> Core<T, D> {
         state.devices.get(usize::from(at))?.as_ref().map(Device::default_stream)
     }
 
-    /// A copy of the host's values of some parts, in row-major order.
+    /// A copy of the host's values of some parts, in the order of the array.
     pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
         // SAFETY: the caller borrows the array to read these parts, so no access writes them.
@@ -250,7 +250,11 @@ impl<T: Element, D> Core<T, D> {
         if self.storage.divided(at).is_some() {
             return self.own_view(set, at, stream);
         }
-        let whole = self.storage.view(at)?.reshape(self.partition.shape())?;
+        let whole = self.storage.view(at)?;
+        let whole = match self.partition.is_row_major() {
+            true => whole.reshape(self.partition.shape())?,
+            false => whole.with_layout(0, &self.partition.layout::<T>()?)?,
+        };
         if self.partition.is_all(set) {
             return whole.on_stream(stream);
         }
@@ -260,7 +264,8 @@ impl<T: Element, D> Core<T, D> {
     /// The memory of a part that has memory of its own.
     #[cold]
     fn own_view(&self, set: Set, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
-        self.span(set, at)?.reshape(&self.partition.extents(alone(set)?))?.on_stream(stream)
+        let layout = self.own_layout(alone(set)?)?;
+        self.span(set, at)?.with_layout(0, &layout)?.on_stream(stream)
     }
 
     /// As `view`, to write.
@@ -269,14 +274,24 @@ impl<T: Element, D> Core<T, D> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
         }
-        let whole = self.storage.view_mut(at)?.reshape(self.partition.shape())?;
+        let whole = self.storage.view_mut(at)?;
+        let whole = match self.partition.is_row_major() {
+            true => whole.reshape(self.partition.shape())?,
+            false => whole.with_layout(0, &self.partition.layout::<T>()?)?,
+        };
         if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
     }
 
     /// As `own_view`, to write.
     #[cold]
     fn own_view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
-        self.span_mut(set, at)?.reshape(&self.partition.extents(alone(set)?))
+        let layout = self.own_layout(alone(set)?)?;
+        self.span_mut(set, at)?.with_layout(0, &layout)
+    }
+
+    /// The layout of a part that has memory of its own.
+    fn own_layout(&self, part: PartId) -> Result<Layout> {
+        layout_of::<T>(&self.partition.extents(part), &self.partition.own_strides(part))
     }
 
     /// All elements of a replica from the first to the last of the parts.

@@ -32,6 +32,7 @@ impl<T: Element, D> Core<T, D> {
             let message = format!("a partition of shape {:?} for shape {:?}", shapes.0, shapes.1);
             return Err(Error::new(ErrorKind::InvalidArgument, "repartition", message));
         }
+        let target = target.ordered_as(&self.partition)?;
         if target == self.partition {
             return Ok(());
         }

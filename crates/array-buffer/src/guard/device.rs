@@ -225,7 +225,8 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// unless [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         (self.held.patterned, self.held.check) = (true, None);
-        let view = self.held.core.view_mut(self.held.set, self.at)?;
+        // This includes the gaps between the elements, which have no values.
+        let view = self.held.core.span_mut(self.held.set, self.at)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
         view.reinterpret(0, &row)?.typed()?.fill(self.stream.get(), byte)
     }

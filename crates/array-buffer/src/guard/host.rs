@@ -29,7 +29,8 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
         core.read(&Request { set, stream: None, access: "read", call_site, may_refresh })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
         // parts lasts, which the guard shares, the state lets no access write them.
-        let view = unsafe { core.storage.host_view(&core.shape, ranges.as_deref()) }?;
+        let view =
+            unsafe { core.storage.host_view(&core.shape, &core.partition, ranges.as_deref()) }?;
         Ok(Self { view })
     }
 }
@@ -70,7 +71,8 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         held.begin_check(HOST, None)?;
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
-        let view = unsafe { core.storage.host_view_mut(&core.shape, ranges.as_deref()) }?;
+        let view =
+            unsafe { core.storage.host_view_mut(&core.shape, &core.partition, ranges.as_deref()) }?;
         Ok(Self { view, held })
     }
 
