@@ -29,7 +29,8 @@ pub enum Mutable {}
 #[derive(Clone, Copy, Debug)]
 pub enum Constant {}
 
-/// An n-dimensional array in row-major order, with replicas on any number of devices and the host.
+/// An n-dimensional array with replicas on any number of devices and the host. It is in row-major order, unless its
+/// [`Partition`] says [otherwise](Partition::with_order).
 ///
 /// Each access says where it happens, and whether it reads, writes or does both. The access copies exactly the values
 /// that are out of date in that place. See the [crate] for examples, and [`Partition`] for arrays whose parts have

@@ -63,7 +63,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
                 return guard.commit_over_pattern();
             };
             guard.abort();
-            let element = self.partition().index(byte / size_of::<T>());
+            let element = self.partition().index_of(byte / size_of::<T>());
             let message = format!("element {element:?} was not written");
             let error = Error::new(ErrorKind::Poisoned, "check_write", message);
             return Err(error.on(stream.device().id()));
@@ -92,7 +92,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match before.iter().zip(&after).position(|(before, after)| before != after) {
             None => Ok(()),
             Some(byte) => {
-                let element = self.partition().index(byte / size_of::<T>());
+                let element = self.partition().index_of(byte / size_of::<T>());
                 let message = format!("a reader changed element {element:?}");
                 let error = Error::new(ErrorKind::Poisoned, "check_read", message);
                 Err(error.on(stream.device().id()))

@@ -145,11 +145,12 @@
 //!
 //! # Limits
 //!
-//! An array has up to six dimensions in row-major order, up to 64 parts, and replicas on the host and on up to nine
-//! devices. It tracks up to 16 streams at a time, including the default streams of its devices, and keeps a handle of
-//! each. Exclusive accesses drop idle streams from this list. If a 17th stream finds no room, the access returns an
-//! error. A [constant](Constant) array has no exclusive accesses. It stops tracking idle streams when it needs room,
-//! but keeps a handle of each stream, and so the stream, until the array is dropped.
+//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
+//! replicas on the host and on up to nine devices. It tracks up to 16 streams at a time, including the default streams
+//! of its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list. If a 17th stream
+//! finds no room, the access returns an error. A [constant](Constant) array has no exclusive accesses. It stops
+//! tracking idle streams when it needs room, but keeps a handle of each stream, and so the stream, until the array is
+//! dropped.
 #![deny(unsafe_code)]
 #![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 

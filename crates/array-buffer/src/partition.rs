@@ -92,13 +92,12 @@ pub(crate) type Ranges = SmallVec<[Range<usize>; 3]>;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    shape: SmallVec<[usize; 4]>,
-    /// For each dimension, the distance of neighbours in memory, in elements. That of the innermost one is 1.
-    strides: SmallVec<[usize; 4]>,
+    /// The extents, and then the strides.
+    dims: SmallVec<[usize; 6]>,
     is_row_major: bool,
     parts: Vec<(Role, Ranges)>,
     /// The parts before this number were given by the caller; the others are the rest of the array.
-    given: usize,
+    given: u8,
 }
 
 impl Partition {
@@ -181,7 +180,7 @@ impl Partition {
         rest.retain(|left| volume(left) > 0);
         let ghosts = exchanged.iter().copied().chain(rest.iter().map(|ranges| &ranges[..]));
         let all = Self::new(shape, &[owned], &ghosts.collect::<Vec<_>>())?;
-        Ok(Self { given: 1 + exchanged.len(), ..all })
+        Ok(Self { given: 1 + count(exchanged), ..all })
     }
 
     /// A partition of an array of `shape` into boxes that tile it: first the owned parts, then the ghost parts, in the
@@ -223,7 +222,8 @@ impl Partition {
         let axes: SmallVec<[usize; 6]> = (0..shape.len()).collect();
         let strides = packed(shape, &axes);
         let strides = strides.ok_or_else(|| invalid(format!("shape {shape:?} is too large")))?;
-        Ok(Self { shape: shape.into(), strides, is_row_major: true, given: parts.len(), parts })
+        let dims = shape.iter().copied().chain(strides).collect();
+        Ok(Self { dims, is_row_major: true, given: count(&parts), parts })
     }
 
     /// The same parts, with the elements of the array in another order in memory: `axes` lists the dimensions, the
@@ -251,12 +251,12 @@ impl Partition {
     pub fn with_order(mut self, axes: &[usize]) -> Result<Self> {
         let mut sorted: SmallVec<[usize; 6]> = axes.into();
         sorted.sort_unstable();
-        if !sorted.iter().copied().eq(0..self.shape.len()) {
-            return Err(invalid(format!("order {axes:?} of {} dimensions", self.shape.len())));
+        if !sorted.iter().copied().eq(0..self.shape().len()) {
+            return Err(invalid(format!("order {axes:?} of {} dimensions", self.shape().len())));
         }
-        let strides = packed(&self.shape, axes);
+        let strides = packed(self.shape(), axes);
         self.set_strides(
-            strides.ok_or_else(|| invalid(format!("shape {:?} is too large", self.shape)))?,
+            strides.ok_or_else(|| invalid(format!("shape {:?} is too large", self.shape())))?,
         );
         Ok(self)
     }
@@ -278,19 +278,19 @@ impl Partition {
     /// `InvalidArgument` for 0 elements, or if the array is then too large for the address space.
     pub fn with_row_alignment(mut self, elements: usize) -> Result<Self> {
         let too_large =
-            || invalid(format!("rows of shape {:?} at multiples of {elements}", self.shape));
+            || invalid(format!("rows of shape {:?} at multiples of {elements}", self.shape()));
         let axes = self.axes();
-        let mut strides = self.strides.clone();
+        let mut strides: SmallVec<[usize; 4]> = self.strides().into();
         let mut step = match axes.last() {
             Some(inner) if elements > 0 => {
-                self.shape[*inner].max(1).checked_next_multiple_of(elements)
+                self.shape()[*inner].max(1).checked_next_multiple_of(elements)
             }
             Some(_) => return Err(too_large()),
             None => return Ok(self),
         };
         for axis in axes.iter().rev().skip(1) {
             strides[*axis] = step.ok_or_else(too_large)?;
-            step = strides[*axis].checked_mul(self.shape[*axis].max(1));
+            step = strides[*axis].checked_mul(self.shape()[*axis].max(1));
         }
         step.ok_or_else(too_large)?;
         self.set_strides(strides);
@@ -298,25 +298,29 @@ impl Partition {
     }
 
     fn set_strides(&mut self, strides: SmallVec<[usize; 4]>) {
-        let axes: SmallVec<[usize; 6]> = (0..self.shape.len()).collect();
-        self.is_row_major = packed(&self.shape, &axes).as_ref() == Some(&strides);
-        self.strides = strides;
+        let axes: SmallVec<[usize; 6]> = (0..self.shape().len()).collect();
+        self.is_row_major = packed(self.shape(), &axes).as_ref() == Some(&strides);
+        let rank = self.shape().len();
+        self.dims[rank..].copy_from_slice(&strides);
     }
 
     /// The same parts in the order in which `other` has its elements. Refuses a partition with an order of its own.
     pub(crate) fn ordered_as(mut self, other: &Self) -> Result<Self> {
-        if !self.is_row_major && self.strides != other.strides {
-            let message =
-                format!("strides {:?} for an array with strides {:?}", self.strides, other.strides);
+        if !self.is_row_major && self.strides() != other.strides() {
+            let message = format!(
+                "strides {:?} for an array with strides {:?}",
+                self.strides(),
+                other.strides()
+            );
             return Err(invalid(message));
         }
-        self.set_strides(other.strides.clone());
+        self.set_strides(other.strides().into());
         Ok(self)
     }
 
     /// For each dimension, the distance of neighbours in memory, in elements.
     pub fn strides(&self) -> &[usize] {
-        &self.strides
+        &self.dims[self.dims.len() / 2..]
     }
 
     /// Whether the elements are in row-major order without gaps.
@@ -327,12 +331,12 @@ impl Partition {
 
     /// The number of elements of the array.
     pub(crate) fn volume(&self) -> usize {
-        self.shape.iter().product()
+        self.shape().iter().product()
     }
 
     /// The layout of a replica.
     pub(crate) fn layout<T: Element>(&self) -> Result<Layout> {
-        layout_of::<T>(&self.shape, &self.strides)
+        layout_of::<T>(self.shape(), self.strides())
     }
 
     /// The strides of a part that has memory of its own, without gaps and in the order of the array.
@@ -343,16 +347,16 @@ impl Partition {
 
     /// The dimensions, the outermost in memory first.
     fn axes(&self) -> SmallVec<[usize; 6]> {
-        let mut axes: SmallVec<[usize; 6]> = (0..self.shape.len()).collect();
+        let mut axes: SmallVec<[usize; 6]> = (0..self.shape().len()).collect();
         // Of dimensions with one stride, all but the first have one index.
-        axes.sort_by_key(|axis| Reverse((self.strides[*axis], self.shape[*axis])));
+        axes.sort_by_key(|axis| Reverse((self.strides()[*axis], self.shape()[*axis])));
         axes
     }
 
     /// The position in memory of an element of a part, given by its number in row-major order of the part.
     pub(crate) fn position(&self, part: u8, mut number: usize) -> usize {
         let mut position = 0;
-        for (range, stride) in self.ranges(part.into()).iter().zip(&self.strides).rev() {
+        for (range, stride) in self.ranges(part.into()).iter().zip(self.strides()).rev() {
             position += (range.start + number % range.len().max(1)) * stride;
             number /= range.len().max(1);
         }
@@ -361,7 +365,7 @@ impl Partition {
 
     /// The extents of the array.
     pub fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.dims[..self.dims.len() / 2]
     }
 
     /// The number of parts.
@@ -388,7 +392,7 @@ impl Partition {
     /// The ghost parts that the caller gave, which an exchange fills. The ghost parts that [`around`](Self::around) and
     /// [`with_ghosts`](Self::with_ghosts) make from the rest of the array are not included.
     pub fn exchanged(&self) -> Parts {
-        Parts(self.ghosts().0.and(Set::below(self.given)))
+        Parts(self.ghosts().0.and(Set::below(self.given.into())))
     }
 
     /// The index ranges of a part, one for each dimension; empty for a number that is no part.
@@ -403,7 +407,8 @@ impl Partition {
 
     /// The number of heap bytes, for partitions of up to three dimensions.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.parts.capacity() * size_of::<(Role, Ranges)>()
+        let dims = if self.dims.spilled() { size_of_val(&*self.dims) } else { 0 };
+        dims + self.parts.capacity() * size_of::<(Role, Ranges)>()
     }
 
     fn of(&self, role: Role) -> Parts {
@@ -442,7 +447,7 @@ impl Partition {
     pub(crate) fn refined(&self, boxes: impl Iterator<Item = (Ranges, u8)>) -> Self {
         let parts: Vec<_> =
             boxes.map(|(ranges, of)| (self.parts[usize::from(of)].0, ranges)).collect();
-        Self { given: parts.len(), parts, ..self.clone() }
+        Self { given: count(&parts), parts, ..self.clone() }
     }
 
     /// The boxes that are each in one part of `self` and one part of `other`, with both numbers. The array is the same.
@@ -464,13 +469,13 @@ impl Partition {
     /// The bounding box of the parts, and whether they tile it.
     pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
         if self.is_all(set) {
-            return (self.shape.iter().map(|extent| 0..*extent).collect(), true);
+            return (self.shape().iter().map(|extent| 0..*extent).collect(), true);
         }
         let mut boxes = set.iter().filter(|part| self.len(*part) > 0 || set.len() == 1);
         let first = boxes.next().or(set.first());
         let mut hull: Ranges = match first {
             Some(part) => self.ranges(part.into()).into(),
-            None => self.shape.iter().map(|_| 0..0).collect(),
+            None => self.shape().iter().map(|_| 0..0).collect(),
         };
         for part in boxes {
             for (all, range) in hull.iter_mut().zip(self.ranges(part.into())) {
@@ -487,19 +492,29 @@ impl Partition {
         if hull.iter().any(Range::is_empty) {
             return 0..0;
         }
-        let places = hull.iter().zip(&self.strides);
+        let places = hull.iter().zip(self.strides());
         let (first, last) = places.fold((0, 0), |(first, last), (range, stride)| {
             (first + range.start * stride, last + (range.end - 1) * stride)
         });
         first..last + 1
     }
 
+    /// The index of an element, given its number in row-major order.
+    pub(crate) fn index_of(&self, mut number: usize) -> Vec<usize> {
+        let mut index = vec![0; self.shape().len()];
+        for (index, extent) in index.iter_mut().zip(self.shape()).rev() {
+            *index = number % extent;
+            number /= extent;
+        }
+        index
+    }
+
     /// The index of an element, given its position in memory.
     pub(crate) fn index(&self, mut position: usize) -> Vec<usize> {
-        let mut index = vec![0; self.shape.len()];
+        let mut index = vec![0; self.shape().len()];
         for axis in self.axes() {
-            index[axis] = position / self.strides[axis];
-            position %= self.strides[axis];
+            index[axis] = position / self.strides()[axis];
+            position %= self.strides()[axis];
         }
         index
     }
@@ -516,14 +531,15 @@ impl Partition {
         let mut outer = if ranges.is_empty() { 0 } else { axes.len() };
         let mut len = 1;
         while let Some(axis) =
-            axes.get(outer.wrapping_sub(1)).filter(|axis| self.strides[**axis] == len)
+            axes.get(outer.wrapping_sub(1)).filter(|axis| self.strides()[**axis] == len)
         {
             len *= ranges[*axis].len();
             outer -= 1;
         }
         let is_empty = ranges.iter().any(Range::is_empty);
         let (outer, inner) = axes.split_at(outer);
-        let first: usize = inner.iter().map(|axis| ranges[*axis].start * self.strides[*axis]).sum();
+        let first: usize =
+            inner.iter().map(|axis| ranges[*axis].start * self.strides()[*axis]).sum();
         let count =
             if is_empty { 0 } else { outer.iter().map(|axis| ranges[*axis].len()).product() };
         let outer: SmallVec<[usize; 6]> = outer.into();
@@ -531,12 +547,17 @@ impl Partition {
             let mut start = first;
             for axis in outer.iter().rev() {
                 let range = &ranges[*axis];
-                start += (range.start + number % range.len()) * self.strides[*axis];
+                start += (range.start + number % range.len()) * self.strides()[*axis];
                 number /= range.len();
             }
             start..start + len
         })
     }
+}
+
+/// The number of parts, of which there are at most 64.
+fn count<P>(parts: &[P]) -> u8 {
+    parts.len().to_le_bytes()[0]
 }
 
 /// The strides of an array without gaps, if its size fits `usize`. `axes` are the dimensions, the outermost first.

@@ -15,7 +15,14 @@ pub(crate) struct Suite {
 pub(crate) const ALL: [Suite; 3] = [
     Suite {
         package: "array-buffer",
-        programs: &["memory_budget", "movement", "page_locked", "regressions", "repartition"],
+        programs: &[
+            "memory_budget",
+            "movement",
+            "page_locked",
+            "order",
+            "regressions",
+            "repartition",
+        ],
     },
     Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
     Suite { package: "interchange", programs: &["devices"] },
