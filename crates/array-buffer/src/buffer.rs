@@ -19,7 +19,7 @@ use crate::report::TransferReport;
 use crate::scope::here;
 use crate::status::PartStatus;
 use crate::storage::zeroed;
-use crate::{ConversionError, MemoryBudget, Partition, Parts, Priority};
+use crate::{ConversionError, Home, MemoryBudget, Partition, Parts, Priority};
 
 /// The type parameter of an [`ArrayBuffer`] that can be written.
 #[derive(Clone, Copy, Debug)]
@@ -443,6 +443,46 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.exclusive().page_lock(device)
     }
 
+    /// Gives the array a home, or takes it away. The home always has the values: each committed write elsewhere, by a
+    /// guard, a lease or an exchange, is copied there at once, as [`prefetch`](Self::prefetch) or
+    /// [`prefetch_host`](Self::prefetch_host) copy. So an eviction elsewhere copies nothing, and the loss of a device
+    /// loses no values whose copies have arrived on the host. Copies to a device, or to [page-locked](Self::page_lock)
+    /// host memory, are enqueued; the others block. This call copies the values that exist.
+    ///
+    /// The report of transfers names these copies `write_through`, with the line of the write. As prefetches, they do not
+    /// count for a [`TransferBudget`](crate::TransferBudget). If a copy fails, the write is committed nevertheless:
+    /// [`commit`](WriteGuard::commit) returns the error of the copy, and dropping a guard logs it. The next write of the
+    /// part copies again. A failure of an enqueued copy is reported by its stream. A [`duplicate`](Self::duplicate) has
+    /// no home.
+    ///
+    /// ```
+    /// use array_buffer::{ArrayBuffer, Home, TransferBudget};
+    /// use backend_sim::{SimConfig, SimDevice};
+    /// use runtime_core::Device;
+    ///
+    /// let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+    /// let stream = device.default_stream();
+    /// let mut array = ArrayBuffer::<f64, _>::uninit(4)?;
+    /// array.set_home(Some(Home::Host))?;
+    /// let mut guard = array.write(&stream)?;
+    /// guard.view_mut()?.fill(&stream, 1.0)?;
+    /// guard.commit()?; // copies to the host
+    ///
+    /// let _nothing = TransferBudget::forbid();
+    /// array.evict(&device)?;
+    /// assert_eq!(array.read_host()?[3], 1.0);
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`prefetch`](Self::prefetch); the home is then as before.
+    #[track_caller]
+    pub fn set_home(&mut self, home: Option<Home>) -> Result<()> {
+        self.exclusive().forget_idle_if_full()?;
+        self.core.set_home(home, Location::caller())
+    }
+
     /// Checks from now on, or no longer, that each write is complete: [`write`](Self::write), `write_host` and so on, of
     /// the array, its parts, leases and owners that share it. With the environment variable
     /// `ARRAY_BUFFER_CHECK_WRITES=1`, the writes of all arrays of the process are checked. This is for debugging: a
@@ -826,6 +866,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// The status of a part; `Uninitialized` for a part that the array does not have.
     pub fn status(&self, part: usize) -> PartStatus {
         self.core.status(part)
+    }
+
+    /// The array's [home](Self::set_home).
+    pub fn home(&self) -> Option<Home> {
+        self.core.home()
     }
 
     /// Whether all values are valid on the device. If so, reading there copies nothing.

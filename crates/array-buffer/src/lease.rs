@@ -12,7 +12,7 @@ use runtime_core::{
 };
 
 use crate::coherence::{Access, ReplicaId};
-use crate::core::{Check, Request, TrackedStream};
+use crate::core::{Request, TrackedStream};
 use crate::poison::{Poison, Verdict};
 use crate::storage::Hold;
 use crate::{ArrayBuffer, PartStatus, SharedArrayBuffer, SharedRead, SharedWrite, TransferReport};
@@ -47,8 +47,8 @@ pub struct Lease<T: Element, D: Dimension> {
     wrote: bool,
     /// The outcome of operations through views.
     report: WriteReport,
-    /// The check for completeness of this write, if the array wants it.
-    check: Option<Box<Check>>,
+    /// The end of the write checks that it is complete.
+    checked: bool,
     panicking: bool,
     ended: bool,
     _hold: Option<Hold>,
@@ -131,9 +131,8 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold);
         let core = &lease.lock.array().core;
         if access == Access::Write && core.checks_writes() {
-            let check = Box::new(Check::new(at, stream));
-            core.begin_check(core.partition.all().0, &check)?;
-            lease.check = Some(check);
+            core.begin_check(core.partition.all().0)?;
+            lease.checked = true;
         }
         Ok(lease)
     }
@@ -169,7 +168,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             access,
             wrote: false,
             report,
-            check: None,
+            checked: false,
             panicking,
             ended: false,
             _hold: hold,
@@ -315,15 +314,21 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 
     /// Ends the access as its verdict says, and returns the verdict.
     fn finish(&mut self) -> Result<Verdict> {
-        let verdict = self.verdict();
-        let array = self.lock.array();
-        let (verdict, checked) = match self.check.take() {
-            None => (verdict, Ok(())),
-            Some(check) => check.judge(&array.core, array.all(), verdict),
+        let (verdict, checked) = match self.verdict() {
+            Verdict::Commit if self.checked => {
+                let array = self.lock.array();
+                array.core.judge(array.all())
+            }
+            verdict => (verdict, Ok(())),
         };
         // If the work has failed, the parts are lost already.
         let ended = self.end(verdict);
-        checked.and(ended).map(|()| verdict)
+        checked.and(ended)?;
+        let array = self.lock.array();
+        if verdict == Verdict::Commit && array.core.has_extras() {
+            array.core.write_through(array.all())?;
+        }
+        Ok(verdict)
     }
 
     fn end(&mut self, verdict: Verdict) -> Result<()> {

@@ -91,6 +91,8 @@
 //! | call | the host blocks |
 //! |---|---|
 //! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
+//! | ending a write of an array with a [home](ArrayBuffer::set_home) | as a prefetch to the home |
+//! | ending a write that is [checked](ArrayBuffer::set_check_writes) | until the work is done |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory |
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
@@ -189,6 +191,7 @@ pub use budget::{Direction, TransferBudget};
 pub use buffer::{ArrayBuffer, Constant, Here, Mutable};
 pub use call_site::hide_call_sites;
 pub use coherence::Reduce;
+pub use core::Home;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
 pub use lease::{Lease, Leased};

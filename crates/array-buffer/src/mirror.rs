@@ -27,8 +27,8 @@ pub(crate) struct Mirror {
     failures: AtomicU64,
     /// Whether all lanes are in use.
     full: AtomicBool,
-    /// Whether each write is checked for completeness. It changes only while the array is borrowed exclusively.
-    checks_writes: AtomicBool,
+    /// What else writes do, as bits. It changes only while the array is borrowed exclusively.
+    extras: AtomicU8,
     /// Whether accesses refresh ghosts. It changes only while the array is borrowed exclusively.
     refreshed: AtomicBool,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
@@ -46,6 +46,11 @@ struct PartMirror {
     /// The address of the source location of the last write.
     call_site: AtomicUsize,
 }
+
+/// Each overwrite is checked for completeness.
+pub(crate) const CHECKS: u8 = 1;
+/// Each committed write is copied to a home.
+pub(crate) const HOME: u8 = 2;
 
 const READ_WRITE: u8 = 1;
 const WRITE: u8 = 2;
@@ -79,7 +84,7 @@ impl Mirror {
             removals: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            checks_writes: AtomicBool::new(false),
+            extras: AtomicU8::new(0),
             refreshed: AtomicBool::new(false),
             hidden: AtomicU32::new(0),
         }
@@ -114,14 +119,27 @@ impl Mirror {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Whether each write is checked for completeness.
+    /// Whether writes do more than usual.
     #[inline]
-    pub(crate) fn checks_writes(&self) -> bool {
-        self.checks_writes.load(Ordering::Relaxed)
+    pub(crate) fn has_extras(&self) -> bool {
+        self.extras.load(Ordering::Relaxed) != 0
     }
 
-    pub(crate) fn set_check_writes(&self, on: bool) {
-        self.checks_writes.store(on, Ordering::Relaxed);
+    /// Whether writes do something of [`CHECKS`] and [`HOME`].
+    pub(crate) fn has_extra(&self, extra: u8) -> bool {
+        self.extras.load(Ordering::Relaxed) & extra != 0
+    }
+
+    pub(crate) fn set_extra(&self, extra: u8, on: bool) {
+        match on {
+            true => self.extras.fetch_or(extra, Ordering::Relaxed),
+            false => self.extras.fetch_and(!extra, Ordering::Relaxed),
+        };
+    }
+
+    /// Writes do what they do with `other`.
+    pub(crate) fn take_extras(&self, other: &Self) {
+        self.extras.store(other.extras.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Whether accesses refresh ghosts.

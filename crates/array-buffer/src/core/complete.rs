@@ -1,12 +1,14 @@
 //! The check that a write overwrites every element.
 
 use std::env;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use runtime_core::{DType, Element, Error, ErrorKind, Result, Stream, bytemuck};
 
 use super::{Core, Set};
-use crate::coherence::{PartId, ReplicaId};
+use crate::coherence::{HOST, Health, PartId, ReplicaId};
+use crate::mirror::CHECKS;
 use crate::pattern::Pattern;
 use crate::poison::{Poison, Position, Verdict};
 use crate::storage::zeroed;
@@ -20,34 +22,62 @@ pub(super) fn is_default() -> bool {
     *IS_ON
 }
 
-/// The check of one write: its memory held a pattern when it began.
-#[derive(Clone)]
-pub(crate) struct Check {
-    pattern: Pattern,
-    at: ReplicaId,
-    /// `None` on the host.
-    stream: Option<Stream>,
-}
-
-impl Check {
-    pub(crate) fn new(at: ReplicaId, stream: Option<&Stream>) -> Self {
-        Self { pattern: Pattern::fresh(), at, stream: stream.cloned() }
+impl<T: Element, D> Core<T, D> {
+    /// Whether writes are checked or copied to a home.
+    #[inline]
+    pub(crate) fn has_extras(&self) -> bool {
+        self.mirror.has_extras()
     }
 
-    /// The verdict for a write that would end with `verdict`. If the values cannot be read, they are lost, and the error
-    /// says why.
+    pub(crate) fn checks_writes(&self) -> bool {
+        self.mirror.has_extra(CHECKS)
+    }
+
+    pub(crate) fn set_check_writes(&self, on: bool) {
+        self.mirror.set_extra(CHECKS, on);
+    }
+
+    /// The pattern of the array's memory. No program knows it.
+    fn pattern(&self) -> Pattern {
+        static RANDOM: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Pattern::new(RANDOM.hash_one(std::ptr::from_ref(self).addr()))
+    }
+
+    /// The replica and the stream, if it is not the host, of an access that writes a part. `None` if the part was lost.
+    fn writer(&self, part: PartId) -> Option<(ReplicaId, Option<Stream>)> {
+        let state = self.lock();
+        let known = &state.parts[usize::from(part)];
+        let Health::Writing { at, .. } = known.health else { return None };
+        let lane = known.bytes(at).writer;
+        let stream = lane.map(|lane| state.lanes[usize::from(lane)].stream.clone());
+        (at == HOST || stream.is_some()).then_some((at, stream))
+    }
+
+    /// Writes the pattern to parts that an access has just taken to overwrite.
     #[cold]
-    pub(crate) fn judge<T: Element, D>(
-        &self,
-        core: &Core<T, D>,
-        set: Set,
-        verdict: Verdict,
-    ) -> (Verdict, Result<()>) {
-        if verdict != Verdict::Commit {
-            return (verdict, Ok(()));
+    pub(crate) fn begin_check(&self, set: Set) -> Result<()> {
+        for part in set.iter().filter(|part| self.partition.len(*part) > 0) {
+            let Some((at, stream)) = self.writer(part) else { continue };
+            let mut values = zeroed::<T>(self.partition.len(part))?;
+            self.pattern().fill(bytemuck::cast_slice_mut(&mut values));
+            match &stream {
+                Some(stream) => {
+                    self.view_mut(Set::one(part), at)?.copy_from_slice(stream, &values)?;
+                }
+                None => self.each_run(part, |start, run| {
+                    // SAFETY: the state has given the part to the access that is checked.
+                    unsafe { self.storage.write_host(start, &values[run]) }
+                })?,
+            }
         }
+        Ok(())
+    }
+
+    /// The verdict for a checked write that seems good. If the values cannot be read, they are lost, and the error says
+    /// why.
+    pub(crate) fn judge(&self, set: Set) -> (Verdict, Result<()>) {
         for part in set.iter() {
-            match core.first_left(part, self) {
+            match self.first_left(part) {
                 Ok(None) => {}
                 Ok(Some(element)) => {
                     let left = Poison::Unwritten(Position::new(element));
@@ -56,47 +86,16 @@ impl Check {
                 Err(error) => return (Verdict::Abort(Poison::Work), Err(error)),
             }
         }
-        (verdict, Ok(()))
-    }
-}
-
-impl<T: Element, D> Core<T, D> {
-    #[inline]
-    pub(crate) fn checks_writes(&self) -> bool {
-        self.mirror.checks_writes()
-    }
-
-    pub(crate) fn set_check_writes(&self, on: bool) {
-        self.mirror.set_check_writes(on);
-    }
-
-    /// Writes the pattern to parts that an access has just taken to overwrite.
-    #[cold]
-    pub(crate) fn begin_check(&self, set: Set, check: &Check) -> Result<()> {
-        set.iter().filter(|part| self.partition.len(*part) > 0).try_for_each(|part| {
-            let mut values = zeroed::<T>(self.partition.len(part))?;
-            check.pattern.fill(bytemuck::cast_slice_mut(&mut values));
-            match &check.stream {
-                Some(stream) => {
-                    self.view_mut(Set::one(part), check.at)?.copy_from_slice(stream, &values)
-                }
-                None => self.each_run(part, |start, run| {
-                    // SAFETY: the state has given the part to the access that the check belongs to.
-                    unsafe { self.storage.write_host(start, &values[run]) }
-                }),
-            }
-        })
+        (Verdict::Commit, Ok(()))
     }
 
     /// The first element of a part that still holds the pattern, as its position in the array.
-    fn first_left(&self, part: PartId, check: &Check) -> Result<Option<usize>> {
+    fn first_left(&self, part: PartId) -> Result<Option<usize>> {
         let len = self.partition.len(part);
-        if len == 0 {
-            return Ok(None);
-        }
-        let is_on_host = check.stream.is_none();
-        let values = match &check.stream {
-            Some(stream) => self.view(Set::one(part), check.at, stream)?.to_vec(stream)?,
+        let Some((at, stream)) = self.writer(part).filter(|_| len > 0) else { return Ok(None) };
+        let is_on_host = stream.is_none();
+        let values = match &stream {
+            Some(stream) => self.view(Set::one(part), at, stream)?.to_vec(stream)?,
             None => {
                 let mut values = zeroed::<T>(len)?;
                 self.each_run(part, |start, run| {
@@ -108,7 +107,7 @@ impl<T: Element, D> Core<T, D> {
         };
         let numbers = if matches!(T::DTYPE, DType::C64 | DType::C128) { 2 } else { 1 };
         let size = size_of::<T>() / numbers;
-        let left = check.pattern.first_left(size, bytemuck::cast_slice(&values));
+        let left = self.pattern().first_left(size, bytemuck::cast_slice(&values));
         // Views are read in row-major order, and the host's memory in its own order.
         Ok(left.map(|number| number / numbers).and_then(|number| match is_on_host {
             true => self.partition.runs(part).flatten().nth(number),

@@ -111,7 +111,8 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         }
         core.storage.divide(at, state.parts.len());
         core.mirror.hide(at);
-        state.budgets.push((at, Arc::new(budget.join(array, at))));
+        let joined = (at, Arc::new(budget.join(array, at)));
+        state.budgets = std::mem::take(&mut state.budgets).into_iter().chain([joined]).collect();
         core.mirror.show(&mut state.parts);
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod complete;
 mod exclusive;
+mod home;
 mod refresh;
 mod repartition;
 mod resident;
@@ -17,8 +18,8 @@ use runtime_core::{
     Stream, Support, reported_failures,
 };
 
-pub(crate) use complete::Check;
 pub(crate) use exclusive::Exclusive;
+pub use home::Home;
 pub(crate) use refresh::Run;
 
 use refresh::Refreshing;
@@ -30,7 +31,7 @@ use crate::coherence::{
     REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
 };
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
-use crate::mirror::Mirror;
+use crate::mirror::{CHECKS, HOME, Mirror};
 use crate::partition::{Partition, Ranges, layout_of};
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
@@ -61,7 +62,9 @@ struct State<T: Element> {
     free: SmallSet,
     constant: bool,
     /// The memory budgets of replicas.
-    budgets: Vec<(ReplicaId, Arc<Membership>)>,
+    budgets: Box<[(ReplicaId, Arc<Membership>)]>,
+    /// The place to which each committed write is copied.
+    home: Option<Box<Home>>,
     transfers: Transfers<T>,
     /// The last writer of each part.
     writers: Vec<Writer>,
@@ -131,7 +134,7 @@ impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
         let mirror = Mirror::new(parts.len());
-        mirror.set_check_writes(complete::is_default());
+        mirror.set_extra(CHECKS, complete::is_default());
         let paths = Paths {
             host: Set::one(HOST),
             peers: [SmallSet::EMPTY; REPLICAS],
@@ -152,7 +155,8 @@ impl<T: Element, D> Core<T, D> {
                 lanes: Vec::new(),
                 free: SmallSet::EMPTY,
                 constant: false,
-                budgets: Vec::new(),
+                budgets: Box::default(),
+                home: None,
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
             }),
@@ -639,7 +643,13 @@ impl<T: Element, D> Core<T, D> {
     /// Ends an exchange: as failed if there is a reason, else as successful.
     pub(crate) fn end_exchange(&self, failed: Option<Poison>) -> Result<()> {
         let end = if failed.is_some() { Action::Fail } else { Action::End };
-        self.end_slowly(self.partition.all().0, end, failed.unwrap_or(Poison::Work), false)
+        let all = self.partition.all().0;
+        self.end_slowly(all, end, failed.unwrap_or(Poison::Work), false)?;
+        if failed.is_none() && self.mirror.has_extra(HOME) {
+            self.write_through(all)
+        } else {
+            Ok(())
+        }
     }
 
     /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.

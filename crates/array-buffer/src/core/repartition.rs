@@ -173,7 +173,7 @@ impl<T: Element, D> Core<T, D> {
 
     fn install(&mut self, (partition, parts, writers): Divided) {
         let mirror = Mirror::new(parts.len());
-        mirror.set_check_writes(self.mirror.checks_writes());
+        mirror.take_extras(&self.mirror);
         mirror.set_refreshed(self.mirror.is_refreshed());
         let state = self.state.get_mut();
         for (lane, known) in (0..).zip(&state.lanes).take(LANES) {

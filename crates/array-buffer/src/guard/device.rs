@@ -153,7 +153,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         let request = Request { set, stream: by, access: name(access), call_site, may_refresh };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
-        held.begin_check(at, Some(stream.get()))?;
+        held.begin_extras()?;
         Ok(Self { held, stream, at, hold })
     }
 
@@ -224,7 +224,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// Fills the memory of the guard's box with a byte. The byte is not a value: the guard then poisons its parts,
     /// unless [`commit_over_pattern`](Self::commit_over_pattern) ends it.
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
-        (self.held.patterned, self.held.check) = (true, None);
+        (self.held.patterned, self.held.checked, self.held.extras) = (true, false, true);
         // This includes the gaps between the elements, which have no values.
         let view = self.held.core.span_mut(self.held.set, self.at)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;

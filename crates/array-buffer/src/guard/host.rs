@@ -9,7 +9,7 @@ use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::{WriteAccess, check_access, name};
 use crate::call_site::CallSite;
-use crate::coherence::{Access, HOST, Set};
+use crate::coherence::{Access, Set};
 use crate::core::{Core, Request};
 
 /// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.
@@ -69,7 +69,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let request = Request { set, stream: None, access: access_name, call_site, may_refresh };
         let quick = core.acquire_host(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
-        held.begin_check(HOST, None)?;
+        held.begin_extras()?;
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view =
             unsafe { core.storage.host_view_mut(&core.shape, &core.partition, ranges.as_deref()) }?;

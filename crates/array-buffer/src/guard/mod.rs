@@ -7,10 +7,10 @@ pub(crate) use device::StreamRef;
 pub use device::{ReadGuard, WriteGuard};
 pub use host::{HostReadGuard, HostWriteGuard};
 
-use runtime_core::{Element, Error, ErrorKind, Result, Stream, WriteReport};
+use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
 
-use crate::coherence::{Access, ReplicaId, Set};
-use crate::core::{Check, Core, check_reduce};
+use crate::coherence::{Access, Set};
+use crate::core::{Core, check_reduce};
 use crate::poison::{Poison, Verdict};
 
 /// The name of an access in reports and errors.
@@ -46,8 +46,10 @@ struct WriteAccess<'b, T: Element, D> {
     failed: bool,
     /// The memory has a pattern where it has no values.
     patterned: bool,
-    /// The check for completeness of this write, if the array wants it.
-    check: Option<Box<Check>>,
+    /// The end of the write checks that it is complete.
+    checked: bool,
+    /// The end of the write does more than usual.
+    extras: bool,
     /// The outcome of operations through views.
     report: WriteReport,
     ended: bool,
@@ -66,20 +68,27 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
             wrote: false,
             failed: false,
             patterned: false,
-            check: None,
+            checked: false,
+            extras: false,
             report: WriteReport::new(),
             ended: false,
         }
     }
 
-    /// Begins the check of the write, if it is an overwrite and the array wants it.
+    /// Does what the array wants of a write that begins.
     #[inline(always)]
-    fn begin_check(&mut self, at: ReplicaId, stream: Option<&Stream>) -> Result<()> {
+    fn begin_extras(&mut self) -> Result<()> {
+        if self.core.has_extras() { self.begin_check() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn begin_check(&mut self) -> Result<()> {
+        self.extras = true;
         if self.access != Access::Write || !self.core.checks_writes() {
             return Ok(());
         }
-        let check = self.check.insert(Box::new(Check::new(at, stream)));
-        self.core.begin_check(self.set, check)
+        self.checked = true;
+        self.core.begin_check(self.set)
     }
 
     #[inline]
@@ -101,8 +110,8 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[inline]
     fn verdict(&self) -> Verdict {
         let panicked = std::thread::panicking() && !self.panicking;
-        let failed = self.patterned || self.failed();
-        let verdict = Verdict::new(self.access, panicked, failed, self.wrote(), || self.is_empty());
+        let verdict =
+            Verdict::new(self.access, panicked, self.failed(), self.wrote(), || self.is_empty());
         verdict.collective(self.access, || self.core.is_refreshed())
     }
 
@@ -115,14 +124,27 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     /// Ends the access as its verdict says, and returns the verdict.
     #[inline]
     fn finish(&mut self) -> Result<Verdict> {
+        if self.extras {
+            return self.finish_with_extras();
+        }
         let verdict = self.verdict();
-        let (verdict, checked) = match self.check.take() {
-            None => (verdict, Ok(())),
-            Some(check) => check.judge(self.core, self.set, verdict),
+        self.end(verdict).map(|()| verdict)
+    }
+
+    #[cold]
+    fn finish_with_extras(&mut self) -> Result<Verdict> {
+        self.failed |= self.patterned;
+        let (verdict, checked) = match self.verdict() {
+            Verdict::Commit if self.checked => self.core.judge(self.set),
+            verdict => (verdict, Ok(())),
         };
         // If the work has failed, the parts are lost already.
         let ended = self.end(verdict);
-        checked.and(ended).map(|()| verdict)
+        checked.and(ended)?;
+        if verdict == Verdict::Commit {
+            self.core.write_through(self.set)?;
+        }
+        Ok(verdict)
     }
 
     fn commit(mut self) -> Result<()> {
@@ -151,7 +173,8 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
             half.wrote = self.wrote();
             half.failed = self.failed();
             half.patterned = self.patterned;
-            half.check = self.check.clone();
+            half.checked = self.checked;
+            half.extras = self.extras;
             half
         };
         (half(self.set.and(set)), half(self.set.without(set)))
