@@ -838,7 +838,10 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.core.partition.volume()
+        match self.core.partition.is_row_major() {
+            true => self.core.storage.len(),
+            false => self.core.partition.volume(),
+        }
     }
 
     /// Whether the array has no elements.

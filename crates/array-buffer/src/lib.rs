@@ -164,6 +164,7 @@ mod coherence;
 mod core;
 mod exchange;
 mod guard;
+mod home;
 #[cfg(test)]
 mod interleavings;
 mod lease;
@@ -191,9 +192,9 @@ pub use budget::{Direction, TransferBudget};
 pub use buffer::{ArrayBuffer, Constant, Here, Mutable};
 pub use call_site::hide_call_sites;
 pub use coherence::Reduce;
-pub use core::Home;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
+pub use home::Home;
 pub use lease::{Lease, Leased};
 pub use lend::lend;
 pub use memory_budget::{

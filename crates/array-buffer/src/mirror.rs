@@ -29,8 +29,6 @@ pub(crate) struct Mirror {
     full: AtomicBool,
     /// What else writes do, as bits. It changes only while the array is borrowed exclusively.
     extras: AtomicU8,
-    /// Whether accesses refresh ghosts. It changes only while the array is borrowed exclusively.
-    refreshed: AtomicBool,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
     hidden: AtomicU32,
 }
@@ -51,6 +49,8 @@ struct PartMirror {
 pub(crate) const CHECKS: u8 = 1;
 /// Each committed write is copied to a home.
 pub(crate) const HOME: u8 = 2;
+/// An access that wrote nothing may end as a write, because ghosts are refreshed.
+pub(crate) const REFRESHED: u8 = 4;
 
 const READ_WRITE: u8 = 1;
 const WRITE: u8 = 2;
@@ -85,7 +85,6 @@ impl Mirror {
             failures: AtomicU64::new(0),
             full: AtomicBool::new(false),
             extras: AtomicU8::new(0),
-            refreshed: AtomicBool::new(false),
             hidden: AtomicU32::new(0),
         }
     }
@@ -119,17 +118,17 @@ impl Mirror {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Whether writes do more than usual.
-    #[inline]
+    /// Whether writes do more than usual. No write then begins in the mirror.
     pub(crate) fn has_extras(&self) -> bool {
         self.extras.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether writes do something of [`CHECKS`] and [`HOME`].
+    /// Whether writes do something of [`CHECKS`], [`HOME`] and [`REFRESHED`].
     pub(crate) fn has_extra(&self, extra: u8) -> bool {
         self.extras.load(Ordering::Relaxed) & extra != 0
     }
 
+    /// The caller publishes the state afterwards.
     pub(crate) fn set_extra(&self, extra: u8, on: bool) {
         match on {
             true => self.extras.fetch_or(extra, Ordering::Relaxed),
@@ -145,11 +144,7 @@ impl Mirror {
     /// Whether accesses refresh ghosts.
     #[inline]
     pub(crate) fn is_refreshed(&self) -> bool {
-        self.refreshed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_refreshed(&self, refreshed: bool) {
-        self.refreshed.store(refreshed, Ordering::Relaxed);
+        self.has_extra(REFRESHED)
     }
 
     /// Lets all accesses in a replica use the state from now on.
@@ -332,7 +327,7 @@ impl Mirror {
 
     /// Publishes a state. Writes that began in the mirror stay there.
     pub(crate) fn publish(&self, state: &[PartState]) {
-        let hidden = self.hidden.load(Ordering::Relaxed);
+        let (hidden, has_extras) = (self.hidden.load(Ordering::Relaxed), self.has_extras());
         let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
         for (part, mirror) in (0..).zip(&self.parts) {
             for (at, readers) in (0..).zip(&mirror.readers) {
@@ -340,7 +335,8 @@ impl Mirror {
                 let users = if is_shown(at) { fast_readers(state, part, at) } else { 0 };
                 readers.store(users, Ordering::Release);
             }
-            let word = owner(state, part).filter(|owner| is_shown(owner.at)).map_or(0, |owner| {
+            let owner = owner(state, part).filter(|owner| is_shown(owner.at) && !has_extras);
+            let word = owner.map_or(0, |owner| {
                 owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }
             });
             mirror.owner.store(word, Ordering::Relaxed);

@@ -1,6 +1,17 @@
 //! A pattern that a complete write overwrites: see [`ArrayBuffer::set_check_writes`](crate::ArrayBuffer).
 
+use std::env;
 use std::f64::consts::E;
+use std::sync::LazyLock;
+
+/// If this is `1`, the writes of all arrays of the process are checked.
+const VARIABLE: &str = "ARRAY_BUFFER_CHECK_WRITES";
+
+/// Whether the writes of a new array are checked.
+pub(crate) fn is_default() -> bool {
+    static IS_ON: LazyLock<bool> = LazyLock::new(|| env::var(VARIABLE).is_ok_and(|on| on == "1"));
+    *IS_ON
+}
 
 /// A run of this many bytes of the pattern, which values have by chance once in 2⁶⁴ cases, was not written.
 pub(crate) const RUN: usize = 8;

@@ -1,6 +1,5 @@
 //! The check that a write overwrites every element.
 
-use std::env;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
@@ -12,15 +11,6 @@ use crate::mirror::CHECKS;
 use crate::pattern::Pattern;
 use crate::poison::{Poison, Position, Verdict};
 use crate::storage::zeroed;
-
-/// If this is `1`, the writes of all arrays of the process are checked.
-const VARIABLE: &str = "ARRAY_BUFFER_CHECK_WRITES";
-
-/// Whether the writes of a new array are checked.
-pub(super) fn is_default() -> bool {
-    static IS_ON: LazyLock<bool> = LazyLock::new(|| env::var(VARIABLE).is_ok_and(|on| on == "1"));
-    *IS_ON
-}
 
 impl<T: Element, D> Core<T, D> {
     /// Whether writes are checked or copied to a home.
@@ -34,7 +24,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     pub(crate) fn set_check_writes(&self, on: bool) {
-        self.mirror.set_extra(CHECKS, on);
+        self.set_extra(CHECKS, on);
     }
 
     /// The pattern of the array's memory. No program knows it.

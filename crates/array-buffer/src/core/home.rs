@@ -1,20 +1,12 @@
 //! The place to which each committed write is copied.
 
-use runtime_core::{Element, Error, ErrorKind, Result, Stream};
+use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::{Core, Request, Set};
+use crate::Home;
 use crate::call_site::CallSite;
 use crate::coherence::{HOST, readable};
 use crate::mirror::HOME;
-
-/// The place where an array always has its values: see [`ArrayBuffer::set_home`](crate::ArrayBuffer::set_home).
-#[derive(Clone, Debug)]
-pub enum Home {
-    /// The host.
-    Host,
-    /// A device; the copies are enqueued on the stream.
-    Device(Stream),
-}
 
 impl<T: Element, D> Core<T, D> {
     pub(crate) fn home(&self) -> Option<Home> {
@@ -27,7 +19,7 @@ impl<T: Element, D> Core<T, D> {
             let missing = self.missing(self.partition.all().0, home);
             self.send(missing, home, "set_home", call_site)?;
         }
-        self.mirror.set_extra(HOME, home.is_some());
+        self.set_extra(HOME, home.is_some());
         self.lock().home = home.map(Box::new);
         Ok(())
     }

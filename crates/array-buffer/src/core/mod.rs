@@ -5,6 +5,7 @@ mod complete;
 mod exclusive;
 mod home;
 mod refresh;
+mod registered;
 mod repartition;
 mod resident;
 
@@ -19,11 +20,10 @@ use runtime_core::{
 };
 
 pub(crate) use exclusive::Exclusive;
-pub use home::Home;
-pub(crate) use refresh::Run;
 
-use refresh::Refreshing;
+use registered::Refreshing;
 
+use crate::Home;
 use crate::budget;
 use crate::call_site::{At, CallSite};
 use crate::coherence::{
@@ -33,6 +33,7 @@ use crate::coherence::{
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::{CHECKS, HOME, Mirror};
 use crate::partition::{Partition, Ranges, layout_of};
+use crate::pattern;
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
@@ -46,7 +47,7 @@ pub(crate) struct Core<T: Element, D> {
     pub(crate) storage: Storage<T>,
     pub(crate) mirror: Mirror,
     version: AtomicU64,
-    refreshing: Refreshing<T, D>,
+    refreshing: Refreshing<Run<T, D>>,
     state: Mutex<State<T>>,
 }
 
@@ -117,6 +118,10 @@ impl TrackedStream {
     }
 }
 
+/// Runs one exchange of an array, from its begin to its end.
+pub(crate) type Run<T, D> =
+    dyn FnMut(&Core<T, D>, &Stream, Exchange, CallSite) -> Result<()> + Send;
+
 /// A request for parts: who makes it, and why.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
@@ -134,7 +139,7 @@ impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();
         let mirror = Mirror::new(parts.len());
-        mirror.set_extra(CHECKS, complete::is_default());
+        mirror.set_extra(CHECKS, pattern::is_default());
         let paths = Paths {
             host: Set::one(HOST),
             peers: [SmallSet::EMPTY; REPLICAS],
@@ -536,6 +541,13 @@ impl<T: Element, D> Core<T, D> {
             self.mirror.show(&mut state.parts);
             return done.map(|()| (at, hold));
         }
+    }
+
+    /// Sets what else writes do. The array is borrowed exclusively.
+    fn set_extra(&self, extra: u8, on: bool) {
+        let mut state = self.lock();
+        self.mirror.set_extra(extra, on);
+        self.mirror.show(&mut state.parts);
     }
 
     /// Whether only the borrower of an array that is borrowed exclusively uses its state.

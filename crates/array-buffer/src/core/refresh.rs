@@ -1,67 +1,17 @@
 //! Exchanges that accesses to stale ghosts run first.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, ThreadId};
+use std::sync::atomic::Ordering;
+use std::thread;
 
-use parking_lot::Mutex;
 use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 
-use super::{Core, Request, State};
+use super::registered::{Registered, Runner};
+use super::{Core, Request, Run, State};
 use crate::budget;
 use crate::call_site::{At, CallSite};
 use crate::coherence::{Action, Exchange, Refusal, plan, readable};
+use crate::mirror::REFRESHED;
 use crate::report::AccessSite;
-
-/// Runs one exchange of an array, from its begin to its end.
-pub(crate) type Run<T, D> =
-    dyn FnMut(&Core<T, D>, &Stream, Exchange, CallSite) -> Result<()> + Send;
-
-/// What refreshes the ghosts of an array, if anything does.
-pub(super) struct Refreshing<T: Element, D>(Mutex<Option<Arc<Registered<T, D>>>>);
-
-struct Registered<T: Element, D> {
-    stream: Stream,
-    /// Locked while a refresh runs.
-    run: Mutex<Box<Run<T, D>>>,
-    /// The thread that runs a refresh.
-    runner: Mutex<Option<ThreadId>>,
-    /// The version of the array, less the number of its collective operations.
-    base: AtomicU64,
-    /// The latest local write, until the ghosts are marked as stale.
-    local: Mutex<Option<CallSite>>,
-}
-
-impl<T: Element, D> Refreshing<T, D> {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(None))
-    }
-
-    /// The number of heap bytes, without those of the closure.
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.get().map_or(0, |known| size_of_val(&*known))
-    }
-
-    fn get(&self) -> Option<Arc<Registered<T, D>>> {
-        self.0.lock().clone()
-    }
-}
-
-/// The thread that runs a refresh, for as long as it does.
-struct Runner<'a>(&'a Mutex<Option<ThreadId>>);
-
-impl<'a> Runner<'a> {
-    fn enter(runner: &'a Mutex<Option<ThreadId>>) -> Self {
-        *runner.lock() = Some(thread::current().id());
-        Self(runner)
-    }
-}
-
-impl Drop for Runner<'_> {
-    fn drop(&mut self) {
-        *self.0.lock() = None;
-    }
-}
 
 impl<T: Element, D> Core<T, D> {
     /// Whether accesses refresh ghosts.
@@ -71,13 +21,10 @@ impl<T: Element, D> Core<T, D> {
 
     /// Registers what runs exchanges, or nothing. The array is borrowed exclusively.
     pub(super) fn register(&self, refresh: Option<(Stream, Box<Run<T, D>>)>) {
-        let registered = refresh.map(|(stream, run)| {
-            let (run, runner, local) = (Mutex::new(run), Mutex::new(None), Mutex::new(None));
-            let base = AtomicU64::new(self.version());
-            Arc::new(Registered { stream, run, runner, base, local })
-        });
-        self.mirror.set_refreshed(registered.is_some());
-        drop(std::mem::replace(&mut *self.refreshing.0.lock(), registered));
+        let version = self.version();
+        let registered = refresh.map(|(stream, run)| Registered::new(stream, run, version));
+        self.set_extra(REFRESHED, registered.is_some());
+        self.refreshing.set(registered);
     }
 
     /// The number of collective operations since the registration; without one, the version.
@@ -179,7 +126,7 @@ impl<T: Element, D> Core<T, D> {
     fn check_refresh(
         &self,
         state: &State<T>,
-        known: &Registered<T, D>,
+        known: &Registered<Run<T, D>>,
         exchange: Exchange,
     ) -> Result<()> {
         if let Some(call_site) = *known.local.lock() {

@@ -174,7 +174,6 @@ impl<T: Element, D> Core<T, D> {
     fn install(&mut self, (partition, parts, writers): Divided) {
         let mirror = Mirror::new(parts.len());
         mirror.take_extras(&self.mirror);
-        mirror.set_refreshed(self.mirror.is_refreshed());
         let state = self.state.get_mut();
         for (lane, known) in (0..).zip(&state.lanes).take(LANES) {
             if let Some((_, at)) = self.mirror.lane(known.stream.id()) {

@@ -153,7 +153,9 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         let request = Request { set, stream: by, access: name(access), call_site, may_refresh };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
-        held.begin_extras()?;
+        if !quick {
+            held.begin_extras()?;
+        }
         Ok(Self { held, stream, at, hold })
     }
 

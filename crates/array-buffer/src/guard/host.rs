@@ -69,7 +69,9 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let request = Request { set, stream: None, access: access_name, call_site, may_refresh };
         let quick = core.acquire_host(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
-        held.begin_extras()?;
+        if !quick {
+            held.begin_extras()?;
+        }
         // SAFETY: the state has given the parts to this guard alone, and earlier uses of them have finished.
         let view =
             unsafe { core.storage.host_view_mut(&core.shape, &core.partition, ranges.as_deref()) }?;

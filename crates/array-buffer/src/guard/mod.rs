@@ -75,15 +75,10 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
         }
     }
 
-    /// Does what the array wants of a write that begins.
-    #[inline(always)]
-    fn begin_extras(&mut self) -> Result<()> {
-        if self.core.has_extras() { self.begin_check() } else { Ok(()) }
-    }
-
+    /// Does what the array wants of a write that begins, and not in the mirror.
     #[cold]
-    fn begin_check(&mut self) -> Result<()> {
-        self.extras = true;
+    fn begin_extras(&mut self) -> Result<()> {
+        self.extras = self.core.has_extras();
         if self.access != Access::Write || !self.core.checks_writes() {
             return Ok(());
         }
@@ -110,9 +105,7 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[inline]
     fn verdict(&self) -> Verdict {
         let panicked = std::thread::panicking() && !self.panicking;
-        let verdict =
-            Verdict::new(self.access, panicked, self.failed(), self.wrote(), || self.is_empty());
-        verdict.collective(self.access, || self.core.is_refreshed())
+        Verdict::new(self.access, panicked, self.failed(), self.wrote(), || self.is_empty())
     }
 
     #[inline]
@@ -134,7 +127,8 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[cold]
     fn finish_with_extras(&mut self) -> Result<Verdict> {
         self.failed |= self.patterned;
-        let (verdict, checked) = match self.verdict() {
+        let verdict = self.verdict().collective(self.access, || self.core.is_refreshed());
+        let (verdict, checked) = match verdict {
             Verdict::Commit if self.checked => self.core.judge(self.set),
             verdict => (verdict, Ok(())),
         };
