@@ -26,6 +26,8 @@ const CL_DEVICE_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4191;
 const CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: cl_device_info = 0x4192;
 /// A kind of unified shared memory that the device can read and write.
 const CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL: u64 = 1;
+/// The host can use it at the same time.
+const CL_UNIFIED_SHARED_MEMORY_CONCURRENT_ACCESS_INTEL: u64 = 1 << 2;
 
 /// The largest alignment that a device can require and OpenCL still guarantees: that of the widest vector type.
 const LEAST_ALIGNMENT: usize = 128;
@@ -123,14 +125,15 @@ pub(crate) fn describe(found: &DeviceEntry) -> Result<Description> {
     // Some platforms report the extension for the platform, some for each device.
     let advertised = has(Usm::EXTENSION)
         || platform.is_ok_and(|all| all.split_whitespace().any(|name| name == Usm::EXTENSION));
-    let accessible = |what| {
-        optional(what).is_some_and(|b| integer(&b) & CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0)
-    };
+    let can = |what, access| optional(what).is_some_and(|bits| integer(&bits) & access == access);
+    let accessible = |what| can(what, CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL);
     let functions = Usm::load(found.platform.id()).filter(|_| advertised);
     let host = functions.filter(|_| accessible(CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL));
     let usm = match functions {
         Some(functions) if accessible(CL_DEVICE_MEM_CAPABILITIES_INTEL) => {
-            let shared = accessible(CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
+            let concurrent = CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL
+                | CL_UNIFIED_SHARED_MEMORY_CONCURRENT_ACCESS_INTEL;
+            let shared = can(CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL, concurrent);
             Some(Pointers::Usm { functions, shared })
         }
         _ => None,

@@ -36,9 +36,9 @@ const CL_KERNEL_EXEC_INFO_USM_PTRS_INTEL: cl_uint = 0x4203;
 /// How a device addresses memory by pointers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pointers {
-    /// Shared virtual memory. `fine` means that host and device may use it alternately without mapping it.
+    /// Shared virtual memory. `fine` means that host and device may use it at the same time, without mapping it.
     Svm { fine: bool },
-    /// Unified shared memory. `shared` means that there is memory that both host and device can address.
+    /// Unified shared memory. `shared` means that there is memory that host and device may use at the same time.
     Usm { functions: Usm, shared: bool },
 }
 
@@ -81,7 +81,7 @@ impl HostMemory {
 }
 
 impl Pointers {
-    /// Whether there is memory that both host and device can address.
+    /// Whether there is memory that host and device may use at the same time.
     pub(crate) fn unified(&self) -> bool {
         match self {
             Self::Svm { fine } => *fine,

@@ -33,6 +33,7 @@ pub struct SimConfig {
     pub(crate) region_copies: bool,
     pub(crate) graphs: bool,
     pub(crate) registration: bool,
+    pub(crate) unified: bool,
     pub(crate) link: Option<u64>,
 }
 
@@ -47,13 +48,15 @@ impl Default for SimConfig {
             region_copies: true,
             graphs: true,
             registration: true,
+            unified: false,
             link: None,
         }
     }
 }
 
 impl SimConfig {
-    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, and all abilities of a simulated device.
+    /// Seed 0, pauses of up to 300 µs, 1 GiB of memory, no faults, and all abilities of a simulated device but
+    /// unified memory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -107,6 +110,12 @@ impl SimConfig {
         Self { registration, ..self }
     }
 
+    /// Whether the device has unified memory, which the host can address.
+    #[must_use]
+    pub fn unified_memory(self, unified: bool) -> Self {
+        Self { unified, ..self }
+    }
+
     /// The rate of the link between host and device, in bytes per second, at least 1. A copy then takes at least its
     /// bytes divided by the rate, and each direction carries one copy at a time. Without this, copies take the time that
     /// the host needs. Copies within the device and between devices are not modelled.
@@ -122,7 +131,7 @@ impl SimConfig {
     /// | `seed` | a number |
     /// | `jitter` | the longest pause in microseconds, at most 60000000 |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
-    /// | `peers`, `regions`, `graphs`, `registration` | `on` or `off` |
+    /// | `peers`, `regions`, `graphs`, `registration`, `unified` | `on` or `off` |
     /// | `link` | the bytes per second, from 1; `KiB`, `MiB` and `GiB` as for `memory` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
@@ -177,6 +186,7 @@ impl SimConfig {
             "regions" => self.region_copies(switch()?),
             "graphs" => self.graphs(switch()?),
             "registration" => self.registration(switch()?),
+            "unified" => self.unified_memory(switch()?),
             "link" => {
                 let rate = bytes(value).filter(|rate| *rate > 0);
                 let accepted = "bytes per second from 1, or a number with KiB, MiB or GiB";
@@ -195,7 +205,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, graphs, registration, link, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, registration, unified, link, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -233,6 +243,7 @@ mod tests {
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
             ("registration", "off", SimConfig::new().registration(false)),
+            ("unified", "on", SimConfig::new().unified_memory(true)),
             ("link", "2GiB", SimConfig::new().link(2 << 30)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),
             ("fail-copy", "2:late", SimConfig::new().fault(Fault::fail_late(Operation::Copy, 2))),

@@ -9,7 +9,7 @@ use backend_support::{Block, Identity, Queues, functions_load};
 use runtime_core::contract::{
     Abilities, AcceleratorDevice, CommonRuntime, DeviceEvent, DeviceLoad, DeviceMemory,
     DeviceModule, DevicePinned, DeviceStream, EventOptions, HostRegistration, MemoryAdoption,
-    MemoryPool, Monitor, PinnedOptions, Released, StreamOptions,
+    MemoryPool, Monitor, PinnedOptions, Released, StreamOptions, UnifiedMemory,
 };
 use runtime_core::{
     Device, DeviceId, DeviceInfo, DeviceKind, Error, ImageFormat, Limits, ModuleImage,
@@ -145,6 +145,9 @@ unsafe impl AcceleratorDevice for SimDevice {
         if config.graphs {
             abilities = abilities.with_graphs(self);
         }
+        if config.unified {
+            abilities = abilities.with_unified_memory(self);
+        }
         if config.peers {
             abilities = abilities.with_peer(self);
         }
@@ -218,6 +221,12 @@ unsafe impl HostRegistration for SimDevice {
         owner: Box<dyn Any + Send + Sync>,
     ) {
         self.queues.retire(Box::new((memory, owner)), queues(after));
+    }
+}
+
+impl UnifiedMemory for SimDevice {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(self.shared.allocate_unified(bytes)?))
     }
 }
 

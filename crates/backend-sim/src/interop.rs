@@ -51,7 +51,11 @@ unsafe impl NativeInterop for SimDevice {
             let device = Some(shared.index());
             (offset < bytes).then_some(Origin::new(kind, base, offset, bytes).with_device(device))
         };
-        let device = within(&shared.blocks, OriginKind::Device);
-        Ok(device.or_else(|| within(&shared.pinned, OriginKind::Pinned)))
+        let kinds = [
+            (&shared.blocks, OriginKind::Device),
+            (&shared.unified, OriginKind::Managed),
+            (&shared.pinned, OriginKind::Pinned),
+        ];
+        Ok(kinds.into_iter().find_map(|(blocks, kind)| within(blocks, kind)))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`SimDevice`] behaves like a discrete accelerator in the respects that are easy to get wrong:
 //!
-//! - It has its own memory. The host cannot address it. Fresh memory is filled with `0xAB`, freed memory with `0xDD`,
-//!   and the capacity is limited.
+//! - It has its own memory. The host cannot address it, except for unified memory, which is an option. Fresh memory is
+//!   filled with `0xAB`, freed memory with `0xDD`, and the capacity is limited.
 //! - Streams run asynchronously, each on its own thread. Before every operation a stream may pause, for a time that a
 //!   seeded generator chooses. A program that lacks a wait for an event gives a wrong result under some seed.
 //! - Every transfer, launch and synchronisation is counted, so a test can assert that *nothing* was moved.

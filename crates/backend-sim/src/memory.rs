@@ -1,4 +1,4 @@
-//! Memory that the host cannot address, and the pool it comes from.
+//! Device memory, and the pool it comes from.
 #![expect(
     unsafe_code,
     reason = "implements the contract's unsafe memory traits and adopts foreign memory"
@@ -23,22 +23,25 @@ const POISON: u8 = 0xAB;
 /// The byte that overwrites freed memory.
 const SCRUB: u8 = 0xDD;
 
-/// Device memory.
+/// Device memory. The host can address it if it is unified.
 #[derive(Debug)]
-pub(crate) struct SimMemory(Arc<Block>);
+pub(crate) struct SimMemory {
+    block: Arc<Block>,
+    unified: bool,
+}
 
 // SAFETY: a block has its length and stays in place until it is no longer used.
 unsafe impl DeviceMemory for SimMemory {
     fn len(&self) -> usize {
-        self.0.len()
+        self.block.len()
     }
 
     fn host_ptr(&self) -> Option<*mut u8> {
-        None
+        self.unified.then(|| self.block.pointer().as_ptr())
     }
 
     fn native(&self) -> NativeHandle {
-        let raw = self.0.pointer().as_ptr().expose_provenance();
+        let raw = self.block.pointer().as_ptr().expose_provenance();
         NativeHandle { api: "sim", kind: NativeKind::Pointer, raw }
     }
 }
@@ -82,9 +85,18 @@ impl SimPinned {
 }
 
 impl SimMemory {
+    fn hidden(block: Arc<Block>) -> Self {
+        Self { block, unified: false }
+    }
+
+    /// Lets the host address the memory.
+    pub(crate) fn unify(self) -> Self {
+        Self { unified: true, ..self }
+    }
+
     /// Registers its handle.
     pub(crate) fn note_in(&self, alive: &Alive<Block>) {
-        alive.note(self.0.pointer().as_ptr().addr(), &self.0);
+        alive.note(self.block.pointer().as_ptr().addr(), &self.block);
     }
 
     /// Memory of `bytes` bytes at an address that another simulated device, or the host, owns.
@@ -106,13 +118,13 @@ impl SimMemory {
             }
         };
         // SAFETY: the caller guarantees the bytes and the owner.
-        Ok(Self(unsafe { Block::adopt(pointer, bytes, owner) }))
+        Ok(Self::hidden(unsafe { Block::adopt(pointer, bytes, owner) }))
     }
 }
 
 /// The block behind memory of a simulated device.
 pub(crate) fn block(memory: &dyn DeviceMemory) -> Result<&Arc<Block>> {
-    Ok(&own::<SimMemory>(memory, "memory")?.0)
+    Ok(&own::<SimMemory>(memory, "memory")?.block)
 }
 
 /// A part of memory of a simulated device.
@@ -207,7 +219,7 @@ impl Pool {
         let block = Block::poisoned(bytes, POISON, SCRUB, Some(Box::new(Arc::clone(&charge))));
         charge.exist.store(block.is_some(), Ordering::Relaxed);
         block
-            .map(SimMemory)
+            .map(SimMemory::hidden)
             .ok_or_else(|| refused(format!("{bytes} bytes of host memory to simulate it with")))
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct OpenDevice {
     pub(crate) lanes: Alive<Lane>,
     pub(crate) events: Alive<Event>,
     pub(crate) blocks: Alive<Block>,
+    pub(crate) unified: Alive<Block>,
     pub(crate) pinned: Alive<Block>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) link: Link,
@@ -56,6 +57,7 @@ impl OpenDevice {
             lanes: Alive::default(),
             events: Alive::default(),
             blocks: Alive::default(),
+            unified: Alive::default(),
             pinned: Alive::default(),
             tally: Arc::default(),
             link: Link::new(config.link),
@@ -128,10 +130,22 @@ impl OpenDevice {
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<SimMemory> {
-        self.check("memory_allocate")?;
+        let memory = self.allocate_with("memory_allocate", bytes)?;
+        memory.note_in(&self.blocks);
+        Ok(memory)
+    }
+
+    /// Allocates memory that the host can address.
+    pub(crate) fn allocate_unified(&self, bytes: usize) -> Result<SimMemory> {
+        let memory = self.allocate_with("unified_allocate", bytes)?.unify();
+        memory.note_in(&self.unified);
+        Ok(memory)
+    }
+
+    fn allocate_with(&self, operation: &'static str, bytes: usize) -> Result<SimMemory> {
+        self.check(operation)?;
         self.plan_allocation(bytes)?;
         let memory = self.pool.allocate(bytes)?;
-        memory.note_in(&self.blocks);
         self.tally.add(|counts| counts.allocations += 1);
         Ok(memory)
     }

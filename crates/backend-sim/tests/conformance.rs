@@ -36,7 +36,12 @@ macro_rules! simulated {
 }
 
 simulated!(plain, "sim", SimConfig::new(), Graphs HostRegistration RegionCopy);
-simulated!(seeded, "sim, seed 7", SimConfig::new().seed(7), Graphs HostRegistration RegionCopy);
+simulated!(
+    seeded,
+    "sim, seed 7",
+    SimConfig::new().seed(7).unified_memory(true),
+    Graphs HostRegistration HostVisibleMemory RegionCopy UnifiedMemory
+);
 simulated!(
     bare,
     "sim, bare",

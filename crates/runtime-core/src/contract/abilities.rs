@@ -226,7 +226,8 @@ pub unsafe trait PeerAccess {
     ) -> Result<()>;
 }
 
-/// Memory that both the host and the device can address.
+/// Memory that both the host and the device can address. Both may use different elements at the same time, without
+/// calls of the driver.
 pub trait UnifiedMemory {
     /// Allocates memory whose [`host_ptr`](DeviceMemory::host_ptr) is `Some`. Otherwise as
     /// [`memory_allocate`](AcceleratorDevice::memory_allocate): it is initialised and released in the same way.
