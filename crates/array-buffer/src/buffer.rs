@@ -483,6 +483,51 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.core.set_home(home, Location::caller())
     }
 
+    /// Lets host and device share one replica from now on, in [unified](Device::unified_memory) memory. No copies are
+    /// made between the two: an access of the host waits for the device's work on the accessed parts, and the device's
+    /// work waits for accesses of the host.
+    ///
+    /// This saves copies if host and device take turns often. It is slower if the device works long between two accesses
+    /// of the host, and its kernels reach unified memory more slowly than its own. It is also slower if the driver moves
+    /// whole memory pages of which an access needs little.
+    ///
+    /// The call moves the values, and blocks for that as [`evict`](Self::evict) does. From then on the device has no
+    /// memory of its own for this array, and the host's memory stays: [`evict_host`](Self::evict_host) is refused, and so
+    /// is [`into_memory`](Self::into_memory) of the device; [`into_inner`](Self::into_inner) copies the values. A
+    /// [home](Self::set_home) in this replica is no second copy of the values. [Duplicates](Self::duplicate) have two
+    /// replicas and no home. The device's former replica still counts for the limit of replicas. The call does nothing
+    /// for a device that works in host memory.
+    ///
+    /// ```
+    /// use array_buffer::{ArrayBuffer, ErrorKind};
+    /// use backend_sim::{SimConfig, SimDevice};
+    /// use runtime_core::Device;
+    ///
+    /// let device = Device::new(SimDevice::new(0, SimConfig::new().unified_memory(true)))?;
+    /// let stream = device.default_stream();
+    /// let mut field = ArrayBuffer::from_array(ndarray::Array1::<f64>::zeros(1000))?;
+    /// match field.unify(&device) {
+    ///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // The array works as before.
+    ///     unified => unified?,
+    /// }
+    /// field.write(&stream)?.view_mut()?.fill(&stream, 7.0)?;
+    /// assert_eq!(field.read_host()?[999], 7.0);
+    /// assert_eq!(field.transfers().total().bytes, 0);
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the driver does not say that host and device may use such memory at the same time. `Conflict` if
+    /// another device works in the host's memory, if that memory is [page-locked](Self::page_lock), lent or belongs to
+    /// another owner, or if the array has a [memory budget](Self::set_memory_budget) on the device. `OutOfMemory`.
+    /// `LimitExceeded` for a device too many. Errors of the copies. The array is then as before.
+    #[track_caller]
+    pub fn unify(&mut self, device: &Device) -> Result<()> {
+        let call_site = Location::caller();
+        self.exclusive().unify(device, call_site)
+    }
+
     /// Checks from now on, or no longer, that each write is complete: [`write`](Self::write), `write_host` and so on, of
     /// the array, its parts, leases and owners that share it. With the environment variable
     /// `ARRAY_BUFFER_CHECK_WRITES=1`, the writes of all arrays of the process are checked. This is for debugging: a

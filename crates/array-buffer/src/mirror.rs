@@ -187,6 +187,17 @@ impl Mirror {
         }
     }
 
+    /// Lets the streams of one replica work in another. The array is borrowed exclusively.
+    pub(crate) fn move_lanes(&self, from: ReplicaId, to: ReplicaId) {
+        for known in &self.lanes {
+            let word = known.load(Ordering::Relaxed);
+            let replica = word & ((1 << BITS) - 1);
+            if !matches!(word, 0 | GONE) && replica == u64::from(from) {
+                known.store(word ^ replica | u64::from(to), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Removes a lane's stream. The caller publishes the state before another stream gets the lane.
     pub(crate) fn clear_lane(&self, lane: Lane) {
         let of_lane = |word: u64| {

@@ -398,6 +398,41 @@ impl<T: Element> Storage<T> {
         }
     }
 
+    /// Whether the host has elements that are no vector of this array.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.host.get().is_some_and(|bytes| !matches!(bytes.holder, Holder::Vector(_)))
+    }
+
+    /// Makes `memory`, which has `len` elements that the host can address, the host's replica. Copies the host's
+    /// elements to it if they are `needed`. They stay until [`end_unify`](Self::end_unify).
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the host's replica meanwhile.
+    pub(crate) unsafe fn begin_unify(&self, memory: Memory<T>, needed: bool) {
+        let bytes = self.host.get().filter(|_| needed);
+        if let (Some(bytes), Some(target)) = (bytes, memory.host_ptr()) {
+            // SAFETY: both have `len` elements and are separate. No other code uses either.
+            unsafe { bytes.first.as_ptr().copy_to_nonoverlapping(target.as_ptr(), self.len) };
+        }
+        self.adopt_memory(HOST, memory);
+    }
+
+    /// Frees the host's former elements, or, if the change is not `kept`, the memory that was to take their place.
+    ///
+    /// # Safety
+    ///
+    /// As `begin_unify`.
+    pub(crate) unsafe fn end_unify(&self, kept: bool) {
+        if kept {
+            // SAFETY: the caller promises it.
+            drop(unsafe { self.host.take() });
+        } else {
+            // SAFETY: the same.
+            drop(unsafe { self.memories[usize::from(HOST)].take() });
+        }
+    }
+
     /// Gives each part of a replica memory of its own from now on. The replica has no memory yet.
     pub(crate) fn divide(&self, at: ReplicaId, parts: usize) {
         let divided = Divided {

@@ -39,6 +39,7 @@ enum Op {
     Exchange { place: usize, reduce: bool },
     Prefetch { place: usize },
     Evict { place: usize },
+    Unify { device: usize },
     Duplicate,
     FailCopy { device: usize, after: u64 },
 }
@@ -65,6 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(place, reduce)| Op::Exchange { place, reduce }),
         1 => place.clone().prop_map(|place| Op::Prefetch { place }),
         1 => place.prop_map(|place| Op::Evict { place }),
+        1 => (0..2_usize).prop_map(|device| Op::Unify { device }),
         1 => Just(Op::Duplicate),
         2 => (0..2_usize, 0..4_u64).prop_map(|(device, after)| Op::FailCopy { device, after }),
     ]
@@ -92,7 +94,7 @@ struct Program {
 impl Program {
     /// An array; with `locks`, its host memory is page-locked for the first device.
     fn new(config: SimConfig, locks: bool) -> Self {
-        let setup = Setup::sim(config);
+        let setup = Setup::sim(config.unified_memory(true));
         let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let owned: [&[_]; 2] = [&[0..4, 0..3], &[0..4, 3..6]];
         let partition = Partition::new(&SHAPE, &owned, &[&[4..5, 0..6]]).unwrap();
@@ -383,6 +385,11 @@ impl Program {
                     Some(stream) => self.array.evict(stream.device()),
                     None => self.array.evict_host(),
                 };
+                self.tolerate(done);
+            }
+            Op::Unify { device } => {
+                let device = [&self.setup.a, &self.setup.b][device];
+                let done = self.array.unify(device);
                 self.tolerate(done);
             }
             Op::Duplicate => {

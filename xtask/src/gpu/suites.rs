@@ -22,6 +22,7 @@ pub(crate) const ALL: [Suite; 3] = [
             "order",
             "regressions",
             "repartition",
+            "unified",
         ],
     },
     Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },

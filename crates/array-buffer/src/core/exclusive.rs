@@ -16,7 +16,7 @@ use crate::memory_budget::{MemoryBudget, Resident};
 const DIRECT_RUNS: usize = 64;
 
 /// A core whose array is borrowed exclusively, so that no guard is alive.
-pub(crate) struct Exclusive<'a, T: Element, D>(&'a Core<T, D>);
+pub(crate) struct Exclusive<'a, T: Element, D>(pub(super) &'a Core<T, D>);
 
 impl<'a, T: Element, D> Exclusive<'a, T, D> {
     /// `core` belongs to the borrowed array.

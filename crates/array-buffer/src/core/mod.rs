@@ -8,6 +8,7 @@ mod refresh;
 mod registered;
 mod repartition;
 mod resident;
+mod unify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

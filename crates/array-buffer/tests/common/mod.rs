@@ -117,9 +117,9 @@ impl Setup {
     }
 }
 
-/// Simulated devices with short pauses.
+/// Simulated devices with short pauses, and unified memory.
 pub(crate) fn quick() -> SimConfig {
-    SimConfig::new().jitter(Duration::from_micros(200))
+    SimConfig::new().jitter(Duration::from_micros(200)).unified_memory(true)
 }
 
 /// The bytes that the device has copied to and from itself.
