@@ -4,9 +4,12 @@
 //! Then sweeps over an array of four times the memory that it may have on the device: as a recorded step that repeats,
 //! beside the same sweeps with the parts leaving that were used least recently, and beside the least time.
 //!
+//! With the feature `opencl`, host and an OpenCL device take turns on an array: in one replica that both share, beside two
+//! replicas.
+//!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
-//! The device is simulated. Its link has a rate, and its kernels run one after the other.
+//! The other device is simulated. Its link has a rate, and its kernels run one after the other.
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
 use std::process::ExitCode;
@@ -230,8 +233,91 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Host and device change all elements of an array in turns.
+#[cfg(feature = "opencl")]
+mod turns {
+    use array_buffer::ArrayBuffer;
+    use backend_opencl::OpenClBackend;
+    use benches::Bench;
+    use ndarray::Ix1;
+    use runtime_core::{
+        Backend, Device, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result, args,
+    };
+
+    const CHANGE: &str = "kernel void change(global double *x, ulong n) { if (get_global_id(0) < n) x[get_global_id(0)] += 1; }";
+    /// The least gain of sharing where the array is as large as here and both change it each time.
+    const LEAST: f64 = 1.2;
+
+    struct Turns<'a> {
+        device: &'a Device,
+        kernel: &'a Kernel,
+        kernels: u32,
+        array: ArrayBuffer<f64, Ix1>,
+    }
+
+    impl Turns<'_> {
+        fn run(&mut self) -> Result<()> {
+            let (stream, len) = (self.device.default_stream(), self.array.len());
+            for _ in 0..self.kernels {
+                let mut guard = self.array.read_write(&stream)?;
+                let launch = Launch::cover(len, 64);
+                // SAFETY: the kernel changes the elements below `len`, which is the number of elements.
+                unsafe { self.kernel.launch(&stream, &launch, args![guard.view_mut()?, len as u64]) }?;
+                guard.commit()?;
+            }
+            self.array.read_write_host()?.mapv_inplace(|value| value + 1.0);
+            Ok(())
+        }
+    }
+
+    pub(crate) fn compare(bench: &mut Bench) -> Result<()> {
+        if !bench.group("host and OpenCL device change an array in turns") {
+            return Ok(());
+        }
+        let device = match OpenClBackend::new().open(&"opencl:0".parse()?) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                println!("turns: left out: {error}");
+                return Ok(());
+            }
+            device => device?,
+        };
+        let module = device.module_load(ModuleImage::source(ImageFormat::OpenClC, CHANGE))?;
+        let kernel = &module.kernel("change")?;
+        for (case, bytes, kernels, target) in [
+            ("64 KiB", 64 << 10, 1, 0.0),
+            ("4 MiB", 4 << 20, 1, LEAST),
+            ("64 MiB", 64 << 20, 1, LEAST),
+            ("4 MiB, 10 kernels each", 4 << 20, 10, 0.0),
+        ] {
+            let turns = || -> Result<Turns<'_>> {
+                let array =
+                    ArrayBuffer::from_array(ndarray::Array1::ones(bytes / size_of::<f64>()))?;
+                Ok(Turns { device: &device, kernel, kernels, array })
+            };
+            let (mut ours, mut theirs) = (turns()?, turns()?);
+            if let Err(error) = ours.array.unify(&device) {
+                println!("turns: left out: {error}");
+                return Ok(());
+            }
+            let run = |turns: &mut Turns<'_>| turns.run().unwrap_or_else(|error| panic!("{error}"));
+            let (mut ours, mut theirs) = (|| run(&mut ours), || run(&mut theirs));
+            let contestants: &mut [(&str, &mut benches::turns::Contestant<'_>)] = &mut [
+                ("shared", &mut |calls| benches::turns::time(calls, &mut ours)),
+                ("two replicas", &mut |calls| benches::turns::time(calls, &mut theirs)),
+            ];
+            let good = |seconds: &[f64]| seconds[1] / seconds[0] >= target;
+            if let Some(seconds) = bench.medians(case, contestants, good) {
+                bench.measured(case, 0, seconds[0], ("two replicas", seconds[1]), target);
+            }
+        }
+        Ok(())
+    }
+}
+
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
+    #[cfg(feature = "opencl")]
+    turns::compare(&mut bench)?;
     locks(&mut bench)?;
     sweeps(&mut bench)?;
     if bench.group("tiles of 4 MiB, up, changed, down") {

@@ -84,7 +84,8 @@
 //!   failure.
 //! - A copy that cannot be enqueued leaves the array as it was. A writer that fails or panics poisons the parts that it
 //!   held; [`WriteGuard`] states the exception. A complete overwrite makes a poisoned part valid again.
-//! - A device that works in host memory shares the host's replica. No copies are made between the two.
+//! - A device that works in host memory shares the host's replica, and so does one after
+//!   [`unify`](ArrayBuffer::unify). No copies are made between the two.
 //!
 //! # Blocking
 //!
