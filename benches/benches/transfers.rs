@@ -262,7 +262,9 @@ mod turns {
                 let mut guard = self.array.read_write(&stream)?;
                 let launch = Launch::cover(len, 64);
                 // SAFETY: the kernel changes the elements below `len`, which is the number of elements.
-                unsafe { self.kernel.launch(&stream, &launch, args![guard.view_mut()?, len as u64]) }?;
+                unsafe {
+                    self.kernel.launch(&stream, &launch, args![guard.view_mut()?, len as u64])
+                }?;
                 guard.commit()?;
             }
             self.array.read_write_host()?.mapv_inplace(|value| value + 1.0);
