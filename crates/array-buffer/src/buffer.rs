@@ -119,7 +119,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let strides = || partition.strides().iter().map(|stride| stride.cast_signed());
         let array = match array.is_standard_layout() {
             true if partition.is_row_major() => array,
-            false if array.strides().iter().copied().eq(strides()) => array,
+            false if !partition.has_gaps() && array.strides().iter().copied().eq(strides()) => {
+                array
+            }
             _ => return Self::from_array_of_other_order(&array, partition),
         };
         let elements = match array.into_raw_vec_and_offset() {
@@ -413,11 +415,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// accessed parts alone. A part with gaps that has more than 64 rows is copied as before: see
     /// [blocking](crate#blocking).
     ///
-    /// Values that the host has already are locked where they are, and [`into_inner`](Self::into_inner) returns the same
-    /// memory. They are copied instead, by both calls, if the device cannot [lock](Device::pin_vec) memory that it did
-    /// not allocate, or if another page-locked vector shares a memory page with them. Host memory that is made later is
-    /// allocated page-locked, and `into_inner` copies the values out of it. Does nothing for a device that works in host
-    /// memory.
+    /// Values that the host has already are locked where they are, and [`into_inner`](Self::into_inner) returns the
+    /// same memory. They are copied instead, by both calls, if the device cannot [lock](Device::pin_vec) memory that it
+    /// did not allocate, or if another page-locked vector shares a memory page with them. Host memory that is made
+    /// later is allocated page-locked, and `into_inner` copies the values out of it. Does nothing for a device that
+    /// works in host memory.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> array_buffer::Result<()> {
@@ -449,11 +451,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// loses no values whose copies have arrived on the host. Copies to a device, or to [page-locked](Self::page_lock)
     /// host memory, are enqueued; the others block. This call copies the values that exist.
     ///
-    /// The report of transfers names these copies `write_through`, with the line of the write. As prefetches, they do not
-    /// count for a [`TransferBudget`](crate::TransferBudget). If a copy fails, the write is committed nevertheless:
-    /// [`commit`](WriteGuard::commit) returns the error of the copy, and dropping a guard logs it. The next write of the
-    /// part copies again. A failure of an enqueued copy is reported by its stream. A [`duplicate`](Self::duplicate) has
-    /// no home.
+    /// The report of transfers names these copies `write_through`, with the line of the write. As prefetches, they do
+    /// not count for a [`TransferBudget`](crate::TransferBudget). If a copy fails, the write is committed nevertheless:
+    /// [`commit`](WriteGuard::commit) returns the error of the copy, and dropping a guard logs it. The next write of
+    /// the part copies again. A failure of an enqueued copy is reported by its stream. A [`duplicate`](Self::duplicate)
+    /// has no home.
     ///
     /// ```
     /// use array_buffer::{ArrayBuffer, Home, TransferBudget};
@@ -487,13 +489,13 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// made between the two: an access of the host waits for the device's work on the accessed parts, and the device's
     /// work waits for accesses of the host.
     ///
-    /// This saves copies if host and device take turns often. It is slower if the device works long between two accesses
-    /// of the host, and its kernels reach unified memory more slowly than its own. It is also slower if the driver moves
-    /// whole memory pages of which an access needs little.
+    /// This saves copies if host and device take turns often. It is slower if the device works long between two
+    /// accesses of the host, and its kernels reach unified memory more slowly than its own. It is also slower if the
+    /// driver moves whole memory pages of which an access needs little.
     ///
     /// The call moves the values, and blocks for that as [`evict`](Self::evict) does. From then on the device has no
-    /// memory of its own for this array, and the host's memory stays: [`evict_host`](Self::evict_host) is refused, and so
-    /// is [`into_memory`](Self::into_memory) of the device; [`into_inner`](Self::into_inner) copies the values. A
+    /// memory of its own for this array, and the host's memory stays: [`evict_host`](Self::evict_host) is refused, and
+    /// so is [`into_memory`](Self::into_memory) of the device; [`into_inner`](Self::into_inner) copies the values. A
     /// [home](Self::set_home) in this replica is no second copy of the values. [Duplicates](Self::duplicate) have two
     /// replicas and no home. The device's former replica still counts for the limit of replicas. The call does nothing
     /// for a device that works in host memory.
@@ -518,9 +520,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the driver does not say that host and device may use such memory at the same time. `Conflict` if
-    /// another device works in the host's memory, if that memory is [page-locked](Self::page_lock), lent or belongs to
-    /// another owner, or if the array has a [memory budget](Self::set_memory_budget) on the device. `OutOfMemory`.
+    /// `Unsupported` if the driver does not say that host and device may use such memory at the same time. `Conflict`
+    /// if another device works in the host's memory, if that memory is [page-locked](Self::page_lock), lent or belongs
+    /// to another owner, or if the array has a [memory budget](Self::set_memory_budget) on the device. `OutOfMemory`.
     /// `LimitExceeded` for a device too many. Errors of the copies. The array is then as before.
     #[track_caller]
     pub fn unify(&mut self, device: &Device) -> Result<()> {
@@ -528,21 +530,22 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         self.exclusive().unify(device, call_site)
     }
 
-    /// Checks from now on, or no longer, that each write is complete: [`write`](Self::write), `write_host` and so on, of
-    /// the array, its parts, leases and owners that share it. With the environment variable
+    /// Checks from now on, or no longer, that each write is complete: [`write`](Self::write), `write_host` and so on,
+    /// of the array, its parts, leases and owners that share it. With the environment variable
     /// `ARRAY_BUFFER_CHECK_WRITES=1`, the writes of all arrays of the process are checked. This is for debugging: a
     /// checked write costs two copies of its parts, and its end blocks until its work is done.
     ///
-    /// When a write begins, its memory is filled with random bytes. When it ends, elements that still hold them were left
-    /// out. The parts are then poisoned: [`commit`](WriteGuard::commit) returns the error, and so does the next access.
-    /// The error names the first such element, the place of the write and its source line.
+    /// When a write begins, its memory is filled with random bytes. When it ends, elements that still hold them were
+    /// left out. The parts are then poisoned: [`commit`](WriteGuard::commit) returns the error, and so does the next
+    /// access. The error names the first such element, the place of the write and its source line.
     ///
-    /// A complete write is not accused, whatever its values: the chance is that of guessing 64 random bits. Therefore the
-    /// check does not see omissions of less than 8 bytes in a row, unless they are many: five `f32`, or half of a hundred
-    /// bytes. It never sees omissions in a part of less than 8 bytes. Nor does it see whether values are right, or come
-    /// from memory that the writer did not write. [`check_write`](Self::check_write) sees each byte, but runs the writer
-    /// twice. Exchanges, [`read_write`](Self::read_write) and [`accumulate`](Self::accumulate) promise no complete write
-    /// and are not checked. An array that is made from this one is not checked unless the variable is set.
+    /// A complete write is not accused, whatever its values: the chance is that of guessing 64 random bits. Therefore
+    /// the check does not see omissions of less than 8 bytes in a row, unless they are many: five `f32`, or half of a
+    /// hundred bytes. It never sees omissions in a part of less than 8 bytes. Nor does it see whether values are right,
+    /// or come from memory that the writer did not write. [`check_write`](Self::check_write) sees each byte, but runs
+    /// the writer twice. Exchanges, [`read_write`](Self::read_write) and [`accumulate`](Self::accumulate) promise no
+    /// complete write and are not checked. An array that is made from this one is not checked unless the variable is
+    /// set.
     ///
     /// ```
     /// use array_buffer::{ArrayBuffer, ErrorKind};
@@ -843,8 +846,9 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         })
     }
 
-    /// Returns the values as memory of the stream's device, in the order of the [partition](Partition::strides). Values that are out of date there are
-    /// copied first. Earlier work that uses the values comes before work enqueued on the stream from now on.
+    /// Returns the values as memory of the stream's device, in the order of the [partition](Partition::strides). Values
+    /// that are out of date there are copied first. Earlier work that uses the values comes before work enqueued on the
+    /// stream from now on.
     ///
     /// Nobody watches other streams for the memory, so the call blocks until work of other streams that the values came
     /// through is done.

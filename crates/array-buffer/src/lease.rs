@@ -54,10 +54,10 @@ pub struct Lease<T: Element, D: Dimension> {
     _hold: Option<Hold>,
 }
 
-/// The location of the values of a [`Lease`], in row-major order.
+/// The location of the values of a [`Lease`].
 #[derive(Debug)]
 pub enum Leased<'a, T> {
-    /// On the host, starting at this element.
+    /// On the host, starting at this element, with the [strides](Lease::strides) of the array.
     Host(NonNull<T>),
     /// In device memory; the view is bound to the lease's stream.
     Device(MemoryView<'a, T>),
@@ -215,6 +215,11 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     /// The extents of the array.
     pub fn shape(&self) -> &[usize] {
         self.lock.array().shape()
+    }
+
+    /// For each dimension, the distance of neighbours in memory, in elements.
+    pub fn strides(&self) -> &[usize] {
+        self.lock.array().partition().strides()
     }
 
     /// As [`ArrayBuffer::version`]. Writes under the lease are not counted yet.

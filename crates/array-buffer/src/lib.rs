@@ -69,10 +69,10 @@
 //! # More than fits
 //!
 //! A [`MemoryBudget`] limits the memory of arrays on one device. If an access needs memory and the limit is reached, or
-//! the device has none left, then parts of any of these arrays leave the device. Values that exist nowhere else are copied
-//! to the host first. So an array in parts may be larger than the device's memory. [`MemoryBudget::record`] records the
-//! uses of a step that a program repeats, and [`MemoryBudget::repeat`] uses the record: parts leave whose values are
-//! needed last, and copies run ahead of their uses.
+//! the device has none left, then parts of any of these arrays leave the device. Values that exist nowhere else are
+//! copied to the host first. So an array in parts may be larger than the device's memory. [`MemoryBudget::record`]
+//! records the uses of a step that a program repeats, and [`MemoryBudget::repeat`] uses the record: parts leave whose
+//! values are needed last, and copies run ahead of their uses.
 //!
 //! # Guarantees
 //!
@@ -113,11 +113,12 @@
 //! a long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
 //! between its rows is copied row by row, and each row may block.
 //!
-//! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device copies
-//! from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It waits
-//! neither for copies of other parts nor for work enqueued behind the copies.
+//! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device
+//! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It
+//! waits neither for copies of other parts nor for work enqueued behind the copies.
 //!
-//! An access that refreshes ghosts also blocks as long as the exchange does, and as long as another thread refreshes them.
+//! An access that refreshes ghosts also blocks as long as the exchange does, and as long as another thread refreshes
+//! them.
 //!
 //! While a call blocks, calls on the same array in other threads wait for it. The exceptions are
 //! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no

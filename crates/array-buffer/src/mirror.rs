@@ -152,8 +152,8 @@ impl Mirror {
         self.hidden.fetch_or(1 << at, Ordering::Relaxed);
     }
 
-    /// Whether only the borrower of an array that is borrowed exclusively uses the state. Otherwise arrays with the same
-    /// memory budget do, too.
+    /// Whether only the borrower of an array that is borrowed exclusively uses the state. Otherwise arrays with the
+    /// same memory budget do, too.
     #[inline]
     pub(crate) fn is_private(&self) -> bool {
         self.hidden.load(Ordering::Relaxed) == 0

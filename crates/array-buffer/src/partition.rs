@@ -262,8 +262,8 @@ impl Partition {
     }
 
     /// The same parts, with rows that begin at multiples of `elements` in memory, counted from the first row. A row is
-    /// what is contiguous: the last dimension, or that which [`with_order`](Self::with_order) says. The elements between
-    /// rows belong to no part.
+    /// what is contiguous: the last dimension, or that which [`with_order`](Self::with_order) says. The elements
+    /// between rows belong to no part.
     ///
     /// ```
     /// use array_buffer::Partition;
@@ -327,6 +327,11 @@ impl Partition {
     #[inline]
     pub(crate) fn is_row_major(&self) -> bool {
         self.is_row_major
+    }
+
+    /// Whether rows have gaps between them.
+    pub(crate) fn has_gaps(&self) -> bool {
+        packed(self.shape(), &self.axes()).is_none_or(|packed| packed[..] != *self.strides())
     }
 
     /// The number of elements of the array.

@@ -38,9 +38,9 @@ impl Pattern {
         }
     }
 
-    /// The position of the first number of `size` bytes that was not written over the sequence. Numbers that hold it may
-    /// do so by chance. So they count only if [`RUN`] bytes in a row hold it, or so many numbers that this happens by
-    /// chance less than once in 2⁶⁴ cases.
+    /// The position of the first number of `size` bytes that was not written over the sequence. Numbers that hold it
+    /// may do so by chance. So they count only if [`RUN`] bytes in a row hold it, or so many numbers that this happens
+    /// by chance less than once in 2⁶⁴ cases.
     pub(crate) fn first_left(self, size: usize, bytes: &[u8]) -> Option<usize> {
         let mut pattern = vec![0; bytes.len()];
         self.fill(&mut pattern);

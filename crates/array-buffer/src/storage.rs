@@ -89,8 +89,8 @@ pub(crate) struct Storage<T: Element> {
     divided: OnceLock<Box<[OnceLock<Divided<T>>; REPLICAS]>>,
 }
 
-/// A replica whose parts have memory of their own, contiguous and in the order of the array. The memory of a part can be freed
-/// while others are in use.
+/// A replica whose parts have memory of their own, contiguous and in the order of the array. The memory of a part can
+/// be freed while others are in use.
 pub(crate) struct Divided<T: Element> {
     memories: Box<[Slot<Box<Memory<T>>>]>,
     /// The number of guards, leases and exchanges that may use each part's memory.
@@ -191,7 +191,8 @@ impl<V> Default for Slot<V> {
 impl<V> Slot<V> {
     #[inline]
     fn cell(&self) -> &OnceLock<V> {
-        // SAFETY: only `take` borrows the content exclusively. Its caller promises that no other code uses it meanwhile.
+        // SAFETY: only `take` borrows the content exclusively. Its caller promises that no other code uses it
+        // meanwhile.
         unsafe { &*self.0.get() }
     }
 
@@ -247,8 +248,8 @@ impl<T: Element> Storage<T> {
     ///
     /// # Safety
     ///
-    /// The elements are `len` in number and in the order of the array. No other code uses them before this storage is gone.
-    /// After that, nothing that was made from this storage uses them.
+    /// The elements are `len` in number and in the order of the array. No other code uses them before this storage is
+    /// gone. After that, nothing that was made from this storage uses them.
     pub(crate) unsafe fn borrow_host(&self, first: NonNull<T>) {
         let bytes = HostBytes { first, len: self.len(), holder: Holder::Lender };
         self.host.set(Arc::new(bytes));
@@ -258,8 +259,8 @@ impl<T: Element> Storage<T> {
     ///
     /// # Safety
     ///
-    /// The elements are `len` in number and in the order of the array. Until `owner` is dropped, any other use of them is
-    /// ordered with this storage.
+    /// The elements are `len` in number and in the order of the array. Until `owner` is dropped, any other use of them
+    /// is ordered with this storage.
     pub(crate) unsafe fn adopt_host_of(
         &self,
         first: NonNull<T>,

@@ -238,8 +238,8 @@ impl<T: Element> Transfers<T> {
         })
     }
 
-    /// Copies between devices that do not reach each other, through pinned buffers of both: one device fills its buffers
-    /// while the other empties its own. Blocks until the source is read, and then as `upload` does.
+    /// Copies between devices that do not reach each other, through pinned buffers of both: one device fills its
+    /// buffers while the other empties its own. Blocks until the source is read, and then as `upload` does.
     pub(crate) fn through_host(
         &mut self,
         piece: &Piece<'_, T>,

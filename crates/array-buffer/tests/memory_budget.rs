@@ -587,8 +587,8 @@ fn threads_share_a_budget() {
     assert!(began.elapsed() < Duration::from_secs(60));
 }
 
-/// The fewest parts to copy for a sequence of uses of five parts, found by trying all choices of what leaves. A use that
-/// writes makes a copy to the host necessary when the part leaves. At the end, all values go to the host.
+/// The fewest parts to copy for a sequence of uses of five parts, found by trying all choices of what leaves. A use
+/// that writes makes a copy to the host necessary when the part leaves. At the end, all values go to the host.
 fn fewest_copies(uses: &[(usize, bool)], room: usize) -> usize {
     use std::collections::BTreeMap;
     // For the parts on the device, and those whose values are only there: the number of copies so far.
@@ -620,8 +620,8 @@ fn fewest_copies(uses: &[(usize, bool)], room: usize) -> usize {
     states.into_iter().map(end).min().unwrap_or(0)
 }
 
-/// Makes the uses several times under a policy, expected after the first time if they are `repeated`. Returns the number
-/// of parts that were copied.
+/// Makes the uses several times under a policy, expected after the first time if they are `repeated`. Returns the
+/// number of parts that were copied.
 fn copies(uses: &[(usize, bool)], room: usize, times: usize, repeated: bool) -> usize {
     let setup = Setup::apart();
     let s = &setup.s;

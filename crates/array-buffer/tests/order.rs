@@ -92,12 +92,17 @@ fn arrays_are_moved_if_they_have_the_order(setup: &Setup) {
 
     // Others are copied, there and back.
     for order in [columns.clone(), columns.clone().with_row_alignment(16).unwrap()] {
-        let mut part = start();
-        part.slice_axis_inplace(ndarray::Axis(0), ndarray::Slice::from(..));
-        let array = ArrayBuffer::from_array_with(part, order).unwrap();
+        let array = ArrayBuffer::from_array_with(start(), order).unwrap();
         array.prefetch(&setup.s).unwrap();
         assert_eq!(array.into_inner().unwrap(), start());
     }
+    // The rows of a larger array have the strides, but not the gaps, of this partition.
+    let mut rows = ndarray::Array2::from_shape_fn((4, 8), |(i, j)| (i * 10 + j) as f64);
+    rows.slice_axis_inplace(ndarray::Axis(1), ndarray::Slice::from(..6));
+    let aligned = Partition::whole(&[4, 6]).unwrap().with_row_alignment(8).unwrap();
+    let array = ArrayBuffer::from_array_with(rows.clone(), aligned).unwrap();
+    array.prefetch(&setup.s).unwrap();
+    assert_eq!(array.into_inner().unwrap(), rows);
     if !setup.shares() {
         let array = ArrayBuffer::from_array_with(start(), columns).unwrap();
         let memory = array.into_memory(&setup.s).unwrap();

@@ -231,8 +231,8 @@ fn a_write_waits_for_the_copy_and_not_for_the_kernels_behind_it() {
     assert_eq!(values_on(&array, s), [5.0; 100]);
 }
 
-/// A copy that fails after it was enqueued is an error of the next access. As with every failure on a stream, the values
-/// that the stream wrote are lost, and others are not.
+/// A copy that fails after it was enqueued is an error of the next access. As with every failure on a stream, the
+/// values that the stream wrote are lost, and others are not.
 #[test]
 fn failures_of_copies_are_errors_of_the_next_access() {
     let setup = Setup::peers();

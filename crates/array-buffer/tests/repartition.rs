@@ -217,6 +217,18 @@ fn parts_that_would_lose_values_are_refused(setup: &Setup) {
     assert!(error.message().contains("[11]") && error.message().contains("[10]"), "{error}");
 }
 
+/// The only owned part has no elements, and the ghosts are in different places.
+fn parts_without_elements_have_values(setup: &Setup) {
+    let ghosts = Partition::new(&[4], &[&[2..2]], &[&[0..2], &[2..4]]).unwrap();
+    let start = ndarray::array![1.0, 2.0, 3.0, 4.0];
+    let mut array = ArrayBuffer::from_array_with(start, ghosts).unwrap();
+    array.part(Parts::one(1)).unwrap().prefetch(&setup.s).unwrap();
+    let [mut other] = array.split([Parts::one(2)]).unwrap();
+    add(&mut other.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
+    array.repartition(Partition::new(&[4], &[&[0..4], &[1..1]], &[]).unwrap()).unwrap();
+    assert_eq!(values(&array), [1.0, 2.0, 4.0, 5.0]);
+}
+
 fn memory_budgets_keep_their_parts(setup: &Setup) {
     if setup.shares() {
         return;
@@ -239,6 +251,7 @@ fn writes_are_checked_as_before(setup: &Setup) {
 }
 
 on_all_devices! {
+    parts_without_elements_have_values,
     writes_are_checked_as_before,
     values_survive_any_change_of_parts,
     only_elements_that_change_places_are_copied,

@@ -102,8 +102,8 @@ impl<V: Vendor> Pinned<V> {
     }
 }
 
-// SAFETY: the memory stays at this address until it is freed or unregistered. What the library allocated is aligned like
-// all memory of a device.
+// SAFETY: the memory stays at this address until it is freed or unregistered. What the library allocated is aligned
+// like all memory of a device.
 unsafe impl<V: Vendor> DevicePinned for Pinned<V> {
     fn len(&self) -> usize {
         self.bytes

@@ -67,8 +67,8 @@ impl CorePool {
     /// must not run other jobs while it waits, as `ThreadPool::install` does in a thread of another pool: the job could
     /// need the locks.
     fn run(&self, pool: &ThreadPool, indices: Range<usize>, body: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes. Nothing below unwinds before `Loop::end`, which returns after the last use of
-        // the body.
+        // SAFETY: only the lifetime changes. Nothing below unwinds before `Loop::end`, which returns after the last use
+        // of the body.
         let body = unsafe {
             mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(body)
         };

@@ -117,8 +117,8 @@ impl SimConfig {
     }
 
     /// The rate of the link between host and device, in bytes per second, at least 1. A copy then takes at least its
-    /// bytes divided by the rate, and each direction carries one copy at a time. Without this, copies take the time that
-    /// the host needs. Copies within the device and between devices are not modelled.
+    /// bytes divided by the rate, and each direction carries one copy at a time. Without this, copies take the time
+    /// that the host needs. Copies within the device and between devices are not modelled.
     #[must_use]
     pub fn link(self, bytes_per_second: u64) -> Self {
         Self { link: Some(bytes_per_second.max(1)), ..self }

@@ -25,7 +25,8 @@ fn halves(device: &Device, memory: &mut Memory<u8>) -> Graph {
 }
 
 fn launch(graph: &Graph, stream: &Stream) -> Result<()> {
-    // SAFETY: simulated memory is never lent as a slice, no test takes one of pinned memory, and the graph has no kernel.
+    // SAFETY: simulated memory is never lent as a slice, no test takes one of pinned memory, and the graph has no
+    // kernel.
     unsafe { graph.launch(stream) }
 }
 

@@ -51,7 +51,8 @@ fn a_vector_comes_back_from_a_registration_that_fails() {
     assert_eq!(device.capabilities().host_registration, Support::Absent);
 }
 
-/// The copies may still run when the wait for them fails, so the memory stays page-locked, and the program may try again.
+/// The copies may still run when the wait for them fails, so the memory stays page-locked, and the program may try
+/// again.
 #[test]
 fn memory_comes_back_if_the_wait_for_its_copies_fails() {
     let (device, seen) = open(SimConfig::new());

@@ -103,8 +103,8 @@ impl HaloTransformer {
     ///
     /// `InvalidArgument` if the number of fields differs from the plan, or if a field has a different shape, strides or
     /// element type. `WrongDevice`, `WrongStream`. `LimitExceeded` if the pool has no room. Nothing was enqueued in
-    /// these cases. `DeviceFault` if a failure of the stream was reported to another caller during the call. Other errors
-    /// that the device reports.
+    /// these cases. `DeviceFault` if a failure of the stream was reported to another caller during the call. Other
+    /// errors that the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.engine.route(Direction::Fill)?;
         self.engine.check(false, stream, fields)?;

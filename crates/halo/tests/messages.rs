@@ -103,8 +103,8 @@ fn halos_do_not_depend_on_messages(device: &runtime_core::Device) {
     }
 }
 
-/// Whether launches must not be skipped here. HIP compiles its kernels: it copies regions where it has a compiler, as the
-/// stand-in has if the environment names one.
+/// Whether launches must not be skipped here. HIP compiles its kernels: it copies regions where it has a compiler, as
+/// the stand-in has if the environment names one.
 fn must_copy_regions(device: &runtime_core::Device) -> bool {
     let names = |variable, end: &str| env::var(variable).is_ok_and(|value| value.ends_with(end));
     match device.id().backend() {

@@ -44,8 +44,8 @@ fn options(direct: bool, staging: Staging) -> HaloOptions {
 fn adopted(device: &Device, memory: &Arc<Memory<f64>>, first: usize) -> Memory<f64> {
     let native = memory.native().unwrap();
     let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
-    // SAFETY: the memory is freed after its owners. Ranks access elements at the same time only if these are apart, which
-    // is what the tests show.
+    // SAFETY: the memory is freed after its owners. Ranks access elements at the same time only if these are apart,
+    // which is what the tests show.
     unsafe { device.memory_adopt(handle, 5, Arc::clone(memory)) }.unwrap()
 }
 

@@ -260,7 +260,8 @@ fn export_lease<T: Element, D: Dimension + 'static>(
     let array = match lease.values()? {
         Leased::Device(view) => Description { access, ..describe(&view.erase())? },
         Leased::Host(first) => {
-            let layout = Layout::contiguous(T::DTYPE, lease.shape())?;
+            let strides: Vec<_> = lease.strides().iter().map(|step| step.cast_signed()).collect();
+            let layout = Layout::new(T::DTYPE, lease.shape(), &strides)?;
             let address = first.as_ptr().expose_provenance();
             Description::at(address, "host", layout, MemoryKind::Host, host(), access)?
         }

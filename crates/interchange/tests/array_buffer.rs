@@ -381,3 +381,22 @@ fn a_failure_on_an_adopted_array_is_known_to_it_if_it_is_of_the_stream_of_the_ex
         assert_eq!(sum, expected);
     }
 }
+
+#[test]
+fn arrays_of_another_order_are_exported_with_their_strides() {
+    let whole = array_buffer::Partition::whole(&[2, 3]).unwrap();
+    for partition in [whole.clone().with_order(&[1, 0]), whole.with_row_alignment(4)] {
+        let partition = partition.unwrap();
+        let strides: Vec<_> = partition.strides().iter().map(|step| step.cast_signed()).collect();
+        for access in [Access::ReadOnly, Access::ReadWrite, Access::Copied] {
+            let values = array![[1, 2, 3], [4, 5, 6]];
+            let made = ArrayBuffer::from_array_with(values, partition.clone()).unwrap();
+            let shared = SharedArrayBuffer::new(made);
+            let exported = ArrayExchange::export_host(&shared, access, PATIENCE).unwrap();
+            assert_eq!(exported.layout().strides(), strides);
+            // Arrays over foreign memory are row-major.
+            let refused = exported.into_host_array_buffer::<i32, Ix2>().unwrap_err();
+            assert_eq!(refused.error().kind(), ErrorKind::InvalidArgument);
+        }
+    }
+}

@@ -195,8 +195,8 @@ fn not_a_number(given: &Bound<'_, PyAny>) -> PyErr {
 }
 
 /// Rounds to the nearest `f32` whose last bit is set, unless the value is an `f32`. Rounding the result once more, to a
-/// shorter type, gives the same as rounding the value itself to that type. (S. Boldo and G. Melquiond, *Emulation of FMA
-/// and correctly rounded sums: proved algorithms using rounding to odd*, IEEE Transactions on Computers 57, 2008.)
+/// shorter type, gives the same as rounding the value itself to that type. (S. Boldo and G. Melquiond, *Emulation of
+/// FMA and correctly rounded sums: proved algorithms using rounding to odd*, IEEE Transactions on Computers 57, 2008.)
 fn rounded_to_odd(value: f64) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "rounded below")]
     let nearest = value as f32;

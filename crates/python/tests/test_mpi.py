@@ -106,6 +106,12 @@ def ranks(monkeypatch):
     return comms, [Communicator.mpi(comm) for comm in comms]
 
 
+def test_tags_below_those_of_every_mpi_are_refused(ranks, monkeypatch):
+    monkeypatch.setattr(sys.modules["mpi4py.MPI"].COMM_WORLD, "Get_attr", lambda key: 10)
+    with pytest.raises(dr.InvalidArgumentError, match="is 10, less than 32767"):
+        Communicator.mpi(ranks[0][0])
+
+
 def on_ranks(work):
     """Returns what `work` returned or raised on each of two ranks. A rank that blocks forever fails the test."""
     ended = [None, None]

@@ -40,9 +40,9 @@ impl<'a> Graphs<'a> {
     ///
     /// The error of `work`. `InvalidArgument` for any operation that waits or orders on the capture's stream:
     /// synchronisation, queries, events, copies from and to plain slices, emulated region copies, launches of graphs.
-    /// Such an error ends the capture, and so does an operation that the driver refuses or that gets no memory: no graph
-    /// is made, even if `work` ignores the error. `WrongStream` for views that are bound to another stream. Otherwise
-    /// errors of the driver.
+    /// Such an error ends the capture, and so does an operation that the driver refuses or that gets no memory: no
+    /// graph is made, even if `work` ignores the error. `WrongStream` for views that are bound to another stream.
+    /// Otherwise errors of the driver.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {

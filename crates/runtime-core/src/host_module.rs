@@ -30,6 +30,10 @@ use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 /// while a kernel runs, and large copies use the threads that the kernel occupies, so that such a wait may never end.
 /// The same holds for a wait for another stream that waits for the kernel's stream by an event.
 ///
+/// A kernel must not use a thread pool of the program, such as rayon's, if a thread of that pool may wait for the
+/// kernel's device. It would wait for a thread that waits for it. In a thread that waits for the stream, the pool could
+/// also run another of its jobs within the kernel. [`Grid::chunks_mut`] uses the device's own threads instead.
+///
 /// A kernel runs in a thread of the device, or in a thread that waits for the stream, and on the stack of that thread.
 /// Thread-local values, such as the scopes and transfer budgets of arrays, are those of the thread that it happens to
 /// run in. So a kernel must not depend on them, and needs little stack.

@@ -18,8 +18,8 @@ use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
 use crate::sync::lock;
 use crate::{ConversionError, Device, Element, Error, ErrorKind, Result, Stream};
 
-/// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop. A device allocates
-/// it ([`Device::pinned_allocate`]), or page-locks the elements of a vector ([`Device::pin_vec`]).
+/// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop. A device
+/// allocates it ([`Device::pinned_allocate`]), or page-locks the elements of a vector ([`Device::pin_vec`]).
 ///
 /// A copy borrows the memory only while it is enqueued, and runs later. The memory therefore tracks its copies.
 /// [`as_slice`](Self::as_slice) waits for copies that write the memory; [`as_mut_slice`](Self::as_mut_slice) waits for
@@ -93,8 +93,8 @@ impl<T: Element> Pinned<T> {
     ///
     /// # Errors
     ///
-    /// As [`as_slice`](Self::as_slice), and `OutOfMemory` if the elements must be copied and the host has no room. The
-    /// error returns the memory.
+    /// As [`as_slice`](Self::as_slice): after the device is lost, the vector cannot be taken back. `OutOfMemory` if the
+    /// elements must be copied and the host has no room. The error returns the memory.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {

@@ -1,8 +1,8 @@
 //! Smooths a terrain on a device that has memory for a quarter of it.
 //!
-//! The terrain is one array in tiles of rows. A memory budget gives each part of a tile memory of its own on the device.
-//! The first two steps are recorded. Then the budget knows which parts are used next: it copies them to the device, and
-//! the results to the host, while the device computes.
+//! The terrain is one array in tiles of rows. A memory budget gives each part of a tile memory of its own on the
+//! device. The first two steps are recorded. Then the budget knows which parts are used next: it copies them to the
+//! device, and the results to the host, while the device computes.
 //!
 //! `cargo run --release --package runtime --features sim --example out_of_core`
 

@@ -16,10 +16,13 @@ pub(crate) const ALL: [Suite; 3] = [
     Suite {
         package: "array-buffer",
         programs: &[
+            "complete_writes",
+            "home",
             "memory_budget",
             "movement",
-            "page_locked",
             "order",
+            "page_locked",
+            "refresh",
             "regressions",
             "repartition",
             "unified",

@@ -24,7 +24,8 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Copies parts that were just written to the home, if there is one. Tries all of them, and returns the first error.
+    /// Copies parts that were just written to the home, if there is one. Tries all of them, and returns the first
+    /// error.
     #[cold]
     pub(crate) fn write_through(&self, set: Set) -> Result<()> {
         let Some(home) = self.home() else { return Ok(()) };

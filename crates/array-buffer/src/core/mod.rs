@@ -863,8 +863,8 @@ impl<T: Element, D> Core<T, D> {
                     // The host has only one replica.
                     (None, None) => {}
                 }
-                // A copy has several steps. If another caller received a failure between them, earlier steps may have been
-                // skipped, and later ones not.
+                // A copy has several steps. If another caller received a failure between them, earlier steps may have
+                // been skipped, and later ones not.
                 let used = [reads, writes].into_iter().flatten();
                 used.into_iter().try_for_each(|lane| lanes[usize::from(lane)].check())?;
                 let bytes = piece.len() * size_of::<T>();

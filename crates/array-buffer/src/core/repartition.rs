@@ -196,10 +196,9 @@ impl<T: Element> State<T> {
         numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
     }
 
-    /// A part without elements. It has values wherever an owned part has.
+    /// A part without elements. It has values wherever another part has.
     fn empty(&self, role: Role) -> PartState {
-        let owned = self.parts.iter().filter(|part| part.role == Role::Owned);
-        let valid = owned.map(|part| part.valid).fold(Set::EMPTY, Set::union);
+        let valid = self.parts.iter().map(|part| part.valid).fold(Set::EMPTY, Set::union);
         let health = if valid.is_empty() { Health::Uninit } else { Health::Good };
         PartState { valid, health, ..PartState::new(role) }
     }

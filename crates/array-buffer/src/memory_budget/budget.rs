@@ -26,9 +26,10 @@ pub(super) const WINDOW: usize = 2;
 /// Values that exist nowhere else are copied to the host first. So the arrays together may be much larger than the
 /// device's memory, as long as each single access fits.
 ///
-/// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may still
-/// run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose parts
-/// could leave, an access waits for them, for at most ten seconds. If no part can leave, it returns `OutOfMemory`.
+/// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may
+/// still run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose
+/// parts could leave, an access waits for them, for at most ten seconds. If no part can leave, it returns
+/// `OutOfMemory`.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};

@@ -24,8 +24,8 @@ pub struct Candidate {
     pub bytes: u64,
     /// When it was used last: greater than that of all parts that were used earlier.
     pub last_use: u64,
-    /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before the values of
-    /// this part are needed. `None` if they are not needed in the step, or are overwritten first.
+    /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before the values
+    /// of this part are needed. `None` if they are not needed in the step, or are overwritten first.
     pub next_use: Option<u64>,
     /// Its priority, which is not [`Priority::Keep`].
     pub priority: Priority,
@@ -40,9 +40,9 @@ pub trait Policy: Send + Sync + 'static {
 }
 
 /// Parts of low priority leave first. Among equals, the part leaves first whose values a [recorded
-/// step](super::MemoryBudget::repeat) needs last. If no step is repeated, the order is that of [`LeastRecentlyUsed`]. This
-/// is the default policy. For parts of one size, no policy moves fewer parts to the device (Belady, IBM Systems Journal
-/// 5, 1966).
+/// step](super::MemoryBudget::repeat) needs last. If no step is repeated, the order is that of [`LeastRecentlyUsed`].
+/// This is the default policy. For parts of one size, no policy moves fewer parts to the device (Belady, IBM Systems
+/// Journal 5, 1966).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatestNextUse;
 
@@ -53,8 +53,8 @@ impl Policy for LatestNextUse {
     }
 }
 
-/// Parts of low priority leave first; among equals, those whose values are elsewhere; among equals, those that were used
-/// least recently.
+/// Parts of low priority leave first; among equals, those whose values are elsewhere; among equals, those that were
+/// used least recently.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastRecentlyUsed;
 

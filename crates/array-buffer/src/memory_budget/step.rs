@@ -26,12 +26,12 @@ impl MemoryBudget {
         Ok(Recording { budget: self.clone() })
     }
 
-    /// Until the result is dropped, the program is expected to use the same parts in the same order as in the step, again
-    /// and again. The default [policy](super::LatestNextUse) then lets the parts leave that are used latest.
+    /// Until the result is dropped, the program is expected to use the same parts in the same order as in the step,
+    /// again and again. The default [policy](super::LatestNextUse) then lets the parts leave that are used latest.
     ///
-    /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy the
-    /// part that will be missing next to the device, and the values of the part that will leave next to the host. These
-    /// copies are on streams of their own. So they run while the device computes.
+    /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy
+    /// the part that will be missing next to the device, and the values of the part that will leave next to the host.
+    /// These copies are on streams of their own. So they run while the device computes.
     ///
     /// Every value is right in any case: other uses than expected only cost time.
     ///
@@ -52,8 +52,8 @@ impl MemoryBudget {
     ///
     /// # Errors
     ///
-    /// `Conflict` while another step is repeated. `InvalidArgument` for the step of another budget. Errors of making the
-    /// streams.
+    /// `Conflict` while another step is repeated. `InvalidArgument` for the step of another budget. Errors of making
+    /// the streams.
     pub fn repeat(&self, step: &RecordedStep) -> Result<Repeat> {
         if !self.is_same(&step.budget) {
             let message = "a step that was recorded with another budget";

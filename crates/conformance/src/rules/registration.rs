@@ -41,8 +41,8 @@ fn pin<T: Element>(device: &Device, elements: &[T]) -> Outcome<(Pinned<T>, *cons
     }
 }
 
-/// A registered vector is page-locked where it is: copies read and write its own elements, and it comes back at the same
-/// address, with the values that copies and the host wrote. It can be registered again.
+/// A registered vector is page-locked where it is: copies read and write its own elements, and it comes back at the
+/// same address, with the values that copies and the host wrote. It can be registered again.
 pub fn registered_memory_is_the_vector_itself(fixture: &Fixture) -> Outcome {
     fn at_its_address<T: Element + Debug>(setup: &Setup) -> Outcome {
         for len in [1, 5, 1001] {

@@ -532,8 +532,8 @@ impl MemoryAdoption for FaultyDevice {
     }
 }
 
-// SAFETY: forwarded. Memory that is a copy is pinned memory. A registration that does not end keeps its owner. Memory that
-// is overwritten too early is still there, and the copies of it have not begun.
+// SAFETY: forwarded. Memory that is a copy is pinned memory. A registration that does not end keeps its owner. Memory
+// that is overwritten too early is still there, and the copies of it have not begun.
 unsafe impl HostRegistration for FaultyDevice {
     unsafe fn register(&self, first: NonNull<u8>, bytes: usize) -> Result<Box<dyn DevicePinned>> {
         let number = self.registrations.fetch_add(1, Ordering::Relaxed);

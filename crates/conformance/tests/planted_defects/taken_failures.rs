@@ -117,8 +117,8 @@ fn what_is_written_through_gaps_was_there_before_or_is_given() {
     }
 }
 
-/// Calls `copy`, which overwrites a memory except for `gaps` bytes, once for each of its steps. Behind the step, work of
-/// another caller fails, and this caller takes the failure behind the next step, which the device skips.
+/// Calls `copy`, which overwrites a memory except for `gaps` bytes, once for each of its steps. Behind the step, work
+/// of another caller fails, and this caller takes the failure behind the next step, which the device skips.
 fn between_steps(
     device: SimDevice,
     len: usize,

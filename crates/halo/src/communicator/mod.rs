@@ -249,8 +249,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// After any error, call it again: it continues where the earlier call ended, even if other ranks completed it
-    /// meanwhile. `Timeout`. `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors that the transport
-    /// reports.
+    /// meanwhile. `Timeout`. `PeerLost`. `Conflict` if another thread of this rank is in a collective call. The errors
+    /// that the transport reports.
     fn reset(&self, timeout: Duration) -> Result<()> {
         reset(self, Reset { what: Reset::COMMUNICATOR, number: 0 }, timeout, || Ok(())).map(drop)
     }

@@ -46,17 +46,17 @@ use crate::topology::Topology;
 /// is done: see [`RegionPlan`](runtime_core::RegionPlan).
 ///
 /// If an exchange fails, or is dropped or forgotten before it is complete, the elements that it writes are unspecified:
-/// some may have new values, and others old ones. If it wrote any, it reports to the lenders of the fields that it wrote
-/// that [the write failed](runtime_core::MemoryViewMut::begin_write), and a later exchange does not change that. An
-/// array then poisons the parts. An exchange that wrote nothing leaves the fields as they were.
+/// some may have new values, and others old ones. If it wrote any, it reports to the lenders of the fields that it
+/// wrote that [the write failed](runtime_core::MemoryViewMut::begin_write), and a later exchange does not change that.
+/// An array then poisons the parts. An exchange that wrote nothing leaves the fields as they were.
 ///
 /// Work of a rank may fail on its device before the values of the rank are packed or read. Then only the stream of that
 /// rank reports the failure, and the ghosts that its neighbours get from it are unspecified.
 ///
-/// Behind a failure, a device may skip steps of an exchange, and run the later ones once the failure was reported. If it
-/// was reported during the exchange, to any caller, the exchange fails. But the steps may still run when the exchange
-/// returns. A program that can go on after a failure reads [`Stream::failures`] before the exchange, and again after
-/// [`Stream::synchronize`]: if the number has grown, all elements that the exchange wrote are unspecified.
+/// Behind a failure, a device may skip steps of an exchange, and run the later ones once the failure was reported. If
+/// it was reported during the exchange, to any caller, the exchange fails. But the steps may still run when the
+/// exchange returns. A program that can go on after a failure reads [`Stream::failures`] before the exchange, and again
+/// after [`Stream::synchronize`]: if the number has grown, all elements that the exchange wrote are unspecified.
 pub struct HaloExchange {
     engine: Engine,
     channel: Channel,
@@ -168,10 +168,10 @@ impl HaloExchange {
     ///
     /// `Conflict` if an earlier exchange was dropped or failed: see [`reset`](Self::reset). `InvalidArgument`,
     /// `WrongDevice` and `LimitExceeded` as for [`HaloTransformer::pack`](crate::HaloTransformer::pack); the exchange
-    /// has not started then. `InvalidArgument` also if fields of two ranks that are threads of one group share elements,
-    /// here or in an earlier exchange: the exchange has failed then, on all ranks. `DeviceFault` if a failure of the
-    /// stream was reported to another caller during the call: see [`InFlight::poll`]. Any other error comes from the
-    /// device or the transport.
+    /// has not started then. `InvalidArgument` also if fields of two ranks that are threads of one group share
+    /// elements, here or in an earlier exchange: the exchange has failed then, on all ranks. `DeviceFault` if a failure
+    /// of the stream was reported to another caller during the call: see [`InFlight::poll`]. Any other error comes from
+    /// the device or the transport.
     pub fn start<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -254,8 +254,8 @@ impl HaloExchange {
     /// # Errors
     ///
     /// After any error but `InvalidArgument`, call this again: it continues where the earlier call ended, even if other
-    /// ranks completed it meanwhile. `Timeout`. `PeerLost`. `Conflict` if a reset of another exchange waits for other ranks. `InvalidArgument` if
-    /// another rank resets something else. After an error, exchanges are not possible.
+    /// ranks completed it meanwhile. `Timeout`. `PeerLost`. `Conflict` if a reset of another exchange waits for other
+    /// ranks. `InvalidArgument` if another rank resets something else. After an error, exchanges are not possible.
     pub fn reset(&mut self) -> Result<()> {
         if let State::Running(_) | State::Broken = self.state {
             self.engine.forget_buffers();
@@ -459,8 +459,9 @@ impl InFlight<'_, '_> {
     /// # Errors
     ///
     /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
-    /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that it
-    /// shares elements of its fields with a rank, as for [`start`](HaloExchange::start). As for [`poll`](Self::poll).
+    /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that
+    /// it shares elements of its fields with a rank, as for [`start`](HaloExchange::start). As for
+    /// [`poll`](Self::poll).
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.engine.options.timeout);
         loop {

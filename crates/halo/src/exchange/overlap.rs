@@ -25,8 +25,8 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// As for [`start`](Self::start) and [`finish`](InFlight::finish). `Conflict` if ranks read each other's fields, and
-    /// a neighbour called another method for this exchange.
+    /// As for [`start`](Self::start) and [`finish`](InFlight::finish). `Conflict` if ranks read each other's fields,
+    /// and a neighbour called another method for this exchange.
     pub fn exchange(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.overlap(stream, fields, |_| Ok(()))
     }

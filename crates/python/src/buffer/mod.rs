@@ -391,7 +391,10 @@ impl ArrayAccess {
     }
 
     fn leave(&self, py: Python<'_>, failed: bool) -> Result<()> {
-        let Some(entered) = crate::lock(&self.entered).take() else { return Err(over().into()) };
+        let Some(entered) = crate::lock(&self.entered).take() else {
+            let message = "its block was not entered, or was left already";
+            return Err(Error::new(ErrorKind::Conflict, "access", message).into());
+        };
         let lent = match entered {
             Entered::Device(block) => block.end(),
             Entered::Host(loan, array) => {

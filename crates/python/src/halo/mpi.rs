@@ -27,6 +27,9 @@ use crate::dtype;
 use crate::error::{is_exit, python_cause, raise};
 use crate::mutex::CallbackMutex;
 
+/// The largest tag that every communicator must have.
+const MAX_TAG: u32 = 32767;
+
 /// A rank of an mpi4py communicator.
 pub(super) struct MpiCommunicator {
     shared: Arc<Shared>,
@@ -106,11 +109,18 @@ impl MpiCommunicator {
         if largest.is_none() {
             largest = mpi.getattr("COMM_WORLD")?.call_method1("Get_attr", (key,))?;
         }
+        let max_tag = largest.extract()?;
+        if max_tag < MAX_TAG {
+            let message =
+                format!("the largest tag of the communicator is {max_tag}, less than {MAX_TAG}");
+            let error = Error::new(ErrorKind::InvalidArgument, "communicator", message);
+            return Err(raise(comm.py(), &error));
+        }
         let shared = Shared {
             comm: comm.clone().unbind(),
             rank: comm.call_method0("Get_rank")?.extract()?,
             size: comm.call_method0("Get_size")?.extract()?,
-            max_tag: largest.extract()?,
+            max_tag,
             any_rank: mpi.getattr("ANY_SOURCE")?.extract()?,
             mpi: mpi.unbind(),
             lines: CallbackMutex::default(),

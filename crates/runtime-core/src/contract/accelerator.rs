@@ -94,8 +94,8 @@ pub unsafe trait AcceleratorDevice: CommonRuntime {
     /// As [`DeviceStream::synchronize`].
     fn synchronize(&self) -> Result<()>;
 
-    /// Takes the first failure of asynchronous work on any stream, or of a release, that was not taken before. The front
-    /// calls it after [`synchronize`](Self::synchronize), as it calls [`DeviceStream::take_failure`].
+    /// Takes the first failure of asynchronous work on any stream, or of a release, that was not taken before. The
+    /// front calls it after [`synchronize`](Self::synchronize), as it calls [`DeviceStream::take_failure`].
     fn take_failure(&self) -> Option<Error>;
 }
 

@@ -56,8 +56,8 @@
 //!   any part of it.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
-//! ([`AcceleratorDevice::release`], [`HostRegistration::unregister`], [`NativeInterop::stream_end`]) and destructors *must not* panic: the front calls
-//! them in its own destructors, where a second panic aborts the process.
+//! ([`AcceleratorDevice::release`], [`HostRegistration::unregister`], [`NativeInterop::stream_end`]) and destructors
+//! *must not* panic: the front calls them in its own destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;

@@ -194,15 +194,14 @@ pub unsafe trait DeviceStream: Any + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `DeviceFault`, `DeviceLost` or another error of the driver. *Must not* return a failure of work that a later call
-    /// would not meet again: such a failure is kept for [`take_failure`](Self::take_failure).
+    /// `DeviceFault`, `DeviceLost` or another error of the driver. *Must not* return a failure of work that a later
+    /// call would not meet again: such a failure is kept for [`take_failure`](Self::take_failure).
     fn synchronize(&self) -> Result<()>;
 
-    /// Takes the first failure of work on this stream that was not taken before. If an event is reached, the failures of
-    /// the work before it are found. The front calls it after
-    /// [`synchronize`](Self::synchronize) and [`memory_copy_from`](Self::memory_copy_from), and counts the failure before
-    /// another thread can find that none is left. It holds a lock meanwhile: the method *must not* block, and *must not*
-    /// run code of the program.
+    /// Takes the first failure of work on this stream that was not taken before. If an event is reached, the failures
+    /// of the work before it are found. The front calls it after [`synchronize`](Self::synchronize) and
+    /// [`memory_copy_from`](Self::memory_copy_from), and counts the failure before another thread can find that none is
+    /// left. It holds a lock meanwhile: the method *must not* block, and *must not* run code of the program.
     ///
     /// `None` also while the driver reports a failure to every later call of this stream.
     fn take_failure(&self) -> Option<Error>;

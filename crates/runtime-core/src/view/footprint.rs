@@ -8,7 +8,8 @@ use crate::region::are_apart;
 use crate::uses::Used;
 use crate::{DeviceId, Layout};
 
-/// The elements of a view, without the right to access them: see [`MemoryView::footprint`](crate::MemoryView::footprint).
+/// The elements of a view, without the right to access them: see
+/// [`MemoryView::footprint`](crate::MemoryView::footprint).
 ///
 /// It does not keep the memory alive.
 #[derive(Clone)]
@@ -30,8 +31,9 @@ impl Footprint {
         Some(Self { memory, device, place: view.place(), layout: view.layout })
     }
 
-    /// Whether elements of both share bytes, and both memories still exist. The devices may differ if they have the same
-    /// number, or if the host can address both memories. Otherwise as [`MemoryView::overlaps`](crate::MemoryView::overlaps).
+    /// Whether elements of both share bytes, and both memories still exist. The devices may differ if they have the
+    /// same number, or if the host can address both memories. Otherwise as
+    /// [`MemoryView::overlaps`](crate::MemoryView::overlaps).
     pub fn overlaps(&self, other: &Self) -> bool {
         let ((space, one), (another, two)) = (self.place, other.place);
         let low = one.min(two);

@@ -43,7 +43,8 @@ impl WriteReport {
     }
 }
 
-/// A write of several operations that has begun, made by [`MemoryViewMut::begin_write`](crate::MemoryViewMut::begin_write).
+/// A write of several operations that has begun, made by
+/// [`MemoryViewMut::begin_write`](crate::MemoryViewMut::begin_write).
 ///
 /// The lender of the view counts the write as failed until [`end`](Self::end). If this value is dropped or forgotten
 /// before, it counts as failed for ever.

@@ -673,8 +673,8 @@ impl<'a> UntypedMut<'a> {
             .map_err(|error| self.device().place(error))
     }
 
-    /// If a resource that a write on the stream needs is unavailable, reports a failed write to the lender, and ends the
-    /// stream's capture.
+    /// If a resource that a write on the stream needs is unavailable, reports a failed write to the lender, and ends
+    /// the stream's capture.
     pub(crate) fn noted<R>(&self, stream: &Stream, needed: Result<R>) -> Result<R> {
         if needed.is_err() {
             self.report_write(false);

@@ -120,7 +120,8 @@ impl Claims {
         }
     }
 
-    /// Returns the error of [`claim`](Self::claim) on any rank for this exchange, or for an earlier one since the reset.
+    /// Returns the error of [`claim`](Self::claim) on any rank for this exchange, or for an earlier one since the
+    /// reset.
     pub(crate) fn check(&self, reset: u64, exchange: u64) -> Result<()> {
         let failed = self.table.failed.load(Ordering::Acquire);
         if failed <= reset || failed > exchange {
