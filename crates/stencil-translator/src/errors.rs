@@ -1,5 +1,6 @@
 //! Errors with places.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use proc_macro2::{Span, TokenStream};
@@ -26,6 +27,11 @@ impl Error {
     pub fn message(&self) -> &str {
         &self.message
     }
+
+    /// What tells it from other errors.
+    fn key(&self) -> (String, String) {
+        (format!("{:?}", self.span), self.message.clone())
+    }
 }
 
 impl fmt::Display for Error {
@@ -38,49 +44,61 @@ impl std::error::Error for Error {}
 
 /// All errors of a translation; at least one.
 #[derive(Clone, Debug, Default)]
-pub struct Errors(Vec<Error>);
+pub struct Errors {
+    list: Vec<Error>,
+    keys: HashSet<(String, String)>,
+}
 
 impl Errors {
     /// The errors, in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Error> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// The errors as `compile_error!` calls at their places.
     pub fn to_compile_error(&self) -> TokenStream {
-        self.0.iter().map(|error| syn::Error::new(error.span, error).into_compile_error()).collect()
+        self.iter().map(|error| syn::Error::new(error.span, error).into_compile_error()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     /// Takes the errors that came after the first ones.
     pub(crate) fn split_off(&mut self, first: usize) -> Self {
-        Self(self.0.split_off(first))
+        let mut rest = Self::default();
+        for error in self.list.split_off(first) {
+            self.keys.remove(&error.key());
+            rest.add(error);
+        }
+        rest
     }
 
-    pub(crate) fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+    pub(crate) fn append(&mut self, other: Self) {
+        for error in other.list {
+            self.add(error);
+        }
     }
 
     /// Adds an error. A helper is expanded once for each call, and the same error at the same place counts once.
     pub(crate) fn push(&mut self, span: Span, message: impl Into<String>) {
-        let message = message.into();
-        let place = format!("{span:?}");
-        if !self.0.iter().any(|e| e.message == message && format!("{:?}", e.span) == place) {
-            self.0.push(Error { span, message });
+        self.add(Error { span, message: message.into() });
+    }
+
+    fn add(&mut self, error: Error) {
+        if self.keys.insert(error.key()) {
+            self.list.push(error);
         }
     }
 }
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, error) in self.0.iter().enumerate() {
+        for (place, error) in self.iter().enumerate() {
             write!(f, "{}{error}", if place > 0 { "\n" } else { "" })?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::errors::{Errors, count};
 use crate::interpret::constant;
 use crate::op::{Binary, Function as Builtin, Unary};
 use crate::syntax::{
-    Argument, Block, Expr as Source, ExprKind as SourceKind, Intent, Method, Parameter,
+    Argument, Block, Constant, Expr as Source, ExprKind as SourceKind, Intent, Method, Parameter,
     ParameterType, Program, Statement as SourceStatement, View,
 };
 use crate::types::Types;
@@ -21,7 +21,7 @@ const MAX_OFFSET: i64 = 1024;
 const MAX_OPERATIONS: usize = 50_000;
 const MAX_DEPTH: usize = 256;
 
-/// The values of a program's constants. Those that were refused have none.
+/// The values of a program's constants, as many as the source has. Those that were refused have none.
 pub(crate) fn constants(
     program: &Program,
     types: &Types,
@@ -187,7 +187,16 @@ impl<'a> Inliner<'a> {
 
     fn block(&mut self, frame: &mut Frame, block: &'a Block, out: &mut Statements) {
         for statement in &block.statements {
-            self.statement(frame, statement, out);
+            if self.statement(frame, statement, out).is_none() {
+                self.lost(statement.span());
+            }
+        }
+    }
+
+    /// What is missing was reported, or the translator is at fault: nothing is left out in silence.
+    fn lost(&mut self, span: Span) {
+        if self.errors.is_empty() {
+            self.errors.push(span, "internal error: the translator lost this: please report it");
         }
     }
 
@@ -238,7 +247,9 @@ impl<'a> Inliner<'a> {
                 let (first, last) = (self.integer(frame, from), self.integer(frame, to));
                 let (first, last) = (first?, last?);
                 let last = if *is_inclusive { Some(last) } else { last.checked_sub(1) };
-                for turn in first..=last? {
+                // Nothing is below the least integer.
+                let Some(last) = last else { return Some(()) };
+                for turn in first..=last {
                     self.count(from.span)?;
                     frame.variables.insert(*variable, Bound::Integer(turn));
                     self.block(frame, body, out);
@@ -334,6 +345,9 @@ impl<'a> Inliner<'a> {
         self.depth += 1;
         let result = self.expression_within(frame, source, out);
         self.depth -= 1;
+        if result.is_none() {
+            self.lost(source.span);
+        }
         result
     }
 
@@ -389,12 +403,11 @@ impl<'a> Inliner<'a> {
             SourceKind::Element(definition, place) => {
                 let index = self.integer(frame, place)?;
                 let table = self.constants.get(*definition)?;
-                let element = usize::try_from(index).ok().and_then(|index| table.get(index));
-                match element {
-                    Some(value) => ExprKind::Literal((*value)?),
+                let Constant { name, length, .. } = &self.program.constants[*definition];
+                let length = length.unwrap_or(1);
+                match usize::try_from(index).ok().filter(|index| *index < length) {
+                    Some(index) => ExprKind::Literal((*table.get(index).or(table.last())?)?),
                     None => {
-                        let (name, length) =
-                            (&self.program.constants[*definition].name, table.len());
                         return self.refuse(
                             place.span,
                             format!("`{name}` has {length} elements, and none with index {index}"),
@@ -596,4 +609,22 @@ fn known(condition: &Expr) -> Option<bool> {
 
 fn add(a: Offset, b: Offset) -> Offset {
     [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::{self, Source};
+    use crate::types;
+
+    #[test]
+    fn a_statement_that_is_lost_without_an_error_is_an_internal_error() {
+        let text = "fn f(o: Out<f64, 1>) { const A: f64 = 2.0; let mut x = 1.0; x = A; o.set(x); }";
+        let mut errors = Errors::default();
+        let program = parse::parse(text.parse().unwrap(), Source::Stencil, &mut errors);
+        let types = types::infer(&program, &mut errors);
+        assert!(errors.is_empty(), "{errors}");
+        inline(&program, &types, &[vec![None]], 0, &mut errors);
+        assert!(errors.to_string().starts_with("internal error"), "{errors}");
+    }
 }

@@ -37,7 +37,7 @@
 //! | casts | `x as f64`, with the semantics of Rust: from floats to integers they saturate, and NaN becomes 0 |
 //! | branches | `if … { … } else { … }` as a statement, and as a value; `else if` |
 //! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn |
-//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module |
+//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them |
 //! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables |
 //! | places | `index(0)` is the point's place on an axis of the grid, `extent(0)` the grid's extent; both are `i64` |
 //! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
@@ -113,10 +113,14 @@
 //!
 //! The Rust function is `unsafe fn diffuse_rows(args: &diffuse_args, …, rows: Range<usize>)`, with a raw pointer for
 //! each field. It computes some of the box's rows along the last axis: row `i` for two axes, `i * extents[1] + j` for
-//! three, 0 for one. Calls for different rows may run at once. Its caller guarantees that each field has the elements
-//! of the box, and those of the box moved by each offset of its footprint; that outputs are distinct from each other
-//! and from inputs; and that the strides of outputs keep their rows apart. It is always inlined, so that a caller
-//! chooses the features of the processor.
+//! three, 0 for one. Calls for different rows may run at once. It is always inlined, so that a caller chooses the
+//! features of the processor. Its caller guarantees:
+//!
+//! - Each field has the elements of the box, and an input has those of the box moved by each offset of its footprint.
+//! - An input also has all elements between them along the last axis, though the stencil does not read them. If it is
+//!   read at -2 and 3 there, it has the elements at -2 to 3. The function makes one slice of them for each row.
+//! - The elements of an output are distinct from those of other outputs and of inputs, the elements between included.
+//! - The strides of outputs keep their rows apart.
 //!
 //! # Structure
 //!

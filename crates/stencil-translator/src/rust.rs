@@ -24,7 +24,7 @@ struct Writer<'a> {
 struct Row {
     field: usize,
     outer: Vec<i64>,
-    /// The offsets on the last axis, and the least and greatest of them.
+    /// The offsets on the last axis, and the least and greatest of them. The row has all elements between these.
     columns: Vec<i64>,
     low: i64,
     high: i64,
@@ -156,9 +156,13 @@ impl Writer<'_> {
                 for row in rows {
                     let row = row as #i64;
                     #outer_values
+                    // SAFETY: The caller guarantees that the outputs have the elements of the box, and that nothing
+                    // else refers to those of this row.
                     #(let #output_slices = unsafe {
                         ::core::slice::from_raw_parts_mut(#output_pointers.offset((#output_places) as _), n)
                     };)*
+                    // SAFETY: The caller guarantees that the inputs have all elements from the least to the greatest
+                    // offset along the last axis, also those that are not read, and that no output is among them.
                     #(let #slices = unsafe {
                         ::core::slice::from_raw_parts(#pointers_again.offset((#places) as _), n + #widths)
                     };)*

@@ -89,6 +89,7 @@ pub(crate) struct Constant {
     pub(crate) ty: Type,
     /// Of a table.
     pub(crate) length: Option<usize>,
+    /// The last one stands for the rest of the table: `[x; 9]` has one.
     pub(crate) values: Vec<Expr>,
 }
 
@@ -115,6 +116,17 @@ pub(crate) enum Statement {
     If { condition: Expr, then: Block, otherwise: Block, span: Span },
     For { variable: usize, from: Expr, to: Expr, is_inclusive: bool, body: Block },
     Block(Block),
+}
+
+impl Statement {
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Self::Let { value, .. } | Self::Assign { value, .. } => value.span,
+            Self::Set { span, .. } | Self::If { span, .. } => *span,
+            Self::For { from, .. } => from.span,
+            Self::Block(block) => block.statements.first().map_or_else(Span::call_site, Self::span),
+        }
+    }
 }
 
 #[derive(Debug)]

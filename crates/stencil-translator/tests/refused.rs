@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use stencil_translator::{Module, Stencil};
@@ -97,6 +98,32 @@ fn hostile_sizes_are_refused_quickly() {
     }
     let chain = chain + "#[stencil] fn f(o: Out<i32, 1>, a: i32) { o.set(f599(a)); }";
     assert!(errors(&chain)[0].contains("nested"), "{:?}", errors(&chain));
+}
+
+#[test]
+fn long_tables_and_many_errors_are_translated_within_two_seconds() {
+    let sum = |terms: Vec<String>| terms.join("+");
+    let wide = sum(vec![format!("({})", sum(vec!["1.0".into(); 22])); 18]);
+    let tables = (0..20).map(|n| format!("const A{n}: [f64; 4096] = [{wide}; 4096];"));
+    let unknown = sum((0..90).map(|n| format!("b{n}")).collect());
+    let sources = [
+        (format!("fn f(o: Out<f64, 1>) {{ {} o.set(1.0); }}", "a; ".repeat(9900)), 9900),
+        (format!("fn f(o: Out<f64, 1>) {{ o.set(1.0); }} {}", tables.collect::<String>()), 0),
+        (
+            format!(
+                "fn f(o: Out<f64, 1>) {{ const A: [f64; 4096] = [{unknown}; 4096]; o.set(A[0]); }}"
+            ),
+            90,
+        ),
+    ];
+    for (source, expected) in sources {
+        let tokens = source.parse().unwrap();
+        let start = Instant::now();
+        let errors = Stencil::parse(tokens).err();
+        let taken = start.elapsed();
+        assert!(taken < Duration::from_secs(2), "{taken:?} for {}", &source[..80]);
+        assert_eq!(errors.map_or(0, |errors| errors.iter().count()), expected);
+    }
 }
 
 #[test]

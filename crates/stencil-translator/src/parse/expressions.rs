@@ -82,6 +82,9 @@ impl Parser<'_> {
             return self.refuse(span, message);
         };
         let kind = match self.look_up(&text(name)) {
+            Some((_, Name::Variable(_) | Name::Parameter(..))) if self.is_constant => {
+                return self.no_constant(span, &format!("`{name}`"));
+            }
             Some((_, Name::Variable(variable))) => ExprKind::Variable(variable),
             Some((_, Name::Parameter(scalar, ParameterType::Scalar(_)))) => {
                 ExprKind::Scalar(scalar)
@@ -105,6 +108,14 @@ impl Parser<'_> {
             }
         };
         self.expr(span, kind)
+    }
+
+    /// Refuses what a constant cannot be made of.
+    fn no_constant(&mut self, span: Span, what: &str) -> Expr {
+        let message = format!(
+            "a constant is made of literals and other constants, and {what} is neither: use `let` in the function"
+        );
+        self.refuse(span, message)
     }
 
     fn element(&mut self, index: &syn::ExprIndex, span: Span) -> Expr {
@@ -157,6 +168,9 @@ impl Parser<'_> {
         }
         let name = text(&call.method);
         match &*name {
+            "at" | "shift" if self.is_constant => {
+                return self.no_constant(span, "a value of a field");
+            }
             "at" => {
                 if self.is_refused(&call.receiver) {
                     return self.expr(span, ExprKind::Error);
@@ -236,6 +250,9 @@ impl Parser<'_> {
             let message = "only helpers of the same module can be called, by their names; a conversion is `as`";
             return self.refuse(call.func.span(), message);
         };
+        if self.is_constant {
+            return self.no_constant(span, &format!("a call of `{name}`"));
+        }
         if let Some(function) = self.signatures.iter().position(|signature| signature.name == name)
         {
             return self.helper(function, &name, call, span);

@@ -1,6 +1,7 @@
 //! Functions with their signatures, constants, and aliases of types.
 
 use std::collections::HashMap;
+use std::mem;
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -35,12 +36,13 @@ impl Parser<'_> {
                     self.program.rest.push(alias.into_token_stream());
                 }
                 Item::Const(constant) => {
-                    let before = self.errors.len();
+                    let (before, known) = (self.errors.len(), self.program.constants.len());
                     self.constant(&constant);
-                    let errors = self.errors.split_off(before);
-                    if !errors.is_empty() {
+                    let (errors, used) = (self.errors.split_off(before), mem::take(&mut self.used));
+                    if !errors.is_empty() || !used.is_empty() {
+                        self.program.constants.truncate(known);
                         self.declare(&constant.ident, Name::Refused);
-                        self.refused.insert(text(&constant.ident), errors);
+                        self.refused.insert(text(&constant.ident), (errors, used));
                     }
                     self.program.rest.push(constant.into_token_stream());
                 }
@@ -96,6 +98,12 @@ impl Parser<'_> {
         }
         for (function, kind, parameters) in signed {
             self.function(function, kind, parameters);
+        }
+        while let Some(name) = self.used.pop() {
+            if let Some((errors, used)) = self.refused.remove(&name) {
+                self.errors.append(errors);
+                self.used.extend(used);
+            }
         }
     }
 
@@ -333,7 +341,10 @@ impl Parser<'_> {
     }
 
     pub(super) fn constant(&mut self, constant: &syn::ItemConst) {
-        let meaning = match self.constant_within(constant) {
+        let before = mem::replace(&mut self.is_constant, true);
+        let parsed = self.constant_within(constant);
+        self.is_constant = before;
+        let meaning = match parsed {
             Some(constant) => {
                 self.program.constants.push(constant);
                 Name::Constant(self.program.constants.len() - 1)
@@ -373,22 +384,22 @@ impl Parser<'_> {
                     );
                     self.error(array.span(), message);
                 }
-                array.elems.iter().map(|element| self.expression(element)).collect()
+                let values: Vec<_> =
+                    array.elems.iter().map(|element| self.expression(element)).collect();
+                (values.len() == length).then_some(values)
             }
             (Some(length), syn::Expr::Repeat(repeat)) => {
                 if repeat.len.to_token_stream().to_string() != length.to_string() {
                     self.error(repeat.len.span(), format!("the table has {length} elements"));
                 }
-                (0..length).map(|_| self.expression(&repeat.expr)).collect()
+                Some(vec![self.expression(&repeat.expr)])
             }
             (Some(length), other) => {
                 self.error(other.span(), format!("a table of {length} is written `[…]`"));
-                Vec::new()
+                None
             }
-            (None, value) => vec![self.expression(value)],
+            (None, value) => Some(vec![self.expression(value)]),
         };
-        // A table of another length was reported.
-        let is_complete = values.len() == length.unwrap_or(1);
-        is_complete.then_some(Constant { name: constant.ident.clone(), ty: ty?, length, values })
+        Some(Constant { name: constant.ident.clone(), ty: ty?, length, values: values? })
     }
 }

@@ -61,9 +61,11 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
         aliases: HashMap::new(),
         scopes: vec![HashMap::new()],
         refused: HashMap::new(),
+        used: Vec::new(),
         first_writable: 0,
         depth: 0,
         is_inexact: true,
+        is_constant: false,
     };
     parser.items(items, source);
     parser.program
@@ -127,12 +129,16 @@ struct Parser<'a> {
     signatures: Vec<Signature>,
     aliases: HashMap<String, Type>,
     scopes: Vec<HashMap<String, Name>>,
-    /// What is wrong with constants beside the stencils. It is reported once one of them is used.
-    refused: HashMap<String, Errors>,
+    /// What is wrong with constants beside the stencils, and which of the others they use.
+    refused: HashMap<String, (Errors, Vec<String>)>,
+    /// The refused constants that are used, until that is reported or they are part of another one.
+    used: Vec<String>,
     /// The first scope whose variables may be changed here. An expression changes nothing outside of itself.
     first_writable: usize,
     depth: usize,
     is_inexact: bool,
+    /// Whether this is the value of a constant. It sees the scopes of the function, but not their variables.
+    is_constant: bool,
 }
 
 struct Signature {
@@ -170,10 +176,8 @@ impl Parser<'_> {
     fn look_up(&mut self, name: &str) -> Option<(usize, Name)> {
         let found = |(depth, scope): (usize, &HashMap<_, Name>)| Some((depth, *scope.get(name)?));
         let found = self.scopes.iter().enumerate().rev().find_map(found);
-        if let Some((0, Name::Refused)) = found
-            && let Some(errors) = self.refused.remove(name)
-        {
-            self.errors.append(errors);
+        if let Some((0, Name::Refused)) = found {
+            self.used.push(name.to_owned());
         }
         found
     }
