@@ -174,7 +174,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     fn from_array_of_other_order(array: &Array<T, D>, partition: Partition) -> Result<Self> {
         let mut strides = array.raw_dim();
         strides.slice_mut().copy_from_slice(partition.strides());
-        let mut elements = zeroed(partition.layout::<T>()?.span_bytes().len() / size_of::<T>())?;
+        let mut elements = zeroed(partition.memory_len::<T>()?)?;
         if !array.is_empty() {
             let target = ArrayViewMut::from_shape(array.raw_dim().strides(strides), &mut elements);
             let mut target = target.map_err(|error| invalid("from_array", error.to_string()))?;
@@ -266,8 +266,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Borrows the array to overwrite it on `stream`. Nothing is copied. The caller must write every element. This
-    /// method does not check that unless it [is told to](Self::set_check_writes). The call works even if the values are
-    /// poisoned or were never written. A pending reduction is dropped.
+    /// method checks that only after [`set_check_writes`](Self::set_check_writes). The call works even if the values
+    /// are poisoned or were never written. A pending reduction is dropped.
     ///
     /// # Errors
     ///
@@ -850,8 +850,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// that are out of date there are copied first. Earlier work that uses the values comes before work enqueued on the
     /// stream from now on.
     ///
-    /// Nobody watches other streams for the memory, so the call blocks until work of other streams that the values came
-    /// through is done.
+    /// The memory does not know the other streams that the values came through. So the call blocks until their work is
+    /// done.
     ///
     /// # Errors
     ///

@@ -69,6 +69,17 @@ enum Lock<T: Element, D: Dimension> {
 }
 
 impl<T: Element, D: Dimension> Lock<T, D> {
+    /// Ends the access; nothing is left to end for a reader.
+    fn end(&self, quick: bool, verdict: Verdict) -> Result<()> {
+        match self {
+            Self::Read(_) => Ok(()),
+            Self::Write(array) => {
+                let all = array.core.partition.all().0;
+                array.core.end(all, quick, array.core.is_private(), verdict)
+            }
+        }
+    }
+
     fn array(&self) -> &ArrayBuffer<T, D> {
         match self {
             Self::Read(array) => array,
@@ -319,32 +330,18 @@ impl<T: Element, D: Dimension> Lease<T, D> {
 
     /// Ends the access as its verdict says, and returns the verdict.
     fn finish(&mut self) -> Result<Verdict> {
-        let (verdict, checked) = match self.verdict() {
-            Verdict::Commit if self.checked => {
-                let array = self.lock.array();
-                array.core.judge(array.all())
-            }
-            verdict => (verdict, Ok(())),
-        };
-        // If the work has failed, the parts are lost already.
-        let ended = self.end(verdict);
-        checked.and(ended)?;
-        let array = self.lock.array();
-        if verdict == Verdict::Commit && array.core.has_extras() {
-            array.core.write_through(array.all())?;
-        }
-        Ok(verdict)
+        let verdict = self.verdict();
+        let Self { lock, quick, checked, ended, .. } = self;
+        let array = lock.array();
+        array.core.finish(array.all(), *checked, verdict, |verdict| {
+            *ended = true;
+            lock.end(*quick, verdict)
+        })
     }
 
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
-        match &self.lock {
-            Lock::Read(_) => Ok(()),
-            Lock::Write(array) => {
-                let all = array.core.partition.all().0;
-                array.core.end(all, self.quick, array.core.is_private(), verdict)
-            }
-        }
+        self.lock.end(self.quick, verdict)
     }
 }
 

@@ -344,6 +344,11 @@ impl Partition {
         layout_of::<T>(self.shape(), self.strides())
     }
 
+    /// The number of elements of a replica's memory, which includes gaps between rows.
+    pub(crate) fn memory_len<T: Element>(&self) -> Result<usize> {
+        Ok(self.layout::<T>()?.span_bytes().len() / size_of::<T>())
+    }
+
     /// The strides of a part that has memory of its own, without gaps and in the order of the array.
     pub(crate) fn own_strides(&self, part: u8) -> SmallVec<[usize; 4]> {
         // A part is no larger than the array.
@@ -528,6 +533,19 @@ impl Partition {
     #[inline]
     pub(crate) fn is_all(&self, set: Set) -> bool {
         set == Set::below(self.parts.len())
+    }
+
+    /// The [runs](Self::runs) of a part, and where each is in a contiguous copy of the part.
+    pub(crate) fn packed_runs(
+        &self,
+        part: u8,
+    ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        let mut end = 0;
+        self.runs(part).map(move |run| {
+            let start = end;
+            end += run.len();
+            (run, start..end)
+        })
     }
 
     /// The contiguous runs of a part in memory, in increasing order.

@@ -226,7 +226,7 @@ impl<T: Element> Storage<T> {
     /// `InvalidArgument` for more than six dimensions, or for more bytes than the address space has.
     pub(crate) fn new(partition: &Partition) -> Result<Self> {
         // Each view makes the layout again later. That cannot fail: this layout fits, and it is the largest one.
-        let len = partition.layout::<T>()?.span_bytes().len() / size_of::<T>();
+        let len = partition.memory_len::<T>()?;
         Ok(Self {
             len,
             host: Slot::default(),

@@ -68,12 +68,10 @@ impl<T: Element> Piece<'_, T> {
 
     /// The contiguous runs of the part in the host's replica, and where each is in a replica's memory.
     fn runs(&self, at: ReplicaId) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-        let (is_own, mut start) = (self.storage.divided(at).is_some(), 0);
-        self.partition.runs(self.part).map(move |run| {
-            let own = start..start + run.len();
-            start = own.end;
-            (run.clone(), if is_own { own } else { run })
-        })
+        let is_own = self.storage.divided(at).is_some();
+        let place =
+            move |(run, own): (Range<usize>, _)| (run.clone(), if is_own { own } else { run });
+        self.partition.packed_runs(self.part).map(place)
     }
 
     fn view(&self, at: ReplicaId, row: Range<usize>) -> Result<MemoryView<'_, T>> {

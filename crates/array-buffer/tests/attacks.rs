@@ -74,7 +74,7 @@ fn memory_with_work_on_another_stream() {
     }
 }
 
-/// The writer's failure is reported, although nobody watches its stream for the memory.
+/// The writer's failure is reported, although the memory does not know its stream.
 #[test]
 fn memory_of_an_array_with_a_late_failure() {
     for is_last in [false, true] {

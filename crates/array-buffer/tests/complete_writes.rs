@@ -218,7 +218,7 @@ fn writes_that_fail_in_another_way_are_reported_as_ever() {
     assert_eq!(values(&array), [1.0; 4]);
 }
 
-/// Tells the process that a test starts it.
+/// The variable with which a test starts this program again.
 const CHILD: &str = "COMPLETE_WRITES_CHILD";
 
 #[test]

@@ -326,7 +326,7 @@ fn a_copy_that_fails_leaves_the_array_as_before() {
         if array.repartition(target.clone()).is_err() {
             assert_eq!(*array.partition(), before);
         }
-        // Whoever waits for the failed copy is told of it, or makes it.
+        // This waits for the failed copy and gets its error, or makes the copy.
         drop(array.read_host());
         array.repartition(target).unwrap();
         assert_eq!(values(&array), expected, "copy {number}, late {late}");

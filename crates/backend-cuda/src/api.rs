@@ -65,11 +65,6 @@ fn properties(device: c_int) -> CUmemPoolProps {
     properties
 }
 
-/// An optional function.
-fn some<F>(function: Option<F>) -> Result<F, u32> {
-    function.ok_or(Cuda::NOT_SUPPORTED)
-}
-
 // SAFETY: each method calls the driver's function for its name, with its arguments.
 unsafe impl Api for Library {
     const RELAXED: c_uint = CAPTURE_MODE as c_uint;
@@ -137,11 +132,11 @@ unsafe impl Api for Library {
             (library.functions.cuMemHostAlloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
         unsafe fn register_host(address: u64, bytes: usize) =
-            some(library.functions.cuMemHostRegister_v2)?(
+            Cuda::optional(library.functions.cuMemHostRegister_v2)?(
                 pointer(address), bytes, CU_MEMHOSTREGISTER_PORTABLE,
             );
         unsafe fn unregister_host(address: u64) =
-            some(library.functions.cuMemHostUnregister)?(pointer(address));
+            Cuda::optional(library.functions.cuMemHostUnregister)?(pointer(address));
 
         fn pool_create(device: c_int) -> Pool |pool| =
             (library.functions.cuMemPoolCreate)(&mut pool, &properties(device));

@@ -65,6 +65,15 @@ pub trait Codes {
     /// The kinds of other codes. A code that is in no list is [`Driver`](ErrorKind::Driver).
     const KINDS: &'static [(ErrorKind, &'static [u32])];
 
+    /// A function that the library may lack.
+    ///
+    /// # Errors
+    ///
+    /// [`NOT_SUPPORTED`](Self::NOT_SUPPORTED) if it does.
+    fn optional<F>(function: Option<F>) -> Result<F, u32> {
+        function.ok_or(Self::NOT_SUPPORTED)
+    }
+
     /// Whether a code is [`STICKY`](Self::STICKY).
     fn is_sticky(code: u32) -> bool {
         Self::STICKY.contains(&code)

@@ -7,7 +7,7 @@ use std::{mem, ptr};
 use backend_gpu::handle::{
     Event, Function, Graph, GraphExec, Module, Pool, Stream, number, pointer, value,
 };
-use backend_gpu::{Api, calls};
+use backend_gpu::{Api, Codes, calls};
 use hip_sys::hiprt::{
     hipEventDefault, hipEventDisableTiming, hipFunction_attribute, hipHostMallocPortable,
     hipHostMallocWriteCombined, hipMemAccessDesc, hipMemAccessFlags, hipMemAllocationType,
@@ -16,7 +16,7 @@ use hip_sys::hiprt::{
 };
 use runtime_core::Launch;
 
-use crate::codes::NOT_SUPPORTED;
+use crate::hip::Hip;
 use crate::library::{GraphFunctions, Library, PeerFunctions, PoolFunctions};
 
 const CAPTURE_MODE: hipStreamCaptureMode = hipStreamCaptureMode::hipStreamCaptureModeRelaxed;
@@ -64,22 +64,17 @@ fn properties(device: c_int) -> hipMemPoolProps {
     properties
 }
 
-/// An optional function.
-fn some<F>(function: Option<F>) -> Result<F, u32> {
-    function.ok_or(NOT_SUPPORTED)
-}
-
 impl Library {
     fn pools(&self) -> Result<&PoolFunctions, u32> {
-        some(self.pools.as_ref())
+        Hip::optional(self.pools.as_ref())
     }
 
     fn graphs(&self) -> Result<&GraphFunctions, u32> {
-        some(self.graphs.as_ref())
+        Hip::optional(self.graphs.as_ref())
     }
 
     fn peers(&self) -> Result<&PeerFunctions, u32> {
-        some(self.peers.as_ref())
+        Hip::optional(self.peers.as_ref())
     }
 }
 
@@ -100,18 +95,18 @@ unsafe impl Api for Library {
         fn device_name(device: c_int, name: &mut [c_char; 256]) =
             (library.functions.hipDeviceGetName)(name.as_mut_ptr(), 256, device);
         fn device_uuid(device: c_int) -> [u8; 16] |uuid| =
-            some(library.functions.hipDeviceGetUuid)?(&mut uuid, device);
+            Hip::optional(library.functions.hipDeviceGetUuid)?(&mut uuid, device);
         fn device_memory(device: c_int) -> usize |bytes| =
             (library.functions.hipDeviceTotalMem)(&mut bytes, device);
 
         fn current() -> usize |device| = (library.functions.hipGetDevice)(&mut device);
         unsafe fn make_current(place: usize) = (library.functions.hipSetDevice)(device(place));
         fn exchange_capture_mode(mode: &mut c_uint) =
-            some(library.functions.hipThreadExchangeStreamCaptureMode)?(mode);
+            Hip::optional(library.functions.hipThreadExchangeStreamCaptureMode)?(mode);
         fn memory_info() -> (usize, usize) |free, total| =
             (library.functions.hipMemGetInfo)(&mut free, &mut total);
         fn priority_range() -> (c_int, c_int) |least, greatest| =
-            some(library.functions.hipDeviceGetStreamPriorityRange)?(&mut least, &mut greatest);
+            Hip::optional(library.functions.hipDeviceGetStreamPriorityRange)?(&mut least, &mut greatest);
 
         fn stream_create(priority: c_int) -> Stream |stream| =
             (library.functions.hipStreamCreateWithPriority)(
@@ -147,14 +142,14 @@ unsafe impl Api for Library {
             (library.functions.hipMalloc)(&mut memory, bytes);
         unsafe fn free(address: u64) = (library.functions.hipFree)(pointer(address));
         fn allocate_managed(bytes: usize) -> u64 |memory| =
-            some(library.functions.hipMallocManaged)?(&mut memory, bytes, hipMemAttachGlobal);
+            Hip::optional(library.functions.hipMallocManaged)?(&mut memory, bytes, hipMemAttachGlobal);
         fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
             (library.functions.hipHostMalloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.hipHostFree)(pointer(address));
         unsafe fn register_host(address: u64, bytes: usize) =
-            some(library.functions.hipHostRegister)?(pointer(address), bytes, REGISTER_PORTABLE);
+            Hip::optional(library.functions.hipHostRegister)?(pointer(address), bytes, REGISTER_PORTABLE);
         unsafe fn unregister_host(address: u64) =
-            some(library.functions.hipHostUnregister)?(pointer(address));
+            Hip::optional(library.functions.hipHostUnregister)?(pointer(address));
 
         fn pool_create(device: c_int) -> Pool |pool| =
             (library.pools()?.hipMemPoolCreate)(&mut pool, &properties(device));
@@ -226,17 +221,17 @@ unsafe impl Api for Library {
                 &mut function, module.pointer(), name.as_ptr(),
             );
         unsafe fn function_threads(function: Function) -> c_int |threads| =
-            some(library.functions.hipFuncGetAttribute)?(&mut threads, THREADS, function.pointer());
+            Hip::optional(library.functions.hipFuncGetAttribute)?(&mut threads, THREADS, function.pointer());
         unsafe fn function_shared(function: Function) -> c_int |bytes| =
-            some(library.functions.hipFuncGetAttribute)?(&mut bytes, SHARED, function.pointer());
+            Hip::optional(library.functions.hipFuncGetAttribute)?(&mut bytes, SHARED, function.pointer());
         unsafe fn suggested_block(function: Function, shared: usize) -> c_int |block| =
-            some(library.functions.hipModuleOccupancyMaxPotentialBlockSize)?(
+            Hip::optional(library.functions.hipModuleOccupancyMaxPotentialBlockSize)?(
                 &mut 0, &mut block, function.pointer(), shared, 0,
             );
         unsafe fn resident_blocks(
             function: Function, block: c_int, shared: usize
         ) -> c_int |blocks| =
-            some(library.functions.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor)?(
+            Hip::optional(library.functions.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor)?(
                 &mut blocks, function.pointer(), block, shared,
             );
         unsafe fn launch(
@@ -248,7 +243,7 @@ unsafe impl Api for Library {
             );
         unsafe fn launch_cooperative(
             function: Function, launch: &Launch, stream: Stream, arguments: *mut *mut c_void
-        ) = some(library.functions.hipModuleLaunchCooperativeKernel)?(
+        ) = Hip::optional(library.functions.hipModuleLaunchCooperativeKernel)?(
                 function.pointer(), launch.grid[0], launch.grid[1], launch.grid[2],
                 launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
                 stream.pointer(), arguments,

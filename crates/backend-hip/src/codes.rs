@@ -8,14 +8,11 @@ use runtime_core::ErrorKind;
 
 use crate::hip::Hip;
 
-/// The runtime lacks the function, or does not support its operation.
-pub(crate) const NOT_SUPPORTED: u32 = Code::hipErrorNotSupported as u32;
-
 impl Codes for Hip {
     const NOT_READY: u32 = Code::hipErrorNotReady as u32;
     const OUT_OF_MEMORY: u32 = Code::hipErrorOutOfMemory as u32;
     const NOT_FOUND: u32 = Code::hipErrorNotFound as u32;
-    const NOT_SUPPORTED: u32 = NOT_SUPPORTED;
+    const NOT_SUPPORTED: u32 = Code::hipErrorNotSupported as u32;
     const PEER_ACCESS_ALREADY_ENABLED: u32 = Code::hipErrorPeerAccessAlreadyEnabled as u32;
 
     const STICKY: &'static [u32] = codes![

@@ -140,7 +140,7 @@ struct Loop {
 struct Helpers {
     /// The number of threads that take part, beside the one that began the loop.
     active: usize,
-    /// Nobody joins any more.
+    /// No thread joins any more.
     closed: bool,
 }
 

@@ -9,7 +9,7 @@ use runtime_core::{
     NativeKind, Result, Stream,
 };
 
-use crate::description::{Description, works_in_host_memory};
+use crate::description::Description;
 use crate::owner::To;
 use crate::state::{Ordered, Ready, State};
 use crate::{Access, ArrayExchange, ContextBinding, ConversionError, MemoryKind};
@@ -259,7 +259,7 @@ fn api_on(array: &Description, memory: NativeHandle, device: &Device) -> Option<
     let api = device.native().api;
     let usable = match array.kind {
         MemoryKind::Host | MemoryKind::Pinned | MemoryKind::Shared
-            if works_in_host_memory(device) =>
+            if device.has_host_addresses() =>
         {
             true
         }

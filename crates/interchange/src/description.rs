@@ -1,8 +1,6 @@
 //! The memory and layout of an array.
 
-use runtime_core::{
-    Device, DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result,
-};
+use runtime_core::{DeviceKind, Error, ErrorKind, Layout, NativeHandle, NativeKind, Result};
 
 use crate::{ContextBinding, DeviceToken};
 
@@ -135,11 +133,6 @@ impl Description {
 /// The access narrowed to what the layout allows: an array whose indices share elements is read-only.
 pub(crate) fn narrowed(access: Access, layout: &Layout) -> Access {
     if layout.is_nested() { access } else { Access::ReadOnly }
-}
-
-/// Whether the addresses of a device's memory are addresses of the host: that of the backends `host` and `sim`.
-pub(crate) fn works_in_host_memory(device: &Device) -> bool {
-    matches!(device.native().api, "host" | "sim")
 }
 
 /// The token of the host, the same everywhere.

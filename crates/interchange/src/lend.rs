@@ -9,7 +9,7 @@ use runtime_core::{
     Result, Stream,
 };
 
-use crate::description::{Description, host, narrowed, works_in_host_memory};
+use crate::description::{Description, host, narrowed};
 use crate::owner::{Fenced, Owner, Plain};
 use crate::state::{Pending, Ready};
 use crate::{Access, ArrayExchange, ContextBinding, ConversionError, DeviceToken, MemoryKind};
@@ -219,7 +219,7 @@ fn hold(owner: impl Any + Send + Sync, kind: MemoryKind, device: &Device) -> Own
 /// Describes pinned memory of a device.
 fn describe_pinned(device: &Device, address: usize, layout: Layout) -> Result<Description> {
     // Devices in host memory pin nothing.
-    let (api, kind, token) = match works_in_host_memory(device) {
+    let (api, kind, token) = match device.has_host_addresses() {
         true => ("host", MemoryKind::Host, host()),
         false => (device.native().api, MemoryKind::Pinned, DeviceToken::of(device)),
     };
@@ -268,7 +268,7 @@ pub(crate) fn describe(view: &AnyView<'_>) -> Result<Description> {
     let is_host = matches!(device.info().kind, DeviceKind::Host | DeviceKind::Simulated);
     let kind = match view.is_host_visible() && memory.is_some() {
         _ if object => MemoryKind::Object,
-        _ if works_in_host_memory(device) => MemoryKind::Host,
+        _ if device.has_host_addresses() => MemoryKind::Host,
         true if is_host => MemoryKind::Host,
         true => MemoryKind::Shared,
         false => MemoryKind::Device,

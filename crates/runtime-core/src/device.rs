@@ -426,6 +426,12 @@ impl Device {
         &self.0.reports
     }
 
+    /// Whether the addresses of the device's memory are addresses of the host, even if the host may not use them: that
+    /// of the backends `host` and `sim`.
+    pub fn has_host_addresses(&self) -> bool {
+        matches!(self.native().api, "host" | "sim")
+    }
+
     /// The vendor's handle of the device or context, valid for as long as a clone of this device lives.
     pub fn native(&self) -> NativeHandle {
         self.0.raw.native()

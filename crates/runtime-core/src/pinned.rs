@@ -38,7 +38,7 @@ pub struct Pinned<T: Element> {
 pub(crate) struct PinnedBlock {
     // `None` for memory of no bytes.
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
-    /// The vector that holds registered memory. Nobody uses it before the registration has ended.
+    /// The vector that holds registered memory. It is not used before the registration has ended.
     registered: Option<Arc<dyn Any + Send + Sync>>,
     uses: Mutex<Vec<Use>>,
     device: Device,

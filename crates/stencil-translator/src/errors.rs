@@ -28,7 +28,7 @@ impl Error {
         &self.message
     }
 
-    /// What tells it from other errors.
+    /// The part of an error in which two different errors differ.
     fn key(&self) -> (String, String) {
         (format!("{:?}", self.span), self.message.clone())
     }

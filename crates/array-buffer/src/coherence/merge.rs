@@ -76,7 +76,7 @@ pub(crate) fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
         merged.writer = waits.map(|(first, _)| first);
         for (_, of) in pieces {
             let Bytes { writer, readers, origins } = *of.bytes(at);
-            // Without a writer, nobody has waited for the readers.
+            // Without a writer, no lane has waited for the readers.
             merged.readers =
                 if waits.is_none() { merged.readers.union(readers) } else { SmallSet::EMPTY };
             if part.valid.contains(at) {

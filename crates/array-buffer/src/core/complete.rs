@@ -13,7 +13,7 @@ use crate::poison::{Poison, Position, Verdict};
 use crate::storage::zeroed;
 
 impl<T: Element, D> Core<T, D> {
-    /// Whether writes are checked or copied to a home.
+    /// Whether writes do more than usual.
     #[inline]
     pub(crate) fn has_extras(&self) -> bool {
         self.mirror.has_extras()
@@ -54,18 +54,40 @@ impl<T: Element, D> Core<T, D> {
                 Some(stream) => {
                     self.view_mut(Set::one(part), at)?.copy_from_slice(stream, &values)?;
                 }
-                None => self.each_run(part, |start, run| {
+                None => self.partition.packed_runs(part).try_for_each(|(run, own)| {
                     // SAFETY: the state has given the part to the access that is checked.
-                    unsafe { self.storage.write_host(start, &values[run]) }
+                    unsafe { self.storage.write_host(run.start, &values[own]) }
                 })?,
             }
         }
         Ok(())
     }
 
+    /// Ends an access of these parts by `end`, as its verdict says, with what writes do beside. The write `is_checked` if
+    /// it began with a check. Returns the verdict.
+    pub(crate) fn finish(
+        &self,
+        set: Set,
+        is_checked: bool,
+        verdict: Verdict,
+        end: impl FnOnce(Verdict) -> Result<()>,
+    ) -> Result<Verdict> {
+        let (verdict, checked) = match verdict {
+            Verdict::Commit if is_checked => self.judge(set),
+            verdict => (verdict, Ok(())),
+        };
+        // If the work has failed, the parts are lost already.
+        let ended = end(verdict);
+        checked.and(ended)?;
+        if verdict == Verdict::Commit && self.has_extras() {
+            self.write_through(set)?;
+        }
+        Ok(verdict)
+    }
+
     /// The verdict for a checked write that seems good. If the values cannot be read, they are lost, and the error says
     /// why.
-    pub(crate) fn judge(&self, set: Set) -> (Verdict, Result<()>) {
+    fn judge(&self, set: Set) -> (Verdict, Result<()>) {
         for part in set.iter() {
             match self.first_left(part) {
                 Ok(None) => {}
@@ -88,9 +110,9 @@ impl<T: Element, D> Core<T, D> {
             Some(stream) => self.view(Set::one(part), at, stream)?.to_vec(stream)?,
             None => {
                 let mut values = zeroed::<T>(len)?;
-                self.each_run(part, |start, run| {
+                self.partition.packed_runs(part).try_for_each(|(run, own)| {
                     // SAFETY: as above; the borrower of its guard has ended.
-                    unsafe { self.storage.read_host(start, &mut values[run]) }
+                    unsafe { self.storage.read_host(run.start, &mut values[own]) }
                 })?;
                 values
             }
@@ -103,19 +125,6 @@ impl<T: Element, D> Core<T, D> {
             true => self.partition.runs(part).flatten().nth(number),
             false => Some(self.partition.position(part, number)),
         }))
-    }
-
-    /// Calls `act` for each run of a part, with its start in the array and its range in the part.
-    fn each_run(
-        &self,
-        part: PartId,
-        mut act: impl FnMut(usize, std::ops::Range<usize>) -> Result<()>,
-    ) -> Result<()> {
-        let mut begin = 0;
-        self.partition.runs(part).try_for_each(|run| {
-            let end = begin + run.len();
-            act(run.start, std::mem::replace(&mut begin, end)..end)
-        })
     }
 
     /// The error for parts that the last writer has lost.

@@ -89,10 +89,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         let (core, device) = (self.0, budget.device());
         self.forget_idle_if_full()?;
         let mut state = core.lock();
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &core.mirror)?,
-        };
+        let at = state.replica_or_new(device, &core.mirror)?;
         // A device that works in host memory has no memory of its own.
         if at == HOST {
             return Ok(());
@@ -129,10 +126,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             let message = format!("page-locked for {} already", place(&state.devices, known));
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
         }
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &core.mirror)?,
-        };
+        let at = state.replica_or_new(device, &core.mirror)?;
         // A device that works in host memory needs no copies.
         if at == HOST {
             return Ok(());

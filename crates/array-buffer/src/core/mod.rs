@@ -969,6 +969,14 @@ impl<T: Element> State<T> {
         self.devices.iter().position(same).and_then(|at| u8::try_from(at).ok())
     }
 
+    /// Returns the replica of a device; adds it if it is new.
+    fn replica_or_new(&mut self, device: &Device, mirror: &Mirror) -> Result<ReplicaId> {
+        match self.replica(device) {
+            Some(at) => Ok(at),
+            None => self.add_device(device, mirror),
+        }
+    }
+
     /// Returns the lane and replica of a stream; adds them if they are new.
     fn lane(&mut self, stream: &Stream, mirror: &Mirror) -> Result<(Lane, ReplicaId)> {
         if let Some(known) = mirror.lane(stream.id()) {
@@ -982,10 +990,7 @@ impl<T: Element> State<T> {
             let refused = Error::new(ErrorKind::InvalidArgument, "array", message);
             return Err(refused.on(stream.device().id()));
         }
-        let at = match self.replica(stream.device()) {
-            Some(at) => at,
-            None => self.add_device(stream.device(), mirror)?,
-        };
+        let at = self.replica_or_new(stream.device(), mirror)?;
         match mirror.lane(stream.id()) {
             Some(known) => Ok(known),
             None => Ok((self.add_lane(stream, at, mirror)?, at)),

@@ -37,10 +37,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
             let message = "the device has no memory that host and device may use at the same time";
             return refuse(ErrorKind::Unsupported, message.to_owned());
         };
-        let at = match state.replica(device) {
-            Some(at) => at,
-            None => state.add_device(device, &core.mirror)?,
-        };
+        let at = state.replica_or_new(device, &core.mirror)?;
         // It works in the host's own memory.
         if at == HOST {
             return Ok(());

@@ -128,17 +128,8 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     fn finish_with_extras(&mut self) -> Result<Verdict> {
         self.failed |= self.patterned;
         let verdict = self.verdict().collective(self.access, || self.core.is_refreshed());
-        let (verdict, checked) = match verdict {
-            Verdict::Commit if self.checked => self.core.judge(self.set),
-            verdict => (verdict, Ok(())),
-        };
-        // If the work has failed, the parts are lost already.
-        let ended = self.end(verdict);
-        checked.and(ended)?;
-        if verdict == Verdict::Commit {
-            self.core.write_through(self.set)?;
-        }
-        Ok(verdict)
+        let (core, set, is_checked) = (self.core, self.set, self.checked);
+        core.finish(set, is_checked, verdict, |verdict| self.end(verdict))
     }
 
     fn commit(mut self) -> Result<()> {

@@ -529,10 +529,8 @@ impl<'a> UntypedMut<'a> {
         let same = self.device().is_same(source.device());
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
-        // The addresses of these backends are addresses of the host, even if it may not use them.
         let visible = |view: &Untyped<'_>| {
-            let api = view.device().raw().native().api;
-            view.allocation.is_host_visible() || matches!(api, "host" | "sim")
+            view.allocation.is_host_visible() || view.device().has_host_addresses()
         };
         let comparable = || reached || visible(&self.view) && visible(source);
         if !same && comparable() && self.view.meets(&to, source, &from) {
