@@ -206,6 +206,12 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         Ok((owned, whole))
     }
 
+    /// Leaves ghost parts as they are, and makes them valid: those that nothing fills on this rank, such as ghosts
+    /// beyond the end of a grid. An exchange that fills none of the elements of a part can still be finished.
+    pub fn leave(&mut self, ghosts: Parts) {
+        self.covered = self.covered | ghosts;
+    }
+
     /// Returns the owned parts, to read on any stream while a broadcast is in flight.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     }
 }
 
-impl<T: Element, D: Dimension> PartMut<'_, T, D> {
+impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read), for these parts only.
     ///
     /// # Errors
@@ -157,6 +157,26 @@ impl<T: Element, D: Dimension> PartMut<'_, T, D> {
     /// box.
     #[track_caller]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
+        HostWriteGuard::take(self.core, self.set, Access::Write, Location::caller(), false)
+    }
+
+    /// As [`read_write_host`](Self::read_write_host), for as long as the array is borrowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_write_host`](Self::read_write_host).
+    #[track_caller]
+    pub fn into_read_write_host(self) -> Result<HostWriteGuard<'b, T, D>> {
+        HostWriteGuard::take(self.core, self.set, Access::ReadWrite, Location::caller(), false)
+    }
+
+    /// As [`write_host`](Self::write_host), for as long as the array is borrowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_host`](Self::write_host).
+    #[track_caller]
+    pub fn into_write_host(self) -> Result<HostWriteGuard<'b, T, D>> {
         HostWriteGuard::take(self.core, self.set, Access::Write, Location::caller(), false)
     }
 

@@ -122,6 +122,19 @@ impl Drop for Body {
 }
 
 impl HostKernel {
+    /// A kernel whose signature is known only at run time. For types that implement [`KernelFunction`].
+    ///
+    /// A launch calls `body` with arguments that fit `parameters`. Their memory is as [`run`](Self::run) requires.
+    pub fn new(
+        parameters: Vec<ParamInfo>,
+        body: impl Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            signature: Arc::new(Signature { name: String::new(), parameters }),
+            body: Arc::new(Body(Box::new(body))),
+        }
+    }
+
     /// Its name in the module. Empty for a kernel that is in no module.
     pub fn name(&self) -> &str {
         &self.signature.name
@@ -510,15 +523,9 @@ macro_rules! kernel_functions {
                     )
                     .into_result()
                 }
-                HostKernel {
-                    signature: Arc::new(Signature {
-                        name: String::new(),
-                        parameters: vec![$($parameter::info()),*],
-                    }),
-                    body: Arc::new(Body(Box::new(move |grid, args| {
-                        call::<R, $($parameter),*>(&self, grid, args)
-                    }))),
-                }
+                HostKernel::new(vec![$($parameter::info()),*], move |grid, args| {
+                    call::<R, $($parameter),*>(&self, grid, args)
+                })
             }
         }
     )*};

@@ -41,6 +41,7 @@
 //! - `halo` (default) adds [`halo`](mod@halo): halo exchange between ranks.
 //! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
+//! - `stencil` adds `stencil`: kernels written once in a subset of Rust, and fields on grids that are divided among ranks.
 //!
 //! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run
 //! time, opening it returns an [`ErrorKind::Unavailable`] error. On a machine without ROCm, the feature `hip` needs two
@@ -125,6 +126,9 @@ pub use halo_mpi as mpi;
 #[cfg(feature = "interchange")]
 #[doc(inline)]
 pub use interchange;
+#[cfg(feature = "stencil")]
+#[doc(inline)]
+pub use stencil;
 
 /// The README's examples, so that they are compiled and run.
 #[cfg(all(doctest, feature = "array", feature = "host"))]

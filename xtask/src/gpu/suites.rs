@@ -12,7 +12,7 @@ pub(crate) struct Suite {
     pub(crate) programs: &'static [&'static str],
 }
 
-pub(crate) const ALL: [Suite; 3] = [
+pub(crate) const ALL: [Suite; 4] = [
     Suite {
         package: "array-buffer",
         programs: &[
@@ -30,6 +30,7 @@ pub(crate) const ALL: [Suite; 3] = [
     },
     Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
     Suite { package: "interchange", programs: &["devices"] },
+    Suite { package: "stencil", programs: &["heat"] },
 ];
 
 impl Suite {

@@ -26,6 +26,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("stand-in", &[]),
     ("stand-in-cuda", &["stand-in"]),
     ("stand-in-hip", &["stand-in"]),
+    ("stencil", &["runtime-core", "array-buffer", "halo", "stencil-macros"]),
+    ("stencil-macros", &["stencil-translator"]),
     ("stencil-translator", &[]),
     ("python", &["runtime"]),
     (
@@ -43,6 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "backend-opencl",
             "backend-embedded",
             "interchange",
+            "stencil",
         ],
     ),
 ];

@@ -4,6 +4,7 @@ use runtime_core::Result;
 
 use super::symmetry::{AXES, Symmetry};
 use super::{Side, Tile, Topology, check_size, even_cuts, refuse};
+use crate::communicator::MAX_RANKS;
 
 impl Topology {
     /// A box of `cells` cells along one to three axes. Each axis is cut into `ranks` blocks, whose sizes differ by at
@@ -65,6 +66,72 @@ impl Topology {
         let links = Side::all(axes).filter(wraps).map(|side| (0, side, 0, Symmetry::IDENTITY));
         Self::joined(axes, vec![Tile::new(cuts, 0)], links)
     }
+
+    /// As [`cartesian`](Self::cartesian), cut into the [`blocks`](Self::blocks) with the smallest surfaces.
+    ///
+    /// # Errors
+    ///
+    /// As [`blocks`](Self::blocks) and [`cartesian`](Self::cartesian).
+    pub fn balanced(cells: &[usize], ranks: usize, periodic: &[bool]) -> Result<Self> {
+        let free = vec![0; cells.len()];
+        Self::cartesian(cells, &Self::blocks(cells, &free, ranks)?, periodic)
+    }
+
+    /// The number of blocks along each axis, for as many ranks, such that the surfaces between blocks have the fewest
+    /// cells. `given` has the numbers that are decided already, and 0 for the others. Of equal choices, the one that
+    /// cuts earlier axes more often is taken.
+    ///
+    /// ```
+    /// use halo::Topology;
+    ///
+    /// assert_eq!(Topology::blocks(&[100, 60], &[0, 0], 6)?, [3, 2]);
+    /// assert_eq!(Topology::blocks(&[100, 60], &[0, 1], 6)?, [6, 1]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` unless there are one to three axes and a number for each; for no ranks, or more than 16777216;
+    /// or if the cells cannot be cut into so many blocks.
+    pub fn blocks(cells: &[usize], given: &[usize], ranks: usize) -> Result<Vec<usize>> {
+        let axes = cells.len();
+        if !(1..=AXES).contains(&axes) || given.len() != axes {
+            let message = format!("{axes} axes, {} numbers of blocks; 1 to {AXES}", given.len());
+            return Err(refuse(message));
+        }
+        if !(1..=MAX_RANKS).contains(&ranks) {
+            return Err(refuse(format!("{ranks} ranks; 1 to {MAX_RANKS}")));
+        }
+        let of = |axis: usize| cells.get(axis).copied().unwrap_or(1);
+        let choices = |axis: usize, ranks: usize| {
+            let given = given.get(axis).copied().unwrap_or(1);
+            let range = if given == 0 { 1..=ranks.min(of(axis)) } else { given..=given };
+            range.rev().filter(move |blocks| *blocks > 0 && ranks.is_multiple_of(*blocks))
+        };
+        let surface = |blocks: &[usize; AXES]| -> u128 {
+            let all: u128 = (0..AXES).map(|axis| of(axis) as u128).product();
+            (0..AXES).map(|axis| all / (of(axis).max(1) as u128) * (blocks[axis] as u128 - 1)).sum()
+        };
+        let mut best: Option<(u128, [usize; AXES])> = None;
+        for first in choices(0, ranks) {
+            for second in choices(1, ranks / first) {
+                let third = ranks / first / second;
+                if !choices(2, third).any(|blocks| blocks == third) {
+                    continue;
+                }
+                let blocks = [first, second, third];
+                if best.is_none_or(|(least, _)| surface(&blocks) < least) {
+                    best = Some((surface(&blocks), blocks));
+                }
+            }
+        }
+        let Some((_, blocks)) = best else {
+            let message =
+                format!("{cells:?} cells for {ranks} ranks, in {given:?} blocks (0: any number)");
+            return Err(refuse(message));
+        };
+        Ok(blocks[..axes].to_vec())
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +180,38 @@ mod tests {
             }
         }
         assert!(covered.iter().all(|count| *count == 1));
+    }
+
+    #[test]
+    fn blocks_have_the_smallest_surfaces() {
+        for (cells, given, ranks, expected) in [
+            (&[64, 64][..], &[0, 0][..], 4, &[2, 2][..]),
+            (&[64, 64], &[0, 0], 2, &[2, 1]),
+            (&[16, 64], &[0, 0], 2, &[1, 2]),
+            (&[64, 64, 64], &[0, 0, 0], 8, &[2, 2, 2]),
+            (&[64, 64, 64], &[0, 0, 1], 8, &[4, 2, 1]),
+            (&[7], &[0], 7, &[7]),
+            (&[2, 100], &[0, 0], 6, &[1, 6]),
+        ] {
+            assert_eq!(Topology::blocks(cells, given, ranks).unwrap(), expected);
+        }
+        for (cells, given, ranks) in [
+            (&[4][..], &[0][..], 5),
+            (&[4, 4], &[3, 0], 4),
+            (&[4, 4], &[0], 1),
+            (&[], &[], 1),
+            (&[4], &[0], 0),
+            (&[4, 4], &[5, 1], 5),
+        ] {
+            let error = Topology::blocks(cells, given, ranks)
+                .and_then(|blocks| Topology::cartesian(cells, &blocks, &vec![false; cells.len()]));
+            let kind = error.unwrap_err().kind();
+            assert_eq!(
+                kind,
+                runtime_core::ErrorKind::InvalidArgument,
+                "{cells:?} {given:?} {ranks}"
+            );
+        }
     }
 
     #[test]

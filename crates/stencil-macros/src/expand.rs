@@ -1,0 +1,264 @@
+//! What the attributes are replaced by.
+
+use proc_macro_crate::{FoundCrate, crate_name};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use stencil_translator::{Dialect, Intent, Module, Stencil, Type};
+use syn::{
+    Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, Type as SynType,
+};
+
+/// The attribute of one function.
+pub(crate) fn stencil(options: TokenStream, function: TokenStream) -> TokenStream {
+    // The translator sees the options where the user wrote them.
+    let options = if options.is_empty() { options } else { quote!((#options)) };
+    let whole = quote!(#[stencil #options] #function);
+    let stencil = match Stencil::parse(whole) {
+        Ok(stencil) => stencil,
+        Err(errors) => return errors.to_compile_error(),
+    };
+    match syn::parse2::<ItemFn>(function) {
+        Ok(function) => items(&stencil, &function, &root()),
+        Err(error) => error.into_compile_error(),
+    }
+}
+
+/// The attribute of a module.
+pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
+    if !options.is_empty() {
+        let message = "`#[stencils]` takes no options: write `#[stencil(inexact)]` at the function";
+        return syn::Error::new_spanned(options, message).into_compile_error();
+    }
+    let translated = match Module::parse(module.clone()) {
+        Ok(translated) => translated,
+        Err(errors) => return errors.to_compile_error(),
+    };
+    let ItemMod { attrs, vis, ident, content, .. } = match syn::parse2(module) {
+        Ok(module) => module,
+        Err(error) => return error.into_compile_error(),
+    };
+    let items_within = content.map(|(_, items)| items).unwrap_or_default();
+    let functions: Vec<_> = items_within
+        .iter()
+        .filter_map(|item| match item {
+            Item::Fn(function) => Some(function),
+            _ => None,
+        })
+        .collect();
+    let root = root();
+    let rest = translated.rest();
+    let stencils = translated.stencils().iter().map(|stencil| {
+        let named = functions.iter().find(|function| function.sig.ident == *stencil.ident());
+        named.map(|function| items(stencil, function, &root))
+    });
+    quote! {
+        #(#attrs)* #vis mod #ident {
+            #(#rest)*
+            #(#stencils)*
+        }
+    }
+}
+
+/// The path of the crate `stencil`, by the name that the program has for it.
+fn root() -> TokenStream {
+    let named = |name: &str| Ident::new(name, Span::mixed_site());
+    match (crate_name("stencil"), crate_name("runtime")) {
+        (Ok(FoundCrate::Name(name)), _) => {
+            let name = named(&name);
+            quote!(::#name)
+        }
+        (Err(_), Ok(FoundCrate::Name(name))) => {
+            let name = named(&name);
+            quote!(::#name::stencil)
+        }
+        (Err(_), Ok(FoundCrate::Itself)) => quote!(::runtime::stencil),
+        // The crate itself, its examples and its tests. It has this name for itself, too.
+        _ => quote!(::stencil),
+    }
+}
+
+/// The items that replace the function of a stencil: the function that makes a launch, and a type with its description.
+fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStream {
+    let (vis, name) = (&function.vis, &function.sig.ident);
+    let attributes: Vec<&Attribute> = function
+        .attrs
+        .iter()
+        .filter(|attribute| {
+            attribute.path().segments.last().is_none_or(|last| last.ident != "stencil")
+        })
+        .collect();
+    let generated = stencil.to_rust();
+    let description = description(stencil, root);
+    let (mut parameters, mut arguments, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+    let mut asserted = TokenStream::new();
+    let lifetime = syn::Lifetime::new("'stencil", Span::mixed_site());
+    for input in &function.sig.inputs {
+        let FnArg::Typed(input) = input else { continue };
+        let Pat::Ident(pattern) = &*input.pat else { continue };
+        let (name, ty) = (&pattern.ident, &input.ty);
+        let field = stencil.fields().iter().find(|field| field.ident() == name);
+        let Some(field) = field else {
+            parameters.push(quote!(#name: #ty));
+            scalars
+                .push(quote_spanned!(Span::mixed_site()=> #root::generated::Scalar::from(#name)));
+            continue;
+        };
+        let (element, rank) = arguments_of(ty);
+        let marker = Ident::new(field.intent().name(), Span::mixed_site());
+        let same = quote_spanned!(Span::mixed_site()=> |marker| marker);
+        asserted.extend(quote_spanned!(Span::mixed_site()=>
+            const _: fn(#ty) -> #root::#marker<#element, #rank> = #same;
+        ));
+        let (borrow, make) = match field.intent() {
+            Intent::In => (quote!(&#lifetime), format_ident!("input")),
+            Intent::Out => (quote!(&#lifetime mut), format_ident!("output")),
+            Intent::InOut => (quote!(&#lifetime mut), format_ident!("update")),
+        };
+        parameters.push(quote!(#name: #borrow #root::Field<#element, #rank>));
+        arguments
+            .push(quote_spanned!(Span::mixed_site()=> #root::generated::Argument::#make(#name)));
+    }
+    let documentation = format!("What is known of the stencil [`{name}`](fn@{name}).");
+    quote_spanned! {Span::mixed_site()=>
+        #[doc = #documentation]
+        #[allow(non_camel_case_types, reason = "named after the stencil")]
+        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+        #vis enum #name {}
+
+        const _: () = {
+            #asserted
+            #generated
+            #description
+
+            impl #name {
+                /// The description of the stencil: its texts for devices, and where it reads its fields.
+                #[allow(dead_code, reason = "programs need it rarely")]
+                #vis const STENCIL: &'static #root::Stencil = &DESCRIPTION;
+            }
+        };
+
+        #(#attributes)*
+        #[allow(clippy::too_many_arguments, reason = "those of the stencil")]
+        #vis fn #name<#lifetime>(#(#parameters),*) -> #root::Launch<#lifetime> {
+            #root::generated::launch(#name::STENCIL, [#(#arguments),*], &[#(#scalars),*])
+        }
+    }
+}
+
+/// The element type and the rank of `In<T, N>`.
+fn arguments_of(ty: &SynType) -> (TokenStream, TokenStream) {
+    let mut found = Vec::new();
+    if let SynType::Path(path) = ty
+        && let Some(last) = path.path.segments.last()
+        && let PathArguments::AngleBracketed(arguments) = &last.arguments
+    {
+        found = arguments
+            .args
+            .iter()
+            .map(|argument| match argument {
+                GenericArgument::Type(ty) => ty.to_token_stream(),
+                other => other.to_token_stream(),
+            })
+            .collect();
+    }
+    let mut found = found.into_iter();
+    (found.next().unwrap_or_default(), found.next().unwrap_or_default())
+}
+
+/// The static description, and the functions that it points to.
+fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
+    let at = Span::mixed_site();
+    let (name, kernel) = (stencil.name(), stencil.kernel_name());
+    let (inexact, rank) = (stencil.is_inexact(), stencil.rank());
+    let fields = stencil.fields().iter().map(|field| {
+        let (name, dtype) = (field.name(), dtype(field.element(), root));
+        let intent = Ident::new(field.intent().name(), at);
+        let footprint = field.footprint();
+        let reach = (0..3).map(|axis| {
+            let (low, high) = if axis < stencil.rank() { footprint.range(axis) } else { (0, 0) };
+            quote!([#low, #high])
+        });
+        let (diagonals, is_read) =
+            (footprint.has_diagonals(), footprint.offsets().next().is_some());
+        quote_spanned!(at=> #root::generated::FieldParts {
+            name: #name,
+            intent: #root::Intent::#intent,
+            dtype: #dtype,
+            reach: [#(#reach),*],
+            has_diagonals: #diagonals,
+            is_read: #is_read,
+        })
+    });
+    let scalars = stencil.scalars().iter().map(|scalar| {
+        let (name, size) = (scalar.name(), scalar.ty().size());
+        quote_spanned!(at=> (#name, #size))
+    });
+    let sources = [
+        (Dialect::OpenCl, quote_spanned!(at=> #root::generated::ImageFormat::OpenClC)),
+        (Dialect::Cuda, quote_spanned!(at=> #root::generated::ImageFormat::CudaC)),
+        (Dialect::Hip, quote_spanned!(at=> #root::generated::ImageFormat::HipC)),
+        (Dialect::C, quote_spanned!(at=> #root::C)),
+    ];
+    let sources = sources.into_iter().map(|(dialect, format)| {
+        let (text, flags) = (stencil.source(dialect), dialect.flags());
+        quote_spanned!(at=> #root::generated::Source { format: #format, text: #text, options: &[#(#flags),*] })
+    });
+    let args = Ident::new(&format!("{name}_args"), at);
+    let rows = Ident::new(&format!("{name}_rows"), at);
+    let numbers: Vec<usize> = (0..stencil.fields().len()).collect();
+    let call = quote_spanned! {at=>
+        // SAFETY: the caller guarantees that these are arguments of this stencil.
+        let args = unsafe { &*args.cast::<#args>() };
+        // SAFETY: the caller guarantees what the rows need.
+        unsafe { #rows(args, #(fields[#numbers].cast(),)* rows) }
+    };
+    let parameters = quote_spanned! {at=>
+        args: *const ::core::primitive::u64,
+        fields: &[*mut ::core::primitive::u8],
+        rows: ::core::ops::Range<::core::primitive::usize>,
+    };
+    quote_spanned! {at=>
+        #[allow(clippy::pedantic, clippy::restriction, reason = "generated")]
+        unsafe fn baseline(#parameters) {
+            #call
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[allow(clippy::pedantic, clippy::restriction, reason = "generated")]
+        #[target_feature(enable = "avx,avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe")]
+        unsafe fn wide(#parameters) {
+            #call
+        }
+
+        #[cfg(not(target_arch = "x86_64"))]
+        use baseline as wide;
+
+        static DESCRIPTION: #root::Stencil = {
+            let parts = #root::generated::Parts {
+                name: #name,
+                kernel: #kernel,
+                is_inexact: #inexact,
+                rank: #rank,
+                fields: &[#(#fields),*],
+                scalars: &[#(#scalars),*],
+                sources: &[#(#sources),*],
+                baseline,
+                wide,
+            };
+            // SAFETY: all parts were made of one stencil.
+            unsafe { #root::generated::describe(parts) }
+        };
+    }
+}
+
+fn dtype(ty: Type, root: &TokenStream) -> TokenStream {
+    let name = match ty {
+        Type::F32 => "F32",
+        Type::F64 => "F64",
+        Type::I32 => "I32",
+        Type::I64 => "I64",
+        Type::U32 | Type::Bool => "U32",
+    };
+    let name = Ident::new(name, Span::mixed_site());
+    quote_spanned!(Span::mixed_site()=> #root::generated::DType::#name)
+}

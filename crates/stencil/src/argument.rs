@@ -1,0 +1,63 @@
+//! Fields as arguments of a stencil.
+
+use runtime_core::{Result, Stream};
+
+use crate::boundary::Constants;
+use crate::description::Intent;
+use crate::erased::{Any, Arrays, Number};
+use crate::field::{Core, Field};
+
+/// A field as an argument of a stencil.
+pub struct Argument<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) array: Any<Arrays<'a>>,
+    pub(crate) intent: Intent,
+    pub(crate) boundaries: &'a dyn Boundaries,
+}
+
+/// The values of a field's boundaries.
+pub(crate) trait Boundaries {
+    /// Calls `work` with the values, in memory that work on `stream` may read.
+    fn lend(
+        &self,
+        stream: &Stream,
+        work: &mut dyn FnMut(&dyn Constants) -> Result<()>,
+    ) -> Result<()>;
+}
+
+impl<T: Number, const N: usize> Boundaries for Field<T, N> {
+    fn lend(
+        &self,
+        stream: &Stream,
+        work: &mut dyn FnMut(&dyn Constants) -> Result<()>,
+    ) -> Result<()> {
+        self.with_constants(stream, work)
+    }
+}
+
+impl<'a> Argument<'a> {
+    /// A field that is read.
+    pub fn input<T: Number, const N: usize>(field: &'a Field<T, N>) -> Self {
+        Self::new(field, Intent::In)
+    }
+
+    /// A field that is set.
+    pub fn output<T: Number, const N: usize>(field: &'a mut Field<T, N>) -> Self {
+        Self::new(field, Intent::Out)
+    }
+
+    /// A field that is read and set.
+    pub fn update<T: Number, const N: usize>(field: &'a mut Field<T, N>) -> Self {
+        Self::new(field, Intent::InOut)
+    }
+
+    fn new<T: Number, const N: usize>(field: &'a Field<T, N>, intent: Intent) -> Self {
+        Self { core: field.core(), array: T::erase(field.array()), intent, boundaries: field }
+    }
+}
+
+impl std::fmt::Debug for Argument<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {}", self.intent, self.core.name)
+    }
+}

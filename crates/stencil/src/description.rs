@@ -1,0 +1,120 @@
+//! What is known of a stencil.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use runtime_core::{DType, ImageFormat};
+
+/// A parameter of a stencil that it reads, at any offsets: a field of `T` over `N` axes. This type only marks the
+/// parameter; the stencil is called with a [`Field`](crate::Field).
+#[derive(Debug)]
+pub struct In<T, const N: usize>(PhantomData<T>);
+
+/// A parameter of a stencil that it sets, and does not read. See [`In`].
+#[derive(Debug)]
+pub struct Out<T, const N: usize>(PhantomData<T>);
+
+/// A parameter of a stencil that it reads at the point itself, and sets there. See [`In`].
+#[derive(Debug)]
+pub struct InOut<T, const N: usize>(PhantomData<T>);
+
+/// What a stencil does with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Intent {
+    /// It reads the field at any offsets.
+    In,
+    /// It sets the field, and does not read it.
+    Out,
+    /// It reads the field at the point itself, and sets it there.
+    InOut,
+}
+
+/// The format of a stencil's text in C99, for [`Stencil::source`].
+pub const C: ImageFormat = ImageFormat::Other("C");
+
+/// The description of a stencil. The attribute [`stencil`](macro@crate::stencil) makes it: for a stencil `diffuse` it
+/// is `diffuse::STENCIL`.
+pub struct Stencil(Parts);
+
+/// The parts of a description.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "for generated code")]
+pub struct Parts {
+    pub name: &'static str,
+    pub kernel: &'static str,
+    pub is_inexact: bool,
+    pub rank: usize,
+    pub fields: &'static [FieldParts],
+    /// The name and the size in bytes of each scalar.
+    pub scalars: &'static [(&'static str, usize)],
+    pub sources: &'static [Source],
+    /// The function over rows, for any processor.
+    pub baseline: Rows,
+    /// The same, for x86-64 processors of level v3.
+    pub wide: Rows,
+}
+
+/// A field parameter.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "for generated code")]
+pub struct FieldParts {
+    pub name: &'static str,
+    pub intent: Intent,
+    pub dtype: DType,
+    /// For each axis, the least and the greatest offset.
+    pub reach: [[i64; 2]; 3],
+    pub has_diagonals: bool,
+    pub is_read: bool,
+}
+
+/// The text of a stencil in one format.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "for generated code")]
+pub struct Source {
+    pub format: ImageFormat,
+    pub text: &'static str,
+    pub options: &'static [&'static str],
+}
+
+/// Computes rows of a box. It takes the struct of arguments, a pointer to the first element of each field, and the
+/// numbers of the rows.
+pub type Rows = unsafe fn(*const u64, &[*mut u8], Range<usize>);
+
+impl Stencil {
+    pub(crate) const fn of(parts: Parts) -> Self {
+        Self(parts)
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// Whether it gives up that all devices compute the same bits.
+    pub fn is_inexact(&self) -> bool {
+        self.0.is_inexact
+    }
+
+    /// Its text for a device that takes this format: OpenCL C, CUDA C, HIP C, or [`C`]. `None` for other formats.
+    pub fn source(&self, format: ImageFormat) -> Option<&'static str> {
+        let source = self.0.sources.iter().find(|source| source.format == format)?;
+        Some(source.text)
+    }
+
+    /// For each axis, the least and the greatest offset at which it reads a field. `None` if it has no such field.
+    pub fn reach(&self, field: &str) -> Option<&'static [[i64; 2]]> {
+        let field = self.0.fields.iter().find(|known| known.name == field)?;
+        Some(&field.reach[..self.0.rank])
+    }
+}
+
+impl fmt::Debug for Stencil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stencil({})", self.0.name)
+    }
+}

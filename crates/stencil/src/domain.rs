@@ -1,0 +1,64 @@
+//! What a grid is for its fields and launches, whatever its number of axes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use halo::Topology;
+use halo::communicator::Communicator;
+use parking_lot::{Mutex, MutexGuard};
+use runtime_core::Device;
+
+use crate::exchanges::Exchanges;
+use crate::kernel::Kernels;
+
+/// A grid of any number of axes, and what it keeps from one launch to the next.
+pub(crate) struct Domain {
+    pub(crate) rank: usize,
+    /// The cells of all ranks.
+    pub(crate) cells: [usize; 3],
+    pub(crate) periodic: [bool; 3],
+    /// The number of ghosts at each side.
+    pub(crate) width: usize,
+    /// The numbers of blocks.
+    pub(crate) blocks: [usize; 3],
+    pub(crate) topology: Topology,
+    /// The cells of this rank.
+    pub(crate) block: [Range<usize>; 3],
+    pub(crate) communicator: Arc<dyn Communicator>,
+    pub(crate) device: Device,
+    pub(crate) timeout: Duration,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What a grid keeps from one launch to the next.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) kernels: Kernels,
+    pub(crate) exchanges: Exchanges,
+}
+
+impl Domain {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The number of this rank.
+    pub(crate) fn number(&self) -> usize {
+        self.communicator.rank()
+    }
+
+    /// Whether nothing lies beyond the block, at both ends of each axis.
+    pub(crate) fn is_end(&self) -> [[bool; 2]; 3] {
+        std::array::from_fn(|axis| {
+            let Range { start, end } = self.block[axis];
+            let open = !self.periodic[axis];
+            [open && start == 0, open && end == self.cells[axis]]
+        })
+    }
+
+    /// Whether blocks have neighbours along an axis, possibly themselves.
+    pub(crate) fn is_joined(&self, axis: usize) -> bool {
+        self.periodic[axis] || self.blocks[axis] > 1
+    }
+}

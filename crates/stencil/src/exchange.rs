@@ -1,0 +1,137 @@
+//! Exchanges of stale ghosts: all fields of a launch in one message for each neighbour.
+#![expect(unsafe_code, reason = "lends an exchange a view of more than it writes")]
+
+use std::sync::Arc;
+
+use array_buffer::Exchange;
+use halo::{HaloExchange, HaloOptions, Quantity, Reach};
+use runtime_core::{AnyView, Result, Slot, Stream};
+use smallvec::SmallVec;
+
+use crate::argument::Argument;
+use crate::domain::Domain;
+use crate::erased::{Any, Exclusive, Flights, map, with};
+use crate::exchanges::Kind;
+use crate::shape::Need;
+
+/// A field with stale ghosts, and the ghosts that are needed.
+pub(crate) struct Stale<'s, 'a> {
+    pub(crate) argument: &'s Argument<'a>,
+    pub(crate) need: Need,
+}
+
+/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. Calls `work` once with the own
+/// values of the fields, while messages are in transit. Collective.
+pub(crate) fn refresh(
+    grid: &Domain,
+    stale: &[Stale<'_, '_>],
+    stream: &Stream,
+    work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
+) -> Result<()> {
+    let mut arrays: SmallVec<[Any<Exclusive<'_>>; 4]> =
+        stale.iter().map(|stale| map!(stale.argument.array, array => array.borrow_mut())).collect();
+    let mut flights: SmallVec<[Any<Flights<'_>>; 4]> = SmallVec::new();
+    for (array, stale) in arrays.iter_mut().zip(stale) {
+        let about = |error| stale.argument.core.about(error);
+        flights.push(map!(array, array => {
+            let mut flight = array.begin_exchange(stream, Exchange::Broadcast).map_err(about)?;
+            flight.leave(flight.partition().ghosts());
+            flight
+        }));
+    }
+    // Without corners, ghosts beyond the ends depend on own values alone.
+    for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
+        fill(flight, stale, stream)?;
+    }
+    exchange(grid, stale, &mut flights, stream, work)?;
+    for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| stale.need.corners) {
+        fill(flight, stale, stream)?;
+    }
+    for (flight, stale) in flights.into_iter().zip(stale) {
+        with!(flight, flight => flight.finish())
+            .map_err(|error| stale.argument.core.about(error))?;
+        stale.argument.core.set_fresh(stale.need);
+    }
+    Ok(())
+}
+
+/// Exchanges ghosts with other ranks, or with the same rank across periodic ends.
+fn exchange(
+    grid: &Domain,
+    stale: &[Stale<'_, '_>],
+    flights: &mut [Any<Flights<'_>>],
+    stream: &Stream,
+    work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
+) -> Result<()> {
+    let joined = |need: &Need| {
+        (0..grid.rank).any(|axis| grid.is_joined(axis) && need.widths[axis] != [0, 0])
+    };
+    if !stale.iter().any(|stale| joined(&stale.need)) {
+        return Ok(());
+    }
+    let mut state = grid.state();
+    let kinds = stale.iter().map(|stale| Kind::new(&stale.argument.core.shape, stale.need));
+    let exchange = state.exchanges.of(kinds, |channel| make(grid, stale, channel))?;
+    let mut fields: SmallVec<[halo::Field<'_>; 4]> = SmallVec::new();
+    for flight in flights {
+        fields.push(with!(flight, flight => {
+            let ghosts = flight.partition().ghosts();
+            // SAFETY: a halo exchange reads own values, and writes no others than ghosts.
+            let (owned, whole) = unsafe { flight.whole(ghosts)? };
+            halo::Field::split(owned, whole)?
+        }));
+    }
+    let mut result = exchange.overlap(stream, &mut fields, |progress| {
+        let mut owned: SmallVec<[AnyView<'_>; 4]> = SmallVec::new();
+        for field in 0..stale.len() {
+            owned.push(progress.owned(field)?);
+        }
+        work(&owned)?;
+        drop(owned);
+        progress.poll().map(|_| ())
+    });
+    if let Err(error) = &mut result {
+        let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
+        *error = error.clone().about(format_args!("ghosts of {}", names.join(", ")));
+    }
+    result
+}
+
+/// Fills ghosts beyond the ends of the grid.
+fn fill(flight: &mut Any<Flights<'_>>, stale: &Stale<'_, '_>, stream: &Stream) -> Result<()> {
+    let Argument { core, boundaries, .. } = stale.argument;
+    core.with_filling(&stale.need, |filling| {
+        for step in filling.steps() {
+            with!(&mut *flight, flight => {
+                let ghosts = flight.partition().ghosts();
+                // SAFETY: the copies read own values and ghosts, and write ghosts.
+                let (owned, whole) = unsafe { flight.whole(ghosts)? };
+                let field = Slot::Both { read: owned.erase(), write: whole.erase() };
+                if step.slots().len() > 1 {
+                    let mut field = Some(field);
+                    boundaries.lend(stream, &mut |constants| match field.take() {
+                        Some(field) => step.execute(stream, &mut [field, Slot::Read(constants.view())]),
+                        None => Ok(()),
+                    })
+                } else {
+                    step.execute(stream, &mut [field])
+                }
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// Makes the exchange of these fields. Collective.
+fn make(grid: &Domain, stale: &[Stale<'_, '_>], channel: u32) -> Result<HaloExchange> {
+    let quantity = |(number, stale): (usize, &Stale<'_, '_>)| {
+        let spec = stale.argument.core.shape.spec(&number.to_string(), &stale.need.widths)?;
+        Ok(Quantity::scalar(spec))
+    };
+    let quantities = stale.iter().enumerate().map(quantity).collect::<Result<Vec<_>>>()?;
+    let corners = stale.iter().any(|stale| stale.need.corners);
+    let reach = if corners { Reach::Full } else { Reach::Faces };
+    let options = HaloOptions { reach, timeout: grid.timeout, channel, ..Default::default() };
+    let communicator = Arc::clone(&grid.communicator);
+    HaloExchange::new(communicator, &grid.topology, &quantities, &grid.device, &options)
+}

@@ -1,0 +1,74 @@
+//! The exchanges of a grid: one for each set of fields whose ghosts were stale at once.
+
+use halo::HaloExchange;
+use runtime_core::{DType, Result};
+
+use crate::shape::{Need, Shape};
+
+/// The exchanges of a grid.
+#[derive(Default)]
+pub(crate) struct Exchanges {
+    made: Vec<(Vec<Kind>, HaloExchange)>,
+    count: u64,
+    bytes: u64,
+    /// Differs on ranks that made other launches.
+    sequence: u64,
+}
+
+/// What two fields must have in common to share an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    dtype: DType,
+    staggered: [bool; 3],
+    need: Need,
+}
+
+impl Kind {
+    pub(crate) fn new(shape: &Shape, need: Need) -> Self {
+        Self { dtype: shape.dtype, staggered: shape.staggered, need }
+    }
+}
+
+impl Exchanges {
+    /// The number of exchanges so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The bytes that they sent to other ranks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut HaloExchange> {
+        self.made.iter_mut().map(|(_, exchange)| exchange)
+    }
+
+    /// Notes a launch of the stencil with this hash.
+    pub(crate) fn begin_launch(&mut self, hash: u64) {
+        self.sequence = self.sequence.wrapping_mul(31).wrapping_add(hash | 1);
+    }
+
+    /// The exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it is first
+    /// needed.
+    pub(crate) fn of(
+        &mut self,
+        kinds: impl Iterator<Item = Kind> + Clone,
+        make: impl FnOnce(u32) -> Result<HaloExchange>,
+    ) -> Result<&mut HaloExchange> {
+        let known = self.made.iter().position(|(made, _)| made.iter().copied().eq(kinds.clone()));
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let channel = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
+                self.made.push((kinds.collect(), make(channel)?));
+                self.made.len() - 1
+            }
+        };
+        let exchange = &mut self.made[index].1;
+        self.count += 1;
+        self.bytes += exchange.sends().map(|(_, bytes)| bytes as u64).sum::<u64>();
+        exchange.set_token(self.sequence);
+        Ok(exchange)
+    }
+}

@@ -1,0 +1,224 @@
+//! Grids: cells, their division among ranks, and the device of each rank.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::{HaloExchange, Topology};
+use parking_lot::Mutex;
+use runtime_core::{Device, Error, ErrorKind, Result};
+
+use crate::domain::Domain;
+use crate::erased::Number;
+use crate::field::FieldBuilder;
+
+/// A rectangular grid of cells over `N` axes, on one rank or several. Clones are the same grid.
+///
+/// Axis 0 is that of the first index. Along the last axis, neighbours lie next to each other in memory.
+///
+/// All ranks make the same grid with [`cartesian`](Self::cartesian), and the same fields on it, in the same order. What
+/// is said to be *collective* is called by all ranks together, in the same order.
+///
+/// ```
+/// use runtime_core::Device;
+/// use stencil::{Boundary, Grid};
+///
+/// let device = Device::new(backend_host::HostDevice::new(0))?;
+/// let grid = Grid::cartesian([30, 20]).periodic([true, false]).build(&device)?;
+/// let mut height = grid.field("height").boundary(Boundary::Mirror).from_fn(|[i, j]| (i * j) as f64)?;
+/// assert_eq!(height.read_host()?[[2, 3]], 6.0);
+/// # Ok::<(), runtime_core::Error>(())
+/// ```
+pub struct Grid<const N: usize>(pub(crate) Arc<Domain>);
+
+impl<const N: usize> Grid<N> {
+    /// Begins to make a grid of these cells.
+    pub fn cartesian(cells: [usize; N]) -> GridBuilder<N> {
+        GridBuilder {
+            cells,
+            periodic: [false; N],
+            blocks: [0; N],
+            width: 1,
+            communicator: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// Begins to make a field. Its name is for messages.
+    pub fn field<T: Number>(&self, name: impl Into<String>) -> FieldBuilder<T, N> {
+        FieldBuilder::new(Arc::clone(&self.0), name.into())
+    }
+
+    /// The cells of all ranks.
+    pub fn cells(&self) -> [usize; N] {
+        std::array::from_fn(|axis| self.0.cells[axis])
+    }
+
+    /// The cells of this rank.
+    pub fn block(&self) -> [Range<usize>; N] {
+        std::array::from_fn(|axis| self.0.block[axis].clone())
+    }
+
+    /// The device of this rank.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The number of this rank.
+    pub fn rank(&self) -> usize {
+        self.0.number()
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.0.topology.ranks()
+    }
+
+    /// The number of exchanges of ghosts with this rank or others so far.
+    pub fn exchanges(&self) -> u64 {
+        self.0.state().exchanges.count()
+    }
+
+    /// The bytes that each exchange so far has sent to other ranks, summed up.
+    pub fn bytes_sent(&self) -> u64 {
+        self.0.state().exchanges.bytes()
+    }
+
+    /// Makes launches possible again after an exchange has failed, for example because a rank was late. Collective.
+    /// Blocks until all ranks have called it. What launches had set that failed must be set again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`HaloExchange::reset`]. Call it again then.
+    pub fn reset(&self) -> Result<()> {
+        self.0.communicator.reset(self.0.timeout.saturating_mul(2))?;
+        let mut state = self.0.state();
+        state.exchanges.all().try_for_each(HaloExchange::reset)
+    }
+}
+
+impl<const N: usize> Clone for Grid<N> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<const N: usize> fmt::Debug for Grid<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        write!(f, "Grid({:?} cells, rank {rank} of {ranks}, {})", self.cells(), self.0.device.id())
+    }
+}
+
+/// The description of a [`Grid`].
+#[derive(Clone)]
+#[must_use = "a description makes no grid until `build`"]
+pub struct GridBuilder<const N: usize> {
+    cells: [usize; N],
+    periodic: [bool; N],
+    blocks: [usize; N],
+    width: usize,
+    communicator: Option<Arc<dyn Communicator>>,
+    timeout: Duration,
+}
+
+impl<const N: usize> GridBuilder<N> {
+    /// Joins the ends of axes: beyond the last cell comes the first one.
+    pub fn periodic(self, periodic: [bool; N]) -> Self {
+        Self { periodic, ..self }
+    }
+
+    /// Sets how far stencils may read. The default is 1.
+    pub fn halo(self, width: usize) -> Self {
+        Self { width, ..self }
+    }
+
+    /// Divides the grid among these ranks. The default is one rank.
+    pub fn ranks(self, communicator: Arc<dyn Communicator>) -> Self {
+        Self { communicator: Some(communicator), ..self }
+    }
+
+    /// Sets the number of blocks along each axis. Where it is 0, which is the default, the number is chosen such that
+    /// the blocks have small surfaces.
+    pub fn blocks(self, blocks: [usize; N]) -> Self {
+        Self { blocks, ..self }
+    }
+
+    /// Sets the longest time that a rank waits for others. The default is a minute.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Makes the grid of this rank, for fields on `device`. Does not wait for other ranks: the first exchange compares
+    /// their grids.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` unless there are one to three axes; for no cells along an axis; if the blocks are not as many
+    /// as the ranks; or if a block has fewer cells than the halo along an axis on which there are neighbours.
+    pub fn build(self, device: &Device) -> Result<Grid<N>> {
+        let Self { cells, periodic, blocks, width, communicator, timeout } = self;
+        if !(1..=3).contains(&N) {
+            return Err(refuse(format!("{N} axes; 1 to 3")));
+        }
+        let communicator = match communicator {
+            Some(communicator) => communicator,
+            None => alone()?,
+        };
+        let ranks = communicator.size();
+        let blocks = Topology::blocks(&cells, &blocks, ranks)?;
+        let topology = Topology::cartesian(&cells, &blocks, &periodic)?;
+        for axis in 0..N {
+            let least = cells[axis] / blocks[axis];
+            if (periodic[axis] || blocks[axis] > 1) && least < width {
+                let message =
+                    format!("a halo of {width} along axis {axis}; a block has {least} cells there");
+                return Err(refuse(message));
+            }
+        }
+        let own = topology.block(communicator.rank())?;
+        let inner = Domain {
+            rank: N,
+            cells: filled(cells, 1),
+            periodic: filled(periodic, false),
+            width,
+            blocks: std::array::from_fn(|axis| blocks.get(axis).copied().unwrap_or(1)),
+            block: std::array::from_fn(|axis| own.start[axis]..own.start[axis] + own.cells[axis]),
+            topology,
+            communicator,
+            device: device.clone(),
+            timeout,
+            state: Mutex::default(),
+        };
+        Ok(Grid(Arc::new(inner)))
+    }
+}
+
+impl<const N: usize> fmt::Debug for GridBuilder<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GridBuilder")
+            .field("cells", &self.cells)
+            .field("periodic", &self.periodic)
+            .field("blocks", &self.blocks)
+            .field("halo", &self.width)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The communicator of a rank without others.
+fn alone() -> Result<Arc<dyn Communicator>> {
+    let only = ThreadCommunicator::group(1)?.pop();
+    let only = only.ok_or_else(|| refuse("a group without a rank".to_owned()))?;
+    Ok(Arc::new(only))
+}
+
+/// Values for up to three axes, with `rest` for those that are absent.
+fn filled<T: Copy, const N: usize>(values: [T; N], rest: T) -> [T; 3] {
+    std::array::from_fn(|axis| values.get(axis).copied().unwrap_or(rest))
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "grid", message)
+}

@@ -1,0 +1,425 @@
+//! Launches of stencils: checks, exchanges of what is stale, and the kernels.
+#![expect(unsafe_code, reason = "launching a kernel is unsafe")]
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use halo::interior_and_rim;
+use runtime_core::{AnyView, Arg, Error, ErrorKind, Kernel, MemoryViewMut, Result, Stream};
+use smallvec::SmallVec;
+
+use crate::argument::Argument;
+use crate::arguments::Words;
+use crate::description::{FieldParts, Intent, Stencil};
+use crate::domain::Domain;
+use crate::erased::{Any, Borrowed, Exclusive, Owned, Reads, Writes, map, with};
+use crate::exchange::{Stale, refresh};
+use crate::field::{Core, own};
+use crate::generated::Scalar;
+use crate::kernel::geometry;
+use crate::shape::Need;
+
+/// The number of fields for which a launch allocates nothing.
+const FEW: usize = 8;
+
+/// A stencil with its fields and scalars: what the function of a stencil returns. [`run`](Self::run) enqueues it.
+///
+/// A launch is collective: all ranks make the same launches in the same order. Before it reads ghosts, it fills those
+/// that are stale: values of other ranks, all in one message for each neighbour, and values beyond the ends of the
+/// grid. It computes the points that need no ghosts while messages are in transit. Nothing is exchanged if nothing is
+/// stale.
+#[must_use = "a launch does nothing until `run`"]
+pub struct Launch<'a> {
+    stencil: &'static Stencil,
+    arguments: SmallVec<[Argument<'a>; FEW]>,
+    words: Words,
+    inside: usize,
+    over: Option<[Range<usize>; 3]>,
+}
+
+/// Makes a launch.
+#[doc(hidden)]
+pub fn launch<'a, const F: usize>(
+    stencil: &'static Stencil,
+    arguments: [Argument<'a>; F],
+    scalars: &[Scalar],
+) -> Launch<'a> {
+    let words = Words::new(stencil.parts(), scalars);
+    let arguments = SmallVec::from_iter(arguments);
+    Launch { stencil, arguments, words, inside: 0, over: None }
+}
+
+/// A box of points, along each axis.
+type Points = [Range<usize>; 3];
+
+/// What a launch needs, after it was checked.
+struct Checked<'s, 'a> {
+    /// The points to compute, counted from the rank's first point.
+    local: Points,
+    /// Whether these are all points of the rank.
+    is_whole: bool,
+    stale: SmallVec<[Stale<'s, 'a>; FEW]>,
+    /// For each argument, its number among the stale fields, and whether it reads ghosts.
+    uses: SmallVec<[(Option<usize>, bool); FEW]>,
+}
+
+impl<'a> Launch<'a> {
+    /// Leaves out the points that are fewer than `distance` away from an end of the grid. The outputs keep their values
+    /// there.
+    pub fn inside(self, distance: usize) -> Self {
+        Self { inside: distance, ..self }
+    }
+
+    /// Computes only the points with indices in these ranges, which count over all ranks. The outputs keep their values
+    /// elsewhere. Axes without a range are computed as a whole.
+    pub fn over<const N: usize>(self, ranges: [Range<usize>; N]) -> Self {
+        let all = 0..usize::MAX;
+        let over = std::array::from_fn(|axis| ranges.get(axis).unwrap_or(&all).clone());
+        Self { over: Some(over), ..self }
+    }
+
+    /// Enqueues the launch on a stream of the grid's device.
+    ///
+    /// The host waits for messages of other ranks, and for nothing else, unless a field is copied from or to the host,
+    /// or a kernel is compiled for the first time.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the fields are of different grids or the outputs at different locations, if the stencil
+    /// reads farther than the halo, or if it reads beyond an end of the grid where a field has no boundary; no rank has
+    /// enqueued anything then. `Uninitialized` if a field is read before it was set. `WrongDevice`. `InvalidModule` if
+    /// the stencil cannot be compiled. Errors of the exchange: `Timeout`, `PeerLost`, and `InvalidArgument` if other
+    /// ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then. Errors of the device.
+    #[track_caller]
+    pub fn run(self, stream: &Stream) -> Result<()> {
+        self.enqueue(stream)
+            .map_err(|error| error.about(format_args!("stencil {}", self.stencil.name())))
+    }
+
+    fn enqueue(&self, stream: &Stream) -> Result<()> {
+        let Some(first) = self.arguments.first() else { return Ok(()) };
+        let grid = &first.core.grid;
+        let checked = self.check(grid, stream)?;
+        let kernel = {
+            let mut state = grid.state();
+            state.exchanges.begin_launch(hash(self.stencil.name()));
+            state.kernels.of(&grid.device, self.stencil)?
+        };
+        let outputs = || self.arguments.iter().filter(|argument| argument.intent != Intent::In);
+        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
+            outputs().map(|output| map!(output.array, array => array.borrow_mut())).collect();
+        let mut parts: SmallVec<[Any<Owned<'_>>; FEW]> = SmallVec::new();
+        for array in &mut arrays {
+            parts.push(map!(array, array => {
+                let [part] = array.split([own()])?;
+                part
+            }));
+        }
+        let mut writes: SmallVec<[Any<Writes<'_>>; FEW]> = SmallVec::new();
+        for (part, output) in parts.iter_mut().zip(outputs()) {
+            let overwrites = output.intent == Intent::Out && checked.is_whole;
+            let about = |error| output.core.about(error);
+            writes.push(map!(part, part => {
+                if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
+            }));
+        }
+        let work = Work { launch: self, grid, kernel: &kernel, checked: &checked, stream };
+        let mut rest: SmallVec<[Points; 1]> = SmallVec::new();
+        rest.push(checked.local.clone());
+        if !checked.stale.is_empty() {
+            let split = self.split(grid, &checked);
+            refresh(grid, &checked.stale, stream, &mut |owned| match &split {
+                Some((interior, _)) => {
+                    work.run(slice::from_ref(interior), &mut writes, Some(owned))
+                }
+                None => Ok(()),
+            })?;
+            if let Some((_, rim)) = split {
+                rest = rim.into_iter().collect();
+            }
+        }
+        work.run(&rest, &mut writes, None)?;
+        for (write, output) in writes.into_iter().zip(outputs()) {
+            output.core.set_stale();
+            with!(write, write => write.commit())?;
+        }
+        Ok(())
+    }
+
+    /// Checks all that can be refused, and finds what is stale. Its result is the same on all ranks.
+    fn check<'s>(&'s self, grid: &Arc<Domain>, stream: &Stream) -> Result<Checked<'s, 'a>> {
+        if !grid.device.is_same(stream.device()) {
+            let (of, given) = (grid.device.id(), stream.device().id());
+            let message = format!("a stream of {given}; the grid is on {of}");
+            return Err(Error::new(ErrorKind::WrongDevice, "run", message));
+        }
+        let mut location: Option<&Core> = None;
+        for argument in &self.arguments {
+            let core = argument.core;
+            if !Arc::ptr_eq(&core.grid, grid) {
+                let first = &self.arguments[0].core.name;
+                return Err(refuse(format!(
+                    "fields {first} and {} are of different grids",
+                    core.name
+                )));
+            }
+            if argument.intent == Intent::In {
+                continue;
+            }
+            if let Some(first) = location
+                && first.location != core.location
+            {
+                return Err(refuse(format!(
+                    "outputs at different locations: {} at {:?}, {} at {:?}",
+                    first.name, first.location, core.name, core.location
+                )));
+            }
+            location = Some(core);
+        }
+        let Some(output) = location else { return Err(refuse("no output".to_owned())) };
+        let global = self.global(grid, output)?;
+        let mut checked = Checked {
+            local: [0..1, 0..1, 0..1],
+            is_whole: true,
+            stale: SmallVec::new(),
+            uses: SmallVec::new(),
+        };
+        for (axis, range) in global.iter().enumerate().take(grid.rank) {
+            let (start, points) = (grid.block[axis].start, output.shape.points(axis));
+            let low = range.start.clamp(start, start + points) - start;
+            let high = range.end.clamp(start, start + points) - start;
+            checked.local[axis] = low..high.max(low);
+            checked.is_whole &= checked.local[axis] == (0..points);
+        }
+        for (argument, known) in self.arguments.iter().zip(self.stencil.parts().fields) {
+            let need = need(grid, output, &global, argument.core, known)?;
+            checked.uses.push((None, !need.is_nothing()));
+            if argument.core.has(&need) {
+                continue;
+            }
+            let same = |stale: &Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);
+            match checked.stale.iter_mut().find(|stale| same(stale)) {
+                Some(stale) => stale.need = both(&stale.need, &need),
+                None => checked.stale.push(Stale { argument, need }),
+            }
+        }
+        for (argument, (stale, _)) in self.arguments.iter().zip(&mut checked.uses) {
+            let same = |other: &Stale<'_, '_>| ptr::eq(other.argument.core, argument.core);
+            *stale = checked.stale.iter().position(same);
+        }
+        Ok(checked)
+    }
+
+    /// The points to compute, over all ranks.
+    fn global(&self, grid: &Domain, output: &Core) -> Result<Points> {
+        let mut global = [0..1, 0..1, 0..1];
+        for (axis, points_along) in global.iter_mut().enumerate().take(grid.rank) {
+            let points = grid.cells[axis] + usize::from(output.shape.staggered[axis]);
+            let inside = if grid.periodic[axis] { 0 } else { self.inside };
+            let mut range = inside.min(points)..points.saturating_sub(inside);
+            if let Some(over) = &self.over {
+                let Range { start, end } = over[axis].clone();
+                if start > end || end > points && end != usize::MAX {
+                    return Err(refuse(format!(
+                        "points {start}..{end} along axis {axis}; {} has {points}",
+                        output.name
+                    )));
+                }
+                range = range.start.max(start)..range.end.min(end);
+            }
+            *points_along = range.start..range.end.max(range.start);
+        }
+        Ok(global)
+    }
+
+    /// The points that read no ghosts from other ranks, and boxes of the others. `None` if there is nothing to compute
+    /// meanwhile.
+    fn split(&self, grid: &Domain, checked: &Checked<'_, '_>) -> Option<(Points, Vec<Points>)> {
+        if grid.blocks == [1; 3] {
+            return None;
+        }
+        let rank = grid.rank;
+        let output = self.arguments.iter().find(|argument| argument.intent != Intent::In)?;
+        let mut margins = [(0, 0); 3];
+        for (axis, (low, high)) in margins.iter_mut().enumerate().take(rank) {
+            let width = |side: usize| {
+                // With corners, the ghosts beyond the ends of the grid are filled after the messages have come.
+                let comes = |stale: &&Stale<'_, '_>| {
+                    stale.need.corners || !output.core.shape.is_end[axis][side]
+                };
+                let stale = checked.stale.iter().filter(comes);
+                stale.map(|stale| stale.need.widths[axis][side]).max().unwrap_or(0)
+            };
+            let (points, range) = (output.core.shape.points(axis), &checked.local[axis]);
+            *low = width(0).saturating_sub(range.start);
+            *high = width(1).saturating_sub(points - range.end);
+        }
+        let step = interior_and_rim(&checked.local[..rank], &margins[..rank]);
+        if step.interior.iter().any(Range::is_empty) {
+            return None;
+        }
+        let full = |ranges: &[Range<usize>]| {
+            std::array::from_fn(|axis| ranges.get(axis).cloned().unwrap_or(0..1))
+        };
+        Some((full(&step.interior), step.rim.iter().map(|piece| full(piece)).collect()))
+    }
+}
+
+/// The launches of one stencil.
+struct Work<'w, 's, 'a> {
+    launch: &'w Launch<'a>,
+    grid: &'w Domain,
+    kernel: &'w Kernel,
+    checked: &'w Checked<'s, 'a>,
+    stream: &'w Stream,
+}
+
+impl Work<'_, '_, '_> {
+    /// Computes boxes. During an exchange, stale fields are in `owned`, with own values alone.
+    fn run(
+        &self,
+        boxes: &[Points],
+        writes: &mut [Any<Writes<'_>>],
+        owned: Option<&[AnyView<'_>]>,
+    ) -> Result<()> {
+        let Self { launch, grid, kernel, checked, stream } = self;
+        let uses = || launch.arguments.iter().zip(&checked.uses);
+        let is_guarded = |stale: Option<usize>| stale.is_none() || owned.is_none();
+        let inputs = || uses().filter(|(argument, _)| argument.intent == Intent::In);
+        let guarded = || inputs().filter(|(_, (stale, _))| is_guarded(*stale));
+        let arrays: SmallVec<[Any<Borrowed<'_>>; FEW]> =
+            guarded().map(|(argument, _)| map!(argument.array, array => array.borrow())).collect();
+        let mut reads: SmallVec<[Any<Reads<'_>>; FEW]> = SmallVec::new();
+        for (array, (argument, (_, ghosts))) in arrays.iter().zip(guarded()) {
+            let about = |error| argument.core.about(error);
+            let has_ghosts = *ghosts;
+            reads.push(map!(array, array => {
+                if has_ghosts { array.read(stream) } else { array.part(own())?.read(stream) }
+                    .map_err(about)?
+            }));
+        }
+        let mut words = launch.words.clone();
+        for points in boxes {
+            let extents = std::array::from_fn(|axis| points[axis].len());
+            if extents[..grid.rank].contains(&0) {
+                continue;
+            }
+            let first = std::array::from_fn(|axis| grid.block[axis].start + points[axis].start);
+            words.set_box(&extents, &first, &grid.cells);
+            let mut args: SmallVec<[Arg<'_>; 16]> = SmallVec::new();
+            let (mut reads, mut writes) = (reads.iter(), writes.iter_mut());
+            for (number, (argument, (stale, _))) in uses().enumerate() {
+                let shape = &argument.core.shape;
+                let mut at: usize =
+                    (0..grid.rank).map(|axis| points[axis].start * shape.strides[axis]).sum();
+                let arg = match argument.intent {
+                    Intent::In => match (owned, *stale) {
+                        (Some(owned), Some(stale)) => {
+                            // SAFETY: the box and the footprint around it are own values.
+                            unsafe { owned[stale].span()? }.into()
+                        }
+                        _ => {
+                            at += shape.first();
+                            let Some(read) = reads.next() else { continue };
+                            // SAFETY: the box and the footprint around it are own values, or ghosts that were filled.
+                            with!(read, read => unsafe { read.whole()? }.into())
+                        }
+                    },
+                    Intent::Out | Intent::InOut => {
+                        at += shape.first();
+                        let Some(write) = writes.next() else { continue };
+                        with!(write, write => {
+                            // SAFETY: the stencil writes the box, which the rank owns.
+                            let view: MemoryViewMut<'_, _> = unsafe { write.whole_mut()? };
+                            view.into()
+                        })
+                    }
+                };
+                words.set_field(number, at, &shape.strides);
+                args.push(arg);
+            }
+            args.push(Arg::bytes(words.bytes()));
+            let geometry = geometry(&grid.device.info().limits, &extents[..grid.rank]);
+            // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
+            // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.
+            unsafe { kernel.launch(stream, &geometry, &args)? };
+        }
+        Ok(())
+    }
+}
+
+/// The ghosts that a stencil reads of one field, when it computes the points `global` of `output`.
+fn need(
+    grid: &Domain,
+    output: &Core,
+    global: &Points,
+    field: &Core,
+    known: &FieldParts,
+) -> Result<Need> {
+    let mut need = Need::default();
+    if !known.is_read || global[..grid.rank].iter().any(Range::is_empty) {
+        return Ok(need);
+    }
+    let mut shifted = false;
+    for (axis, range) in global.iter().enumerate().take(grid.rank) {
+        let [low, high] = known.reach[axis];
+        // An output on faces has one point more than an input at centres.
+        let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
+        shifted |= more > 0;
+        let points = grid.cells[axis] as i64 + i64::from(field.shape.staggered[axis]);
+        let first = range.start as i64 + low;
+        let end = range.end as i64 + high;
+        let beyond = [-first, end - points].map(|n| usize::try_from(n).unwrap_or(0));
+        let between = [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0));
+        for side in 0..2 {
+            let needed = if grid.is_joined(axis) { between[side] } else { beyond[side] };
+            if needed > grid.width {
+                return Err(refuse(format!(
+                    "field {} is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}",
+                    known.name, grid.width
+                )));
+            }
+            if !grid.periodic[axis]
+                && beyond[side] > 0
+                && field.rules[axis][side] == crate::boundary::Rule::Nothing
+            {
+                let end = if side == 0 { "before the first" } else { "behind the last" };
+                return Err(refuse(format!(
+                    "field {} ({}) is read {} {end} point along axis {axis}, where it has no boundary: give it one, or use `inside`",
+                    known.name, field.name, beyond[side]
+                )));
+            }
+            need.widths[axis][side] = needed;
+        }
+    }
+    let axes = need.widths.iter().filter(|widths| **widths != [0, 0]).count();
+    need.corners = axes > 1 && (known.has_diagonals || shifted);
+    Ok(need)
+}
+
+/// The ghosts of two needs.
+fn both(one: &Need, other: &Need) -> Need {
+    let widths = std::array::from_fn(|axis| {
+        std::array::from_fn(|side| one.widths[axis][side].max(other.widths[axis][side]))
+    });
+    Need { widths, corners: one.corners || other.corners }
+}
+
+/// A number for a name, the same on all ranks (FNV-1a).
+fn hash(name: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "run", message)
+}
+
+impl fmt::Debug for Launch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Launch({} of {:?})", self.stencil.name(), self.arguments)
+    }
+}
