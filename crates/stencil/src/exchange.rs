@@ -20,8 +20,15 @@ pub(crate) struct Stale<'s, 'a> {
     pub(crate) need: Need,
 }
 
-/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. Calls `work` once with the own
-/// values of the fields, while messages are in transit. Collective.
+/// Whether ghosts come from blocks, of other ranks or the same one.
+pub(crate) fn comes_from_blocks(grid: &Domain, stale: &[Stale<'_, '_>]) -> bool {
+    let joined = |axis: usize| grid.is_joined(axis);
+    let from = |need: &Need| (0..grid.rank).any(|axis| joined(axis) && need.widths[axis] != [0, 0]);
+    stale.iter().any(|stale| from(&stale.need))
+}
+
+/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. If ghosts come from blocks, it calls
+/// `work` once with the own values of the fields, while messages are in transit. Collective.
 pub(crate) fn refresh(
     grid: &Domain,
     stale: &[Stale<'_, '_>],
@@ -63,10 +70,7 @@ fn exchange(
     stream: &Stream,
     work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
 ) -> Result<()> {
-    let joined = |need: &Need| {
-        (0..grid.rank).any(|axis| grid.is_joined(axis) && need.widths[axis] != [0, 0])
-    };
-    if !stale.iter().any(|stale| joined(&stale.need)) {
+    if !comes_from_blocks(grid, stale) {
         return Ok(());
     }
     let mut state = grid.state();

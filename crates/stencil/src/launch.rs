@@ -16,7 +16,7 @@ use crate::arguments::Words;
 use crate::description::{FieldParts, Intent, Stencil};
 use crate::domain::Domain;
 use crate::erased::{Any, Borrowed, Exclusive, Owned, Reads, Writes, map, with};
-use crate::exchange::{Stale, refresh};
+use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, own};
 use crate::generated::Scalar;
 use crate::kernel::geometry;
@@ -238,7 +238,7 @@ impl<'a> Launch<'a> {
     /// The points that read no ghosts from other ranks, and boxes of the others. `None` if there is nothing to compute
     /// meanwhile.
     fn split(&self, grid: &Domain, checked: &Checked<'_, '_>) -> Option<(Points, Vec<Points>)> {
-        if grid.blocks == [1; 3] {
+        if grid.blocks == [1; 3] || !comes_from_blocks(grid, &checked.stale) {
             return None;
         }
         let rank = grid.rank;
