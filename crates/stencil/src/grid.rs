@@ -94,6 +94,7 @@ impl<const N: usize> Grid<N> {
     /// Those of [`HaloExchange::reset`]. Call it again then.
     pub fn reset(&self) -> Result<()> {
         self.0.communicator.reset(self.0.timeout.saturating_mul(2))?;
+        self.0.communicator.discard(self.0.tag()..self.0.tag() + 1)?;
         let mut state = self.0.state();
         state.exchanges.all().try_for_each(HaloExchange::reset)
     }

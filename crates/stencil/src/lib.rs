@@ -12,12 +12,15 @@ mod erased;
 mod exchange;
 mod exchanges;
 mod field;
+mod gather;
 #[doc(hidden)]
 pub mod generated;
 mod grid;
 mod host;
 mod kernel;
 mod launch;
+#[cfg(feature = "npy")]
+pub mod npy;
 mod shape;
 
 pub use boundary::Boundary;
