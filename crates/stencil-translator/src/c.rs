@@ -258,8 +258,9 @@ impl Writer<'_> {
         }
     }
 
+    /// No local begins with `to_`, whatever names users choose.
     fn conversion(&self, from: Type, to: Type) -> String {
-        format!("{}_{to}_from_{from}", self.stencil.name())
+        format!("to_{}_{to}_from_{from}", self.stencil.name())
     }
 
     fn kernel(&mut self) {

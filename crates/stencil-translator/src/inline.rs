@@ -10,14 +10,14 @@ use crate::errors::{Errors, count};
 use crate::interpret::constant;
 use crate::op::{Binary, Function as Builtin, Unary};
 use crate::syntax::{
-    Argument, Block, Constant, Expr as Source, ExprKind as SourceKind, Intent, Method, Parameter,
-    ParameterType, Program, Statement as SourceStatement, View,
+    Argument, Block, Constant, Expr as Source, ExprKind as SourceKind, Intent, Kind, Method,
+    Parameter, ParameterType, Program, Statement as SourceStatement, View,
 };
 use crate::types::Types;
 use crate::value::{Type, Value};
 
 /// How far a stencil may read, the most operations that it may become, and how deep it may nest.
-const MAX_OFFSET: i64 = 1024;
+const MAX_OFFSET: u64 = 1024;
 const MAX_OPERATIONS: usize = 50_000;
 const MAX_DEPTH: usize = 256;
 
@@ -61,7 +61,7 @@ pub(crate) fn inline(
 ) -> Option<Body> {
     let mut inliner = Inliner::new(program, types, constants, errors);
     let called = &program.functions[function];
-    inliner.calls.push(function);
+    inliner.calls.push((function, called.name.span()));
     inliner.fields = called.parameters.iter().filter_map(field).collect();
     inliner.rank = called.parameters.iter().find_map(rank);
     let (mut fields, mut scalars) = (0.., 0..);
@@ -114,8 +114,8 @@ struct Inliner<'a> {
     fields: Vec<FieldType>,
     rank: Option<usize>,
     body: Body,
-    /// The functions that are being inlined, the outermost first.
-    calls: Vec<usize>,
+    /// The functions that are being inlined, the outermost first, each with the place of its call.
+    calls: Vec<(usize, Span)>,
     depth: usize,
     operations: usize,
     is_too_large: bool,
@@ -304,7 +304,7 @@ impl<'a> Inliner<'a> {
         let mut is_known = true;
         for (axis, source) in offset.iter().enumerate() {
             match self.integer(frame, source) {
-                Some(value) if value.abs() <= MAX_OFFSET => sum[axis] = value,
+                Some(value) if value.unsigned_abs() <= MAX_OFFSET => sum[axis] = value,
                 Some(value) => {
                     let message =
                         format!("the offset {value} is beyond the limit of {MAX_OFFSET} points");
@@ -455,6 +455,7 @@ impl<'a> Inliner<'a> {
             SourceKind::Method(method, sources) => {
                 let operands: Vec<_> =
                     sources.iter().map(|source| self.expression(frame, source, out)).collect();
+                self.check_exact(*method);
                 self.method(*method, operands.into_iter().collect::<Option<_>>()?, out)
             }
             SourceKind::Call(function, arguments) => {
@@ -495,7 +496,7 @@ impl<'a> Inliner<'a> {
             Intent::InOut if offset != [0; 3] => format!(
                 "`{name}` is updated in place and read at the point itself alone: take an `In` and an `Out` for offsets"
             ),
-            _ if offset.iter().any(|axis| axis.abs() > MAX_OFFSET) => {
+            _ if offset.iter().any(|axis| axis.unsigned_abs() > MAX_OFFSET) => {
                 let read = &offset[..self.rank.unwrap_or(3)];
                 format!("`{name}` is read at {read:?}, beyond the limit of {MAX_OFFSET} points")
             }
@@ -524,6 +525,21 @@ impl<'a> Inliner<'a> {
                 let b = Expr { kind: ExprKind::Literal(value), ty: b.ty, span };
                 Some(ExprKind::Binary(op, a, Box::new(b)))
             }
+        }
+    }
+
+    /// Refuses the call of a helper with an inexact function in an exact stencil.
+    fn check_exact(&mut self, method: Method) {
+        if let Method::Builtin(function) = method
+            && function.is_inexact()
+            && let [(stencil, _), (helper, span), ..] = self.calls[..]
+            && self.program.functions[stencil].kind == (Kind::Stencil { inexact: false })
+        {
+            let (helper, name) = (&self.program.functions[helper].name, function.name());
+            let message = format!(
+                "`{helper}` computes `{name}`, which has other bits on other devices: write `#[stencil(inexact)]` to accept that"
+            );
+            self.errors.push(span, message);
         }
     }
 
@@ -568,10 +584,10 @@ impl<'a> Inliner<'a> {
     ) -> Option<Expr> {
         let called = &self.program.functions[function];
         let name = called.name.unraw().to_string();
-        if let Some(start) = self.calls.iter().position(|other| *other == function) {
+        if let Some(start) = self.calls.iter().position(|(other, _)| *other == function) {
             let names = self.calls[start..]
                 .iter()
-                .map(|function| self.program.functions[*function].name.to_string());
+                .map(|(function, _)| self.program.functions[*function].name.to_string());
             let chain: Vec<_> = names.chain([name.clone()]).collect();
             let message = format!(
                 "`{name}` calls itself ({}): recursion is not supported",
@@ -594,7 +610,7 @@ impl<'a> Inliner<'a> {
             });
         }
         let parameters = parameters.into_iter().collect::<Option<_>>()?;
-        self.calls.push(function);
+        self.calls.push((function, span));
         let mut frame = Frame { parameters, variables: HashMap::new() };
         let value = self.value(&mut frame, &called.body, out);
         self.calls.pop();

@@ -37,12 +37,12 @@
 //! | casts | `x as f64`, with the semantics of Rust: from floats to integers they saturate, and NaN becomes 0 |
 //! | branches | `if … { … } else { … }` as a statement, and as a value; `else if` |
 //! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn |
-//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them |
+//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them; no parameter or variable has the name of one |
 //! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables |
 //! | places | `index(0)` is the point's place on an axis of the grid, `extent(0)` the grid's extent; both are `i64` |
 //! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
 //! | functions of numbers | `a.min(b)`, `a.max(b)`, and `abs` of signed integers |
-//! | inexact functions | `x.exp()`, `x.sin()`, `x.cos()`, `x.powf(y)`, under `#[stencil(inexact)]` |
+//! | inexact functions | `x.exp()`, `x.sin()`, `x.cos()`, `x.powf(y)`, under `#[stencil(inexact)]` and in the helpers that it calls; not in constants |
 //! | helpers | `#[stencil_fn] fn lap(f: In<f64, 2>) -> f64 { … }` beside the stencil; called as `lap(t)`, `lap(t.shift(1, 0))` |
 //!
 //! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
@@ -69,7 +69,9 @@
 //! | an output that is set on some paths, or twice | its value would be unspecified |
 //! | `bool` in fields | the bytes of a field can have any value: `u32` |
 //! | names with letters beyond ASCII | C has no such names |
-//! | `#[cfg]` on items | a macro does not see its value: put it on the module |
+//! | `#[cfg]` | a macro does not see its value: put it on the module |
+//! | other attributes but lints, `doc`, `inline`, `must_use` and the like | a macro does not see what they do |
+//! | a constant that is used above its line | it would hold there, too: move it up |
 //! | offsets beyond 1024, more than 50 000 operations, deep nesting | the compilers behind would take very long |
 //!
 //! Each error has a place and says what to write instead. All errors of a source are found at once; whether outputs are

@@ -1,7 +1,7 @@
 //! What operations mean, by the interpreter. The differential tests show that C and Rust agree with it.
 #![cfg(test)]
 
-use stencil_translator::{Point, Stencil, Value};
+use stencil_translator::{Dialect, Point, Stencil, Value};
 
 /// The value that a stencil sets at place 3 of 7. An input is 100 there, and one more at each place after it.
 fn set(text: &str, scalars: &[Value]) -> Value {
@@ -86,4 +86,66 @@ fn a_literal_without_a_use_is_an_i32_or_the_float_that_occurs() {
     assert_eq!(set(rounds, &[Value::F32(0.0)]), Value::I64(16_777_216));
     let exact = "fn f(o: Out<i64, 1>) { let b = 16777217.0; o.set(b as i64); }";
     assert_eq!(set(exact, &[]), Value::I64(16_777_217));
+}
+
+#[test]
+fn an_empty_statement_does_nothing() {
+    let text = "fn f(o: Out<i32, 1>) { ; let a = { ; 1 };; if a == 1 { ; o.set(2); ; }; }";
+    let text = text.replace("; }; }", "} else { o.set(3); }; }");
+    assert_eq!(set(&text, &[]), Value::I32(2));
+}
+
+#[test]
+fn a_constant_holds_in_its_block_and_before_parameters_and_variables_outside() {
+    let text = "const A: i32 = 1; fn f(o: Out<i32, 1>, b: i32) {
+        const b: i32 = 10;
+        let c = 5;
+        let mut sum = A;
+        for k in 0..2 { const k: i32 = 100; sum += k; }
+        { const A: i32 = 1000; const c: i32 = 10000; sum += A + c; }
+        o.set(sum + b + c);
+    }";
+    assert_eq!(set(text, &[Value::I32(0)]), Value::I32(1 + 200 + 1000 + 10000 + 10 + 5));
+}
+
+#[test]
+fn a_helper_passes_inexact_functions_into_inexact_stencils_alone() {
+    let helper = "#[stencil_fn] fn g(a: f64) -> f64 { a.exp() }";
+    let stencil = "(o: Out<f64, 1>, a: f64) { o.set(g(a)); }";
+    assert_eq!(
+        set(&format!("{helper} #[stencil(inexact)] fn f{stencil}"), &[Value::F64(0.0)]),
+        Value::F64(1.0)
+    );
+    let refused = Stencil::parse(format!("{helper} #[stencil] fn f{stencil}").parse().unwrap());
+    assert!(refused.unwrap_err().to_string().starts_with("`g` computes `exp`"));
+}
+
+#[test]
+fn no_local_of_c_has_the_name_of_a_function() {
+    for name in ["v0", "v1", "p", "at", "out", "i0", "to", "to_p"] {
+        let mut variable = "i32_from_f64";
+        for other in ["f_i32_from_f64", "v0_i32_from_f64", "kernel", "args"] {
+            let text = format!(
+                "fn {name}({variable}: Out<i32, 1>, {other}: In<f64, 1>, x: f64) {{
+                    let a = {other}.at(0);
+                    {{ let {variable} = a; let {other} = x; let b = {variable} + {other}; }}
+                    {variable}.set(a as i32);
+                }}"
+            );
+            let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
+            for dialect in Dialect::ALL {
+                let source = stencil.source(dialect);
+                let (helper, _) = source.split_once("(double x)").unwrap();
+                let helper = helper.rsplit(' ').next().unwrap();
+                let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                for (place, _) in source.match_indices(helper) {
+                    let after = &source[place + helper.len()..];
+                    let is_whole =
+                        !source[..place].ends_with(is_name) && !after.starts_with(is_name);
+                    assert!(!is_whole || after.starts_with('('), "{source}");
+                }
+            }
+            variable = other;
+        }
+    }
 }

@@ -99,6 +99,10 @@ impl Parser<'_> {
                     return self.refuse(span, format!("`{name}` is a table: write `{name}[0]`"));
                 }
             },
+            Some((_, Name::Below)) => {
+                let message = format!("the constant `{name}` is defined below: move it above this");
+                return self.refuse(span, message);
+            }
             Some((_, Name::Refused)) => ExprKind::Error,
             None => {
                 let message = format!(
@@ -130,6 +134,12 @@ impl Parser<'_> {
         {
             return self.expr(span, ExprKind::Element(constant, place));
         }
+        if let SynExpr::Path(path) = &*index.expr
+            && let Some(name) = path.path.get_ident()
+            && let Some((_, Name::Below)) = self.look_up(&text(name))
+        {
+            return self.name(path);
+        }
         self.refuse(span, "only a constant table has elements; a field is read with `at`")
     }
 
@@ -153,6 +163,7 @@ impl Parser<'_> {
             },
             SynExpr::MethodCall(call) if call.method == "shift" => {
                 let mut view = self.view(&call.receiver)?;
+                self.check_turbofish(call);
                 let shift = call.args.iter().map(|offset| self.expression(offset)).collect();
                 view.shifts.push(shift);
                 view.span = call.span();
@@ -162,10 +173,15 @@ impl Parser<'_> {
         }
     }
 
-    fn method(&mut self, call: &syn::ExprMethodCall, span: Span) -> Expr {
+    /// Generic arguments of a method have no meaning here.
+    pub(super) fn check_turbofish(&mut self, call: &syn::ExprMethodCall) {
         if let Some(turbofish) = &call.turbofish {
             self.error(turbofish.span(), "generic arguments are not supported");
         }
+    }
+
+    fn method(&mut self, call: &syn::ExprMethodCall, span: Span) -> Expr {
+        self.check_turbofish(call);
         let name = text(&call.method);
         match &*name {
             "at" | "shift" if self.is_constant => {
@@ -228,6 +244,15 @@ impl Parser<'_> {
                 operands.len() - 1
             );
             return self.refuse(span, message);
+        }
+        if let Method::Builtin(function) = method
+            && function.is_inexact()
+            && self.is_constant
+        {
+            let message = format!(
+                "`{name}` has other bits on other devices: write the value of the constant as a literal"
+            );
+            return self.refuse(call.method.span(), message);
         }
         if let Method::Builtin(function) = method
             && function.is_inexact()

@@ -6,8 +6,10 @@ use std::mem;
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::spanned::Spanned;
+use syn::visit::Visit;
 use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PathArguments, ReturnType};
 
+use super::statements::is_name;
 use super::{Name, Parser, Signature, Source, path_of, text};
 use crate::errors::count;
 use crate::syntax::{Constant, Function, Intent, Kind, Parameter, ParameterType};
@@ -33,10 +35,21 @@ impl Parser<'_> {
                     if let Some(ty) = self.known_type(&alias.ty) {
                         self.aliases.insert(text(&alias.ident), ty);
                     }
+                    let before = self.errors.len();
+                    self.visit_item_type(&alias);
+                    let errors = self.errors.split_off(before);
+                    if !errors.is_empty() {
+                        self.refused_aliases.insert(text(&alias.ident), errors);
+                    }
                     self.program.rest.push(alias.into_token_stream());
                 }
                 Item::Const(constant) => {
                     let (before, known) = (self.errors.len(), self.program.constants.len());
+                    let name = &constant.ident;
+                    if name != "_" && self.scopes[0].contains_key(&text(name)) {
+                        self.error(name.span(), format!("`{name}` is defined twice"));
+                    }
+                    self.visit_item_const(&constant);
                     self.constant(&constant);
                     let (errors, used) = (self.errors.split_off(before), mem::take(&mut self.used));
                     if !errors.is_empty() || !used.is_empty() {
@@ -46,15 +59,9 @@ impl Parser<'_> {
                     }
                     self.program.rest.push(constant.into_token_stream());
                 }
-                Item::Fn(function) => match self.role(&function) {
-                    Role::Stencil { inexact } => {
-                        functions.push((function, Role::Stencil { inexact }))
-                    }
-                    Role::Helper => functions.push((function, Role::Helper)),
-                    Role::Neither if source == Source::Stencil => {
-                        functions.push((function, Role::Stencil { inexact: false }));
-                    }
+                Item::Fn(function) => match self.role(&function, source) {
                     Role::Neither => self.program.rest.push(function.into_token_stream()),
+                    role => functions.push((function, role)),
                 },
                 other if source == Source::Module => {
                     self.program.rest.push(other.into_token_stream());
@@ -107,8 +114,12 @@ impl Parser<'_> {
         }
     }
 
-    fn role(&mut self, function: &ItemFn) -> Role {
-        let mut role = Role::Neither;
+    fn role(&mut self, function: &ItemFn, source: Source) -> Role {
+        let mut role = match source {
+            Source::Stencil => Role::Stencil { inexact: false },
+            Source::Module => Role::Neither,
+        };
+        let mut others = Vec::new();
         for attribute in &function.attrs {
             let Some(name) = attribute.path().segments.last() else { continue };
             match &*name.ident.to_string() {
@@ -126,12 +137,15 @@ impl Parser<'_> {
                     role = Role::Stencil { inexact };
                 }
                 "stencil_fn" => role = Role::Helper,
-                "cfg" | "cfg_attr" => self.error(
-                    attribute.span(),
-                    "conditional compilation is not seen by the translator: put `cfg` on the module",
-                ),
-                _ => {}
+                _ => others.push(attribute),
             }
+        }
+        if !matches!(role, Role::Neither) {
+            for attribute in others {
+                self.attribute(attribute);
+            }
+            self.visit_signature(&function.sig);
+            self.visit_block(&function.block);
         }
         role
     }
@@ -192,6 +206,9 @@ impl Parser<'_> {
                 self.error(input.pat.span(), "a parameter is a name");
                 continue;
             };
+            if !is_name(pattern) {
+                self.error(pattern.span(), "a parameter is a name");
+            }
             if let Some(mutability) = &pattern.mutability {
                 self.error(mutability.span(), "a parameter cannot change: copy it with `let mut`");
             }
@@ -311,6 +328,7 @@ impl Parser<'_> {
     fn function(&mut self, function: ItemFn, kind: Option<Kind>, parameters: Vec<Parameter>) {
         let mut scope = HashMap::new();
         for (place, parameter) in parameters.iter().enumerate() {
+            self.check_no_constant(&parameter.name);
             let meaning = match parameter.ty {
                 ParameterType::Refused => Name::Refused,
                 ty => Name::Parameter(place, ty),

@@ -1,5 +1,6 @@
 //! From tokens to the [syntax](crate::syntax): what is no part of the subset is refused here, by its name.
 
+mod attributes;
 mod expressions;
 mod items;
 mod literals;
@@ -59,6 +60,7 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
         errors,
         signatures: Vec::new(),
         aliases: HashMap::new(),
+        refused_aliases: HashMap::new(),
         scopes: vec![HashMap::new()],
         refused: HashMap::new(),
         used: Vec::new(),
@@ -128,6 +130,8 @@ struct Parser<'a> {
     /// Of each function.
     signatures: Vec<Signature>,
     aliases: HashMap<String, Type>,
+    /// What is wrong with attributes of aliases, until they are used.
+    refused_aliases: HashMap<String, Errors>,
     scopes: Vec<HashMap<String, Name>>,
     /// What is wrong with constants beside the stencils, and which of the others they use.
     refused: HashMap<String, (Errors, Vec<String>)>,
@@ -153,6 +157,8 @@ enum Name {
     Variable(usize),
     Parameter(usize, ParameterType),
     Constant(usize),
+    /// A constant of this block, above its definition.
+    Below,
     /// Something that was reported.
     Refused,
 }
@@ -188,6 +194,17 @@ impl Parser<'_> {
         scope.insert(text(name), meaning);
     }
 
+    /// A pattern with the name of a constant is that constant, in Rust.
+    fn check_no_constant(&mut self, name: &Ident) {
+        let key = text(name);
+        let mut scopes = self.scopes.iter().enumerate().rev();
+        let found = scopes.find_map(|(depth, scope)| Some((depth, scope.get(&key)?)));
+        if let Some((_, Name::Constant(_) | Name::Below) | (0, Name::Refused)) = found {
+            let message = format!("`{name}` is the name of a constant: choose another one");
+            self.error(name.span(), message);
+        }
+    }
+
     /// C has no other letters.
     fn check_name(&mut self, name: &Ident) {
         if !text(name).is_ascii() {
@@ -205,6 +222,10 @@ impl Parser<'_> {
     }
 
     fn scalar_type(&mut self, ty: &syn::Type) -> Option<Type> {
+        if let Some(errors) = path_of(ty).and_then(|name| self.refused_aliases.remove(&text(&name)))
+        {
+            self.errors.append(errors);
+        }
         let found = self.known_type(ty);
         let tokens = quote::quote!(#ty);
         match found {

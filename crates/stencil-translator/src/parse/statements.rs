@@ -40,12 +40,24 @@ impl Parser<'_> {
 
     fn block(&mut self, block: &SynBlock, has_value: bool) -> Block {
         let mut parsed = Block::default();
+        // Constants hold in the whole block.
+        for statement in &block.stmts {
+            if let Stmt::Item(syn::Item::Const(constant)) = statement {
+                let scope = self.scopes.last_mut().expect("the scope of the block");
+                let name = &constant.ident;
+                if scope.insert(text(name), Name::Below).is_some() && name != "_" {
+                    self.error(name.span(), format!("`{name}` is defined twice"));
+                }
+            }
+        }
         for (place, statement) in block.stmts.iter().enumerate() {
             let is_last = place + 1 == block.stmts.len();
             match statement {
                 Stmt::Expr(value, None) if is_last && has_value => {
                     parsed.value = Some(Box::new(self.expression(value)));
                 }
+                // An empty statement: a semicolon alone.
+                Stmt::Expr(SynExpr::Verbatim(tokens), Some(_)) if tokens.is_empty() => {}
                 Stmt::Expr(expression, _) => {
                     let statement = self.statement(expression);
                     parsed.statements.extend(statement);
@@ -89,7 +101,7 @@ impl Parser<'_> {
             self.error(pattern.span(), "`let` declares one name: patterns are not supported");
             return None;
         };
-        if pattern.by_ref.is_some() || pattern.subpat.is_some() {
+        if !is_name(pattern) {
             self.error(pattern.span(), "`let` declares one name: patterns are not supported");
         }
         let is_mutable = pattern.mutability.is_some();
@@ -104,6 +116,7 @@ impl Parser<'_> {
         is_loop: bool,
         ty: Option<Type>,
     ) -> usize {
+        self.check_no_constant(name);
         let name = name.clone();
         self.program.variables.push(Variable { name: name.clone(), is_mutable, is_loop, ty });
         let variable = self.program.variables.len() - 1;
@@ -208,7 +221,9 @@ impl Parser<'_> {
             Some((_, Name::Parameter(..))) => {
                 format!("`{name}` is a parameter and cannot change: copy it with `let mut`")
             }
-            Some((_, Name::Constant(_))) => format!("`{name}` is a constant and cannot change"),
+            Some((_, Name::Constant(_) | Name::Below)) => {
+                format!("`{name}` is a constant and cannot change")
+            }
             Some((_, Name::Refused)) => return None,
             None => format!("there is no variable `{name}`"),
         };
@@ -218,6 +233,7 @@ impl Parser<'_> {
 
     fn set(&mut self, call: &syn::ExprMethodCall) -> Option<Statement> {
         let span = call.span();
+        self.check_turbofish(call);
         let value = match call.args.iter().collect::<Vec<_>>()[..] {
             [value] => self.expression(value),
             _ => self.refuse(span, format!("`set` takes one value, here {}", call.args.len())),
@@ -280,6 +296,9 @@ impl Parser<'_> {
             self.error(turn.pat.span(), "the loop variable is a name");
             return None;
         };
+        if !is_name(pattern) {
+            self.error(pattern.span(), "the loop variable is a name");
+        }
         let (variable, body) = self.scope(|parser| {
             let variable = parser.variable(&pattern.ident, false, true, None);
             (variable, parser.statement_block(&turn.body))
@@ -302,6 +321,11 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+/// Whether a pattern is a name and nothing else; it may have `mut`.
+pub(super) fn is_name(pattern: &syn::PatIdent) -> bool {
+    pattern.by_ref.is_none() && pattern.subpat.is_none()
 }
 
 /// The operation of `+=` and its siblings.

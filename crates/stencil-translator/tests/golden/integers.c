@@ -16,7 +16,7 @@ struct integers_args {
     uint32_t pad;
 };
 
-static inline int32_t integers_i32_from_f32(float x)
+static inline int32_t to_integers_i32_from_f32(float x)
 {
     return x != x ? 0 : x <= -2147483648.0f ? (-2147483647 - 1) : x >= 2147483648.0f ? 2147483647 : (int32_t)x;
 }
@@ -34,7 +34,7 @@ void integers_kernel(int64_t *restrict p_double, uint32_t *restrict p_hash, cons
         uint32_t v2_bits = (args->seed_value ^ ((uint32_t)((v1_abs < 0) ? (int32_t)(0u - (uint32_t)v1_abs) : v1_abs) & 65535u)) | 1u;
         v2_bits = v2_bits * 2654435761u;
         v2_bits = v2_bits % 1000u;
-        const int32_t v3_scaled = (int32_t)((uint32_t)((int32_t)(0u - (uint32_t)integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (uint32_t)((-2147483647 - 1)));
+        const int32_t v3_scaled = (int32_t)((uint32_t)((int32_t)(0u - (uint32_t)to_integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (uint32_t)((-2147483647 - 1)));
         const int64_t v4_a = p_double[at_double];
         out_double = (int64_t)((uint64_t)((int64_t)((uint64_t)(((v4_a > v0_wide) ? v4_a : v0_wide) / 7LL) - (uint64_t)((int64_t)(0u - (uint64_t)v0_wide)))) + (uint64_t)((int64_t)v3_scaled));
         out_hash = ~v2_bits;

@@ -11,7 +11,7 @@ struct integers_args {
     uint pad;
 };
 
-static inline int integers_i32_from_f32(float x)
+static inline int to_integers_i32_from_f32(float x)
 {
     return x != x ? 0 : x <= -2147483648.0f ? (-2147483647 - 1) : x >= 2147483648.0f ? 2147483647 : (int)x;
 }
@@ -31,7 +31,7 @@ __kernel void integers_kernel(__global long *restrict p_double, __global uint *r
     uint v2_bits = (args.seed_value ^ ((uint)((v1_abs < 0) ? (int)(0u - (uint)v1_abs) : v1_abs) & 65535u)) | 1u;
     v2_bits = v2_bits * 2654435761u;
     v2_bits = v2_bits % 1000u;
-    const int v3_scaled = (int)((uint)((int)(0u - (uint)integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (uint)((-2147483647 - 1)));
+    const int v3_scaled = (int)((uint)((int)(0u - (uint)to_integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (uint)((-2147483647 - 1)));
     const long v4_a = p_double[at_double];
     out_double = (long)((ulong)((long)((ulong)(((v4_a > v0_wide) ? v4_a : v0_wide) / 7L) - (ulong)((long)(0u - (ulong)v0_wide)))) + (ulong)((long)v3_scaled));
     out_hash = ~v2_bits;

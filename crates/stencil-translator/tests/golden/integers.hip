@@ -13,7 +13,7 @@ struct integers_args {
     unsigned int pad;
 };
 
-static __device__ inline int integers_i32_from_f32(float x)
+static __device__ inline int to_integers_i32_from_f32(float x)
 {
     return x != x ? 0 : x <= -2147483648.0f ? (-2147483647 - 1) : x >= 2147483648.0f ? 2147483647 : (int)x;
 }
@@ -33,7 +33,7 @@ extern "C" __global__ void integers_kernel(long long *__restrict__ p_double, uns
     unsigned int v2_bits = (args.seed_value ^ ((unsigned int)((v1_abs < 0) ? (int)(0u - (unsigned int)v1_abs) : v1_abs) & 65535u)) | 1u;
     v2_bits = v2_bits * 2654435761u;
     v2_bits = v2_bits % 1000u;
-    const int v3_scaled = (int)((unsigned int)((int)(0u - (unsigned int)integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (unsigned int)((-2147483647 - 1)));
+    const int v3_scaled = (int)((unsigned int)((int)(0u - (unsigned int)to_integers_i32_from_f32((float)p_int[at_int] * 0.1f))) - (unsigned int)((-2147483647 - 1)));
     const long long v4_a = p_double[at_double];
     out_double = (long long)((unsigned long long)((long long)((unsigned long long)(((v4_a > v0_wide) ? v4_a : v0_wide) / 7LL) - (unsigned long long)((long long)(0u - (unsigned long long)v0_wide)))) + (unsigned long long)((long long)v3_scaled));
     out_hash = ~v2_bits;
