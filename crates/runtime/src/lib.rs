@@ -24,7 +24,7 @@
 //! ```
 //!
 //! This crate re-exports `runtime-core` and, depending on features, the backends, the arrays and the halo exchange. It
-//! adds only [`registry`] and [`BACKENDS`].
+//! adds only [`registry`], [`BACKENDS`] and, with the feature `halo`, [`ranks`](mod@ranks).
 //!
 //! | feature | backend | selectors |
 //! |---|---|---|
@@ -41,6 +41,7 @@
 //! - `halo` (default) adds [`halo`](mod@halo): halo exchange between ranks.
 //! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
+//! - `npy` adds `stencil::npy`: `.npy` files of fields and arrays.
 //! - `stencil` adds `stencil`: kernels written once in a subset of Rust, and fields on grids that are divided among ranks.
 //!
 //! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run
@@ -129,6 +130,9 @@ pub use interchange;
 #[cfg(feature = "stencil")]
 #[doc(inline)]
 pub use stencil;
+
+#[cfg(feature = "halo")]
+pub mod ranks;
 
 /// The README's examples, so that they are compiled and run.
 #[cfg(all(doctest, feature = "array", feature = "host"))]

@@ -199,8 +199,11 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
         (Dialect::Hip, quote_spanned!(at=> #root::generated::ImageFormat::HipC)),
         (Dialect::C, quote_spanned!(at=> #root::C)),
     ];
-    let sources = sources.into_iter().map(|(dialect, format)| {
-        let (text, flags) = (stencil.source(dialect), dialect.flags());
+    let sources = sources.map(|(dialect, format)| (stencil.source(dialect), format, dialect));
+    let elf = quote_spanned!(at=> #root::generated::ImageFormat::Elf);
+    let sources = sources.into_iter().chain([(stencil.embedded_source(), elf, Dialect::C)]);
+    let sources = sources.map(|(text, format, dialect)| {
+        let flags = dialect.flags();
         quote_spanned!(at=> #root::generated::Source { format: #format, text: #text, options: &[#(#flags),*] })
     });
     let args = Ident::new(&format!("{name}_args"), at);

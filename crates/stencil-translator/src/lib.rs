@@ -134,6 +134,7 @@
 //! | `assignment.rs`, `footprint.rs` | whether outputs are set; where inputs are read |
 //! | `description.rs` | what is known of a stencil; the struct of arguments |
 //! | `c.rs`, `rust.rs`, `interpret.rs` | the two languages, and a reference interpreter |
+//! | `embedded.rs` | a program for embedded devices, in C |
 //! | `op.rs`, `value.rs` | operations and values |
 //! | `stencil.rs`, `errors.rs` | what programs use |
 
@@ -141,6 +142,7 @@ mod assignment;
 mod body;
 mod c;
 mod description;
+mod embedded;
 mod errors;
 mod footprint;
 mod inline;

@@ -6,6 +6,7 @@ use syn::ext::IdentExt;
 use crate::assignment;
 use crate::c::{self, Dialect};
 use crate::description::{Description, Field, Member, Scalar};
+use crate::embedded;
 use crate::errors::Errors;
 use crate::footprint::Footprint;
 use crate::inline;
@@ -102,6 +103,14 @@ impl Stencil {
     /// The text of the kernel.
     pub fn source(&self, dialect: Dialect) -> String {
         c::source(&self.0, dialect)
+    }
+
+    /// The text of a program for an embedded device: the function of [`Dialect::C`], and a kernel as `kernel.h` of
+    /// `backend-embedded` declares it, which calls the function. The kernel takes the fields' pointers, and then each word
+    /// of eight bytes of the struct of arguments as an integer. Its name is [`kernel_name`](Self::kernel_name) with a
+    /// hash of the function's text.
+    pub fn embedded_source(&self) -> String {
+        embedded::source(&self.0)
     }
 
     /// The Rust items: the struct of arguments and the function over rows.

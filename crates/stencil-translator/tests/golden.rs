@@ -77,6 +77,7 @@ fn all_texts_are_as_stored(name: &str) {
 #[test]
 fn heat() {
     all_texts_are_as_stored("heat");
+    compare("heat", "embedded.c", &stencil("heat").embedded_source());
 }
 
 #[test]

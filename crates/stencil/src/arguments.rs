@@ -85,6 +85,11 @@ impl Words {
         self.words.as_ptr()
     }
 
+    /// The words, for kernels that take each of them by itself.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// The bytes that a launch takes.
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(&self.words)

@@ -100,7 +100,8 @@ impl Stencil {
         self.0.is_inexact
     }
 
-    /// Its text for a device that takes this format: OpenCL C, CUDA C, HIP C, or [`C`]. `None` for other formats.
+    /// Its text for a device that takes this format: OpenCL C, CUDA C, HIP C, or [`C`]; for ELF, the C text of which a
+    /// program for embedded devices is [compiled](crate::Grid::add_image). `None` for other formats.
     pub fn source(&self, format: ImageFormat) -> Option<&'static str> {
         let source = self.0.sources.iter().find(|source| source.format == format)?;
         Some(source.text)

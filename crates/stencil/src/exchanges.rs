@@ -1,7 +1,7 @@
 //! The exchanges of a grid: one for each set of fields whose ghosts were stale at once.
 
 use halo::HaloExchange;
-use runtime_core::{DType, Result};
+use runtime_core::{DType, Result, Traffic};
 
 use crate::shape::{Need, Shape};
 
@@ -10,7 +10,7 @@ use crate::shape::{Need, Shape};
 pub(crate) struct Exchanges {
     made: Vec<(Vec<Kind>, HaloExchange)>,
     count: u64,
-    bytes: u64,
+    sent: Traffic,
     /// Differs on ranks that made other launches.
     sequence: u64,
 }
@@ -35,9 +35,9 @@ impl Exchanges {
         self.count
     }
 
-    /// The bytes that they sent to other ranks.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// The messages that they sent to other ranks.
+    pub(crate) fn sent(&self) -> Traffic {
+        self.sent
     }
 
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut HaloExchange> {
@@ -67,7 +67,10 @@ impl Exchanges {
         };
         let exchange = &mut self.made[index].1;
         self.count += 1;
-        self.bytes += exchange.sends().map(|(_, bytes)| bytes as u64).sum::<u64>();
+        for (_, bytes) in exchange.sends() {
+            self.sent.count += 1;
+            self.sent.bytes += bytes as u64;
+        }
         exchange.set_token(self.sequence);
         Ok(exchange)
     }

@@ -177,6 +177,18 @@ impl<T: Number, const N: usize> Field<T, N> {
         std::array::from_fn(|axis| grid.cells[axis] + usize::from(shape.staggered[axis]))
     }
 
+    /// Starts to copy this rank's points to the stream's device, if they are not there. Launches do this by themselves.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_host`](Self::read_host).
+    #[track_caller]
+    pub fn prefetch(&mut self, stream: &Stream) -> Result<()> {
+        let Self { core, array, .. } = self;
+        let part = array.get_mut().part(own())?;
+        part.prefetch(stream).map_err(|error| core.about(error))
+    }
+
     /// Reads this rank's points on the host. Blocks until they are computed and, if they are elsewhere, copied.
     ///
     /// # Errors

@@ -8,8 +8,9 @@ use std::time::Duration;
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{HaloExchange, Topology};
 use parking_lot::Mutex;
-use runtime_core::{Device, Error, ErrorKind, Result};
+use runtime_core::{Device, Error, ErrorKind, ModuleImage, Result, Traffic};
 
+use crate::description::Stencil;
 use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::FieldBuilder;
@@ -81,9 +82,41 @@ impl<const N: usize> Grid<N> {
         self.0.state().exchanges.count()
     }
 
-    /// The bytes that each exchange so far has sent to other ranks, summed up.
-    pub fn bytes_sent(&self) -> u64 {
-        self.0.state().exchanges.bytes()
+    /// The messages that these exchanges have sent to other ranks.
+    pub fn sent(&self) -> Traffic {
+        self.0.state().exchanges.sent()
+    }
+
+    /// Adds the kernel of a stencil for devices that compile nothing: embedded devices. `image` is an ELF executable,
+    /// compiled from the stencil's [`source`](Stencil::source) for [`ImageFormat::Elf`](runtime_core::ImageFormat::Elf)
+    /// with the flags `-std=gnu99 -ffp-contract=off -frounding-math`.
+    ///
+    /// An image made of another text is refused by the first launch. What the image's code does to the memory of such a
+    /// device is the responsibility of the program.
+    ///
+    /// ```
+    /// use runtime_core::{Device, ImageFormat, ModuleImage};
+    /// use stencil::{Grid, InOut, stencil};
+    ///
+    /// #[stencil]
+    /// fn double(t: InOut<f64, 1>) {
+    ///     t.set(2.0 * t.at(0));
+    /// }
+    ///
+    /// let device = Device::new(backend_host::HostDevice::new(0))?;
+    /// let grid = Grid::cartesian([100]).build(&device)?;
+    /// let text = double::STENCIL.source(ImageFormat::Elf);
+    /// assert!(text.is_some_and(|text| text.starts_with("#include \"kernel.h\"")));
+    /// # let compiled = [0];
+    /// grid.add_image(double::STENCIL, ModuleImage::binary(ImageFormat::Elf, compiled.to_vec()))?;
+    /// # Ok::<(), runtime_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for images in other formats, which are made here.
+    pub fn add_image(&self, stencil: &'static Stencil, image: ModuleImage<'static>) -> Result<()> {
+        self.0.state().kernels.add(stencil, image)
     }
 
     /// Makes launches possible again after an exchange has failed, for example because a rank was late. Collective.

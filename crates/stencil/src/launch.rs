@@ -99,6 +99,7 @@ impl<'a> Launch<'a> {
             .map_err(|error| error.about(format_args!("stencil {}", self.stencil.name())))
     }
 
+    #[track_caller]
     fn enqueue(&self, stream: &Stream) -> Result<()> {
         let Some(first) = self.arguments.first() else { return Ok(()) };
         let grid = &first.core.grid;
@@ -279,6 +280,7 @@ struct Work<'w, 's, 'a> {
 
 impl Work<'_, '_, '_> {
     /// Computes boxes. During an exchange, stale fields are in `owned`, with own values alone.
+    #[track_caller]
     fn run(
         &self,
         boxes: &[Points],
@@ -302,6 +304,9 @@ impl Work<'_, '_, '_> {
             }));
         }
         let mut words = launch.words.clone();
+        // Kernels of embedded devices take no structs.
+        let takes_words = (kernel.parameters())
+            .is_some_and(|parameters| parameters.len() > launch.arguments.len() + 1);
         for points in boxes {
             let extents = std::array::from_fn(|axis| points[axis].len());
             if extents[..grid.rank].contains(&0) {
@@ -341,7 +346,11 @@ impl Work<'_, '_, '_> {
                 words.set_field(number, at, &shape.strides);
                 args.push(arg);
             }
-            args.push(Arg::bytes(words.bytes()));
+            if takes_words {
+                args.extend(words.words().iter().copied().map(Arg::from));
+            } else {
+                args.push(Arg::bytes(words.bytes()));
+            }
             let geometry = geometry(&grid.device.info().limits, &extents[..grid.rank]);
             // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
             // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.

@@ -1,0 +1,40 @@
+#include "kernel.h"
+#include <float.h>
+#include <stdint.h>
+
+#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
+#error "floats must be rounded after each operation"
+#endif
+
+struct heat_args {
+    int64_t next_first;
+    int64_t next_strides[1];
+    int64_t t_first;
+    int64_t t_strides[1];
+    int64_t extents[2];
+    int64_t first[2];
+    int64_t grid[2];
+    double ax_value;
+    double ay_value;
+};
+
+void heat_kernel(double *restrict p_next, const double *restrict p_t, const struct heat_args *restrict args)
+{
+    for (int64_t i0 = 0; i0 < args->extents[0]; i0++) {
+        for (int64_t i1 = 0; i1 < args->extents[1]; i1++) {
+            const int64_t at_next = args->next_first + i0 * args->next_strides[0] + i1;
+            const int64_t at_t = args->t_first + i0 * args->t_strides[0] + i1;
+            double out_next;
+            const double v0_c = p_t[at_t];
+            out_next = v0_c + args->ax_value * (p_t[at_t - args->t_strides[0]] - 2.0 * v0_c + p_t[at_t + args->t_strides[0]]) + args->ay_value * (p_t[at_t - 1] - 2.0 * v0_c + p_t[at_t + 1]);
+            p_next[at_next] = out_next;
+        }
+    }
+}
+
+KERNEL(heat_kernel_32844f51ca70d64e, double *p0, const double *p1, uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3, uint64_t w4, uint64_t w5, uint64_t w6, uint64_t w7, uint64_t w8, uint64_t w9, uint64_t w10, uint64_t w11)
+{
+    const union { uint64_t words[12]; struct heat_args args; } all = {{w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11}};
+    (void)launch;
+    heat_kernel(p0, p1, &all.args);
+}
