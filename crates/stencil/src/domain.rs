@@ -36,6 +36,8 @@ pub(crate) struct Domain {
 pub(crate) struct State {
     pub(crate) kernels: Kernels,
     pub(crate) exchanges: Exchanges,
+    /// The number of resets. Ghosts that were filled before a reset are stale.
+    pub(crate) resets: u64,
 }
 
 impl Domain {

@@ -52,13 +52,14 @@ pub(crate) fn refresh(
         fill(flight, stale, stream)?;
     }
     exchange(grid, stale, &mut flights, stream, work)?;
+    let resets = grid.state().resets;
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| stale.need.corners) {
         fill(flight, stale, stream)?;
     }
     for (flight, stale) in flights.into_iter().zip(stale) {
         with!(flight, flight => flight.finish())
             .map_err(|error| stale.argument.core.about(error))?;
-        stale.argument.core.set_fresh(stale.need);
+        stale.argument.core.set_fresh(stale.need, resets);
     }
     Ok(())
 }

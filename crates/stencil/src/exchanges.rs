@@ -40,8 +40,10 @@ impl Exchanges {
         self.sent
     }
 
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut HaloExchange> {
-        self.made.iter_mut().map(|(_, exchange)| exchange)
+    /// Forgets all exchanges, which are made again when they are needed.
+    pub(crate) fn reset(&mut self) {
+        self.made.clear();
+        self.sequence = 0;
     }
 
     /// Notes a launch of the stencil with this hash.

@@ -75,18 +75,19 @@ pub(crate) struct Core {
     fillings: RefCell<Vec<(Need, Filling)>>,
 }
 
-/// The ghosts that a field has current values of.
-type Fresh = Option<Need>;
+/// The ghosts that a field has current values of, and the number of resets of the grid when they were filled.
+type Fresh = Option<(Need, u64)>;
 
 impl Core {
-    /// Whether ghosts have current values.
-    pub(crate) fn has(&self, need: &Need) -> bool {
-        need.is_nothing() || self.fresh.get().is_some_and(|fresh| fresh.includes(need))
+    /// Whether ghosts have current values, after this number of resets of the grid.
+    pub(crate) fn has(&self, need: &Need, resets: u64) -> bool {
+        let has = |(fresh, then): (Need, u64)| then == resets && fresh.includes(need);
+        need.is_nothing() || self.fresh.get().is_some_and(has)
     }
 
     /// Notes that these ghosts have current values, and no others.
-    pub(crate) fn set_fresh(&self, need: Need) {
-        self.fresh.set(Some(need));
+    pub(crate) fn set_fresh(&self, need: Need, resets: u64) {
+        self.fresh.set(Some((need, resets)));
     }
 
     /// Notes that values have changed.

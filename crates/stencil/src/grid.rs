@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use halo::Topology;
 use halo::communicator::{Communicator, ThreadCommunicator};
-use halo::{HaloExchange, Topology};
 use parking_lot::Mutex;
 use runtime_core::{Device, Error, ErrorKind, ModuleImage, Result, Traffic};
 
@@ -14,6 +14,9 @@ use crate::description::Stencil;
 use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::FieldBuilder;
+
+/// The widest halo. Stencils read no farther.
+const MAX_WIDTH: usize = 1024;
 
 /// A rectangular grid of cells over `N` axes, on one rank or several. Clones are the same grid.
 ///
@@ -119,17 +122,20 @@ impl<const N: usize> Grid<N> {
         self.0.state().kernels.add(stencil, image)
     }
 
-    /// Makes launches possible again after an exchange has failed, for example because a rank was late. Collective.
-    /// Blocks until all ranks have called it. What launches had set that failed must be set again.
+    /// Makes launches possible again after one has failed on some rank, for example because a rank was late. Collective.
+    /// Blocks until all ranks have called it. Fields that the failed launches were to set must be set again. All ghosts
+    /// are stale.
     ///
     /// # Errors
     ///
-    /// Those of [`HaloExchange::reset`]. Call it again then.
+    /// Those of [`Communicator::reset`]. Call it again then.
     pub fn reset(&self) -> Result<()> {
         self.0.communicator.reset(self.0.timeout.saturating_mul(2))?;
         self.0.communicator.discard(self.0.tag()..self.0.tag() + 1)?;
         let mut state = self.0.state();
-        state.exchanges.all().try_for_each(HaloExchange::reset)
+        state.exchanges.reset();
+        state.resets += 1;
+        Ok(())
     }
 }
 
@@ -164,7 +170,7 @@ impl<const N: usize> GridBuilder<N> {
         Self { periodic, ..self }
     }
 
-    /// Sets how far stencils may read. The default is 1.
+    /// Sets how far stencils may read, at most 1024. The default is 1.
     pub fn halo(self, width: usize) -> Self {
         Self { width, ..self }
     }
@@ -196,6 +202,9 @@ impl<const N: usize> GridBuilder<N> {
         let Self { cells, periodic, blocks, width, communicator, timeout } = self;
         if !(1..=3).contains(&N) {
             return Err(refuse(format!("{N} axes; 1 to 3")));
+        }
+        if width > MAX_WIDTH {
+            return Err(refuse(format!("a halo of {width}; at most {MAX_WIDTH}")));
         }
         let communicator = match communicator {
             Some(communicator) => communicator,

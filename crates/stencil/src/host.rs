@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
-use runtime_core::{Grid, HostArg, HostKernel, HostModule, KernelFunction};
+use runtime_core::{Element, Grid, HostArg, HostKernel, HostModule, KernelFunction};
 use smallvec::SmallVec;
 
 use crate::arguments::Words;
@@ -36,6 +36,23 @@ impl KernelFunction<Parts> for Function {
             run(parts, rows, grid, args)
         })
     }
+}
+
+/// Computes a box on this processor, whose fields are outputs and then inputs of this many points.
+pub(crate) fn compute<T: Element>(
+    parts: &'static Parts,
+    words: &Words,
+    inputs: &[Vec<T>],
+    outputs: usize,
+    points: usize,
+) -> Vec<Vec<T>> {
+    let mut results = vec![vec![T::zeroed(); points]; outputs];
+    let mut pointers: Vec<*mut u8> =
+        results.iter_mut().map(|result| result.as_mut_ptr().cast()).collect();
+    pointers.extend(inputs.iter().map(|input| input.as_ptr().cast_mut().cast::<u8>()));
+    // SAFETY: the caller passes a box of one row whose points the fields have. Inputs are only read.
+    unsafe { (parts.baseline)(words.as_ptr(), &pointers, 0..1) };
+    results
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -36,6 +36,8 @@ pub struct Launch<'a> {
     stencil: &'static Stencil,
     arguments: SmallVec<[Argument<'a>; FEW]>,
     words: Words,
+    /// Whether the scalars are those of the stencil.
+    has_scalars: bool,
     inside: usize,
     over: Option<[Range<usize>; 3]>,
 }
@@ -47,9 +49,12 @@ pub fn launch<'a, const F: usize>(
     arguments: [Argument<'a>; F],
     scalars: &[Scalar],
 ) -> Launch<'a> {
-    let words = Words::new(stencil.parts(), scalars);
+    let parts = stencil.parts();
+    let sizes = scalars.iter().map(|scalar| scalar.size);
+    let has_scalars = sizes.eq(parts.scalars.iter().map(|(_, size)| *size));
+    let words = Words::new(parts, if has_scalars { scalars } else { &[] });
     let arguments = SmallVec::from_iter(arguments);
-    Launch { stencil, arguments, words, inside: 0, over: None }
+    Launch { stencil, arguments, words, has_scalars, inside: 0, over: None }
 }
 
 /// A box of points, along each axis.
@@ -101,15 +106,17 @@ impl<'a> Launch<'a> {
 
     #[track_caller]
     fn enqueue(&self, stream: &Stream) -> Result<()> {
+        self.check_signature()?;
         let Some(first) = self.arguments.first() else { return Ok(()) };
         let grid = &first.core.grid;
-        let checked = self.check(grid, stream)?;
-        let kernel = {
-            let mut state = grid.state();
-            state.exchanges.begin_launch(hash(self.stencil.name()));
-            state.kernels.of(&grid.device, self.stencil)?
-        };
-        let outputs = || self.arguments.iter().filter(|argument| argument.intent != Intent::In);
+        let mut state = grid.state();
+        let checked = self.check(grid, stream, state.resets)?;
+        state.exchanges.begin_launch(hash(self.stencil.name()));
+        let kernel = state.kernels.of(&grid.device, self.stencil)?;
+        drop(state);
+        let is_empty = checked.local.iter().any(Range::is_empty);
+        let sets = |argument: &&Argument<'_>| argument.intent != Intent::In && !is_empty;
+        let outputs = || self.arguments.iter().filter(sets);
         let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
             outputs().map(|output| map!(output.array, array => array.borrow_mut())).collect();
         let mut parts: SmallVec<[Any<Owned<'_>>; FEW]> = SmallVec::new();
@@ -142,16 +149,42 @@ impl<'a> Launch<'a> {
                 rest = rim.into_iter().collect();
             }
         }
-        work.run(&rest, &mut writes, None)?;
-        for (write, output) in writes.into_iter().zip(outputs()) {
+        if !is_empty {
+            work.run(&rest, &mut writes, None)?;
+        }
+        for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
             output.core.set_stale();
+        }
+        for write in writes {
             with!(write, write => write.commit())?;
         }
         Ok(())
     }
 
+    /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
+    fn check_signature(&self) -> Result<()> {
+        let parts = self.stencil.parts();
+        let fits = |(argument, known): (&Argument<'_>, &FieldParts)| {
+            let shape = &argument.core.shape;
+            (argument.intent, shape.dtype, shape.rank) == (known.intent, known.dtype, parts.rank)
+        };
+        let is_same = self.arguments.len() == parts.fields.len()
+            && self.arguments.iter().zip(parts.fields).all(fits)
+            && self.has_scalars;
+        if is_same {
+            Ok(())
+        } else {
+            Err(refuse("other arguments than those of the stencil".to_owned()))
+        }
+    }
+
     /// Checks all that can be refused, and finds what is stale. Its result is the same on all ranks.
-    fn check<'s>(&'s self, grid: &Arc<Domain>, stream: &Stream) -> Result<Checked<'s, 'a>> {
+    fn check<'s>(
+        &'s self,
+        grid: &Arc<Domain>,
+        stream: &Stream,
+        resets: u64,
+    ) -> Result<Checked<'s, 'a>> {
         if !grid.device.is_same(stream.device()) {
             let (of, given) = (grid.device.id(), stream.device().id());
             let message = format!("a stream of {given}; the grid is on {of}");
@@ -198,7 +231,7 @@ impl<'a> Launch<'a> {
         for (argument, known) in self.arguments.iter().zip(self.stencil.parts().fields) {
             let need = need(grid, output, &global, argument.core, known)?;
             checked.uses.push((None, !need.is_nothing()));
-            if argument.core.has(&need) {
+            if argument.core.has(&need, resets) {
                 continue;
             }
             let same = |stale: &Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);

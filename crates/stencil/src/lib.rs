@@ -21,6 +21,7 @@ mod kernel;
 mod launch;
 #[cfg(feature = "npy")]
 pub mod npy;
+mod probe;
 mod shape;
 
 pub use boundary::Boundary;

@@ -84,10 +84,8 @@ impl Plain {
     }
 
     fn own(&self, mut index: [i64; 2]) -> f64 {
-        for axis in 0..2 {
-            if self.periodic[axis] {
-                index[axis] = index[axis].rem_euclid(self.cells[axis]);
-            }
+        for (axis, at) in index.iter_mut().enumerate().filter(|(axis, _)| self.periodic[*axis]) {
+            *at = at.rem_euclid(self.cells[axis]);
         }
         initial(index, self.seed)
     }
@@ -139,6 +137,9 @@ impl Random {
     }
 }
 
+/// Indices in the grid, and values.
+type Values = Vec<([usize; 2], f64)>;
+
 /// What the ranks of one run have in common.
 struct Setup {
     cells: [usize; 2],
@@ -173,12 +174,7 @@ fn staggered(location: Location) -> [bool; 2] {
     }
 }
 
-fn run(
-    device: &Device,
-    ranks: usize,
-    setup: &Setup,
-    case: &Case,
-) -> Vec<Result<Vec<([usize; 2], f64)>>> {
+fn run(device: &Device, ranks: usize, setup: &Setup, case: &Case) -> Vec<Result<Values>> {
     ThreadCommunicator::run(ranks, |rank| {
         let stream = device.default_stream();
         let grid = Grid::cartesian(setup.cells)

@@ -1,0 +1,227 @@
+//! Launches that are refused, and what is usable afterwards.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_host::HostDevice;
+use backend_sim::{FaultPlan, SimConfig, SimDevice};
+use halo::communicator::{Communicator, ThreadCommunicator};
+use runtime_core::Device;
+use stencil::generated::{Argument, Scalar, launch};
+use stencil::{Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, stencil};
+
+#[stencil]
+fn east(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(1, 0));
+}
+
+#[stencil]
+fn far(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(0, -3));
+}
+
+#[stencil]
+fn two(a: Out<f64, 2>, b: Out<f64, 2>) {
+    a.set(1.0);
+    b.set(2.0);
+}
+
+#[stencil]
+fn add(x: InOut<f64, 2>, y: In<f64, 2>, by: f64) {
+    x.set(x.at(0, 0) + by * y.at(0, 0));
+}
+
+fn host() -> Device {
+    Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn refused(result: Result<()>, kind: ErrorKind, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    for part in parts {
+        assert!(error.to_string().contains(part), "{error} lacks {part:?}");
+    }
+}
+
+#[test]
+fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
+    let (device, bad) = (host(), ErrorKind::InvalidArgument);
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([6, 5]).halo(2).build(&device)?;
+    let t = grid.field("heat").filled(1.0)?;
+    let mut out = grid.field("out").filled(0.0)?;
+    let no_boundary = ["stencil east", "field t (heat)", "1 behind the last point along axis 0"];
+    refused(east(&mut out, &t).run(&stream), bad, &no_boundary);
+    refused(far(&mut out, &t).run(&stream), bad, &["field t", "3 points", "axis 1", "halo of 2"]);
+    let other = Grid::cartesian([6, 5]).build(&device)?;
+    let foreign = other.field("foreign").filled(1.0)?;
+    refused(
+        add(&mut out, &foreign, 1.0).run(&stream),
+        bad,
+        &["out and foreign", "different grids"],
+    );
+    let mut face = grid.field("face").at(Location::Face(0)).filled(0.0)?;
+    let places = ["out at Centre", "face at Face(0)"];
+    refused(two(&mut out, &mut face).run(&stream), bad, &places);
+    refused(add(&mut out, &t, 1.0).over([0..7, 0..5]).run(&stream), bad, &["0..7", "axis 0", "6"]);
+    let elsewhere = host();
+    let stream = elsewhere.default_stream();
+    refused(add(&mut out, &t, 1.0).run(&stream), ErrorKind::WrongDevice, &["host:0"]);
+    assert_eq!(out.read_host()?.sum(), 0.0);
+    Ok(())
+}
+
+#[test]
+fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
+    let device = host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([6, 5]).halo(2).build(&device)?;
+    let t = grid.field("t").from_fn(|[i, j]| (10 * i + j) as f64)?;
+    let mut out = grid.field("out").filled(-1.0)?;
+    east(&mut out, &t).inside(1).run(&stream)?;
+    for ([i, j], value) in out.read_host()?.indexed_iter().map(|(at, v)| ([at[0], at[1]], *v)) {
+        let inside = (1..5).contains(&i) && (1..4).contains(&j);
+        assert_eq!(value, if inside { (10 * (i + 1) + j) as f64 } else { -1.0 }, "{i} {j}");
+    }
+    east(&mut out, &t).over([2..3, 4..4]).run(&stream)?;
+    east(&mut out, &t).inside(100).run(&stream)?;
+    let mut never = grid.field("never").uninit()?;
+    east(&mut never, &t).over([2..2]).run(&stream)?;
+    refused(east(&mut never, &t).inside(1).run(&stream), ErrorKind::Uninitialized, &["never"]);
+    refused(add(&mut out, &never, 1.0).run(&stream), ErrorKind::Uninitialized, &["never"]);
+    Ok(())
+}
+
+#[test]
+fn grids_and_fields_that_make_no_sense_are_refused() {
+    let device = host();
+    let refused = |error: Option<Error>, part: &str| {
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains(part), "{error} lacks {part:?}");
+    };
+    refused(Grid::cartesian([0, 5]).build(&device).err(), "0");
+    refused(Grid::cartesian([4; 4]).build(&device).err(), "4 axes");
+    refused(Grid::cartesian([]).build(&device).err(), "0 axes");
+    refused(Grid::cartesian([4]).halo(1025).build(&device).err(), "halo of 1025; at most 1024");
+    refused(Grid::cartesian([4]).periodic([true]).halo(5).build(&device).err(), "4 cells");
+    refused(Grid::cartesian([4, 4]).blocks([2, 0]).build(&device).err(), "1 ranks");
+    let grid = Grid::cartesian([4, 4]).build(&device).unwrap();
+    refused(grid.field::<f64>("f").at(Location::Face(2)).uninit().err(), "axis 2");
+    refused(grid.field("f").boundary(Boundary::OddMirror).filled(1_u32).err(), "u32");
+    let mut field = grid.field("f").filled(1.0).unwrap();
+    refused(field.set_boundary(End::Low(2), Boundary::Clamp).err(), "axis 2");
+    let wide = Grid::cartesian([1, 4]).halo(2).build(&device).unwrap();
+    let t = wide.field("t").boundary(Boundary::Mirror).filled(1.0).unwrap();
+    let mut out = t.like("out").unwrap();
+    let error = wrap(&mut out, &t).run(&device.default_stream()).err();
+    refused(error, "needs 2 points along axis 0; the block has 1");
+}
+
+#[stencil]
+fn wrap(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(2, 0) + t.at(-2, 0));
+}
+
+#[test]
+fn arguments_that_are_not_those_of_the_stencil_are_refused() -> Result<()> {
+    let device = host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([6, 5]).build(&device)?;
+    let mut x = grid.field("x").filled(1.0)?;
+    let y = grid.field("y").filled(1.0)?;
+    let small = grid.field("small").filled(1.0_f32)?;
+    let line = Grid::cartesian([6]).build(&device)?.field("line").filled(1.0)?;
+    let one = || Scalar::from(1.0);
+    let bad = |result| refused(result, ErrorKind::InvalidArgument, &["stencil add"]);
+    let stencil = add::STENCIL;
+    bad(launch(stencil, [], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::update(&mut x)], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::input(&y), Argument::input(&y)], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::output(&mut x), Argument::input(&y)], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::update(&mut x), Argument::input(&small)], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::update(&mut x), Argument::input(&line)], &[one()]).run(&stream));
+    bad(launch(stencil, [Argument::update(&mut x), Argument::input(&y)], &[]).run(&stream));
+    let narrow = [Scalar::from(1.0_f32)];
+    bad(launch(stencil, [Argument::update(&mut x), Argument::input(&y)], &narrow).run(&stream));
+    launch(stencil, [Argument::update(&mut x), Argument::input(&y)], &[one()]).run(&stream)?;
+    assert_eq!(x.read_host()?.sum(), 60.0);
+    Ok(())
+}
+
+/// Calls `work` as each of two ranks.
+fn pair<T: Send>(work: impl Fn(Arc<dyn Communicator>) -> T + Sync) -> [T; 2] {
+    let results = ThreadCommunicator::run(2, |rank| work(Arc::new(rank))).unwrap();
+    results.try_into().unwrap_or_else(|_| unreachable!())
+}
+
+#[test]
+fn ranks_that_make_other_launches_get_errors_and_go_on_after_a_reset() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_secs(5);
+        let grid = Grid::cartesian([8, 5]).halo(2).ranks(ranks).timeout(timeout).build(&device)?;
+        let field = |name| grid.field(name).boundary(Boundary::Clamp).from_fn(|[i, _]| i as f64);
+        let (mut t, mut out) = (field("t")?, field("out")?);
+        // One rank writes alone: the other knows nothing of it, and does not exchange.
+        east(&mut out, &t).run(&stream)?;
+        if rank == 0 {
+            add(&mut t, &out, 0.0).run(&stream)?;
+        }
+        let first = if rank == 0 { east(&mut out, &t) } else { wrap(&mut out, &t) }.run(&stream);
+        let kind = first.unwrap_err().kind();
+        grid.reset()?;
+        t.set_from_fn(|[i, _]| i as f64)?;
+        east(&mut out, &t).run(&stream)?;
+        let sum = out.read_host()?.sum();
+        Ok::<_, Error>((kind, sum))
+    });
+    for (result, sum) in results.into_iter().zip([50.0, 125.0 + 5.0]) {
+        let (kind, found) = result.unwrap();
+        assert!(matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Timeout), "{kind:?}");
+        assert_eq!(found, sum);
+    }
+}
+
+#[test]
+fn a_rank_that_is_absent_is_reported_and_may_come_back() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_millis(300);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp).from_fn(|[i, _]| i as f64)?;
+        let mut out = t.like("out")?;
+        if rank == 0 {
+            let error = east(&mut out, &t).run(&stream).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+            assert!(error.to_string().contains("stencil east: ghosts of t"), "{error}");
+        } else {
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        while let Err(error) = grid.reset() {
+            assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        }
+        east(&mut out, &t).run(&stream)?;
+        Ok::<_, Error>(out.read_host()?.sum())
+    });
+    for (result, sum) in results.into_iter().zip([50.0, 125.0]) {
+        assert_eq!(
+            result.unwrap(),
+            sum + if sum > 100.0 { 5.0 } else { 0.0 } - if sum > 100.0 { 0.0 } else { 0.0 }
+        );
+    }
+}
+
+#[test]
+fn every_fault_of_a_launch_is_an_error_and_nothing_is_wrong_afterwards() {
+    for fault in 1..60 {
+        let mut failed = false;
+        let plan = FaultPlan::new();
+        let _ = (&mut failed, plan, fault);
+    }
+}
