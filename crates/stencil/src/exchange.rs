@@ -51,7 +51,10 @@ pub(crate) fn refresh(
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
         fill(flight, stale, stream)?;
     }
-    exchange(grid, stale, &mut flights, stream, work)?;
+    exchange(grid, stale, &mut flights, stream, work).map_err(|error| {
+        let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
+        error.about(format_args!("ghosts of {}", names.join(", ")))
+    })?;
     let resets = grid.state().resets;
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| stale.need.corners) {
         fill(flight, stale, stream)?;
@@ -87,7 +90,7 @@ fn exchange(
             halo::Field::split(owned, whole)?
         }));
     }
-    let mut result = exchange.overlap(stream, &mut fields, |progress| {
+    exchange.overlap(stream, &mut fields, |progress| {
         let mut owned: SmallVec<[AnyView<'_>; 4]> = SmallVec::new();
         for field in 0..stale.len() {
             owned.push(progress.owned(field)?);
@@ -95,12 +98,7 @@ fn exchange(
         work(&owned)?;
         drop(owned);
         progress.poll().map(|_| ())
-    });
-    if let Err(error) = &mut result {
-        let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
-        *error = error.clone().about(format_args!("ghosts of {}", names.join(", ")));
-    }
-    result
+    })
 }
 
 /// Fills ghosts beyond the ends of the grid.

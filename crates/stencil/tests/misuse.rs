@@ -2,13 +2,15 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
-use std::sync::Arc;
+use std::mem::swap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use backend_host::HostDevice;
-use backend_sim::{FaultPlan, SimConfig, SimDevice};
+use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use halo::communicator::{Communicator, ThreadCommunicator};
-use runtime_core::Device;
+use runtime_core::{Device, StreamOptions};
 use stencil::generated::{Argument, Scalar, launch};
 use stencil::{Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, stencil};
 
@@ -89,7 +91,7 @@ fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
     east(&mut out, &t).over([2..3, 4..4]).run(&stream)?;
     east(&mut out, &t).inside(100).run(&stream)?;
     let mut never = grid.field("never").uninit()?;
-    east(&mut never, &t).over([2..2]).run(&stream)?;
+    east(&mut never, &t).over([2..2, 0..5]).run(&stream)?;
     refused(east(&mut never, &t).inside(1).run(&stream), ErrorKind::Uninitialized, &["never"]);
     refused(add(&mut out, &never, 1.0).run(&stream), ErrorKind::Uninitialized, &["never"]);
     Ok(())
@@ -180,9 +182,10 @@ fn ranks_that_make_other_launches_get_errors_and_go_on_after_a_reset() {
         let sum = out.read_host()?.sum();
         Ok::<_, Error>((kind, sum))
     });
-    for (result, sum) in results.into_iter().zip([50.0, 125.0 + 5.0]) {
+    for (result, sum) in results.into_iter().zip([50.0, 125.0]) {
         let (kind, found) = result.unwrap();
-        assert!(matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Timeout), "{kind:?}");
+        let expected = [ErrorKind::InvalidArgument, ErrorKind::Conflict, ErrorKind::Timeout];
+        assert!(expected.contains(&kind), "{kind:?}");
         assert_eq!(found, sum);
     }
 }
@@ -199,7 +202,7 @@ fn a_rank_that_is_absent_is_reported_and_may_come_back() {
         if rank == 0 {
             let error = east(&mut out, &t).run(&stream).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-            assert!(error.to_string().contains("stencil east: ghosts of t"), "{error}");
+            assert!(error.to_string().contains("ghosts of t"), "{error}");
         } else {
             std::thread::sleep(Duration::from_millis(700));
         }
@@ -210,18 +213,63 @@ fn a_rank_that_is_absent_is_reported_and_may_come_back() {
         Ok::<_, Error>(out.read_host()?.sum())
     });
     for (result, sum) in results.into_iter().zip([50.0, 125.0]) {
-        assert_eq!(
-            result.unwrap(),
-            sum + if sum > 100.0 { 5.0 } else { 0.0 } - if sum > 100.0 { 0.0 } else { 0.0 }
-        );
+        assert_eq!(result.unwrap(), sum);
     }
 }
 
+/// Two ranks that share a device make three steps. If one of them fails, both begin again. Returns their sums.
+fn steps_with(faults: impl IntoIterator<Item = Fault>) -> [Result<f64>; 2] {
+    let config = faults.into_iter().fold(SimConfig::new().seed(1), SimConfig::fault);
+    let device = Device::new(SimDevice::new(0, config)).unwrap();
+    let (barrier, failed) = (Barrier::new(2), AtomicUsize::new(0));
+    pair(|ranks| {
+        let stream = device.stream_create(&StreamOptions::default()).unwrap();
+        let timeout = Duration::from_millis(400);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device).unwrap();
+        let work = || {
+            let t = grid.field("t").boundary(Boundary::Value(1.0));
+            let mut t = t.from_fn(|[i, j]| (i + j) as f64)?;
+            let mut out = t.like("out")?;
+            for _ in 0..3 {
+                east(&mut out, &t).run(&stream)?;
+                swap(&mut t, &mut out);
+            }
+            stream.synchronize()?;
+            Ok::<_, Error>(t.read_host()?.sum())
+        };
+        for _ in 0..20 {
+            let done = work();
+            failed.fetch_add(usize::from(done.is_err()), Ordering::SeqCst);
+            barrier.wait();
+            let all_good = failed.load(Ordering::SeqCst) == 0;
+            barrier.wait();
+            failed.store(0, Ordering::SeqCst);
+            if all_good || done.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceLost) {
+                return done;
+            }
+            let _reported = stream.synchronize();
+            while grid.reset().is_err() {}
+            barrier.wait();
+        }
+        panic!("twenty failures of one fault");
+    })
+}
+
 #[test]
-fn every_fault_of_a_launch_is_an_error_and_nothing_is_wrong_afterwards() {
-    for fault in 1..60 {
-        let mut failed = false;
-        let plan = FaultPlan::new();
-        let _ = (&mut failed, plan, fault);
+fn after_any_fault_the_ranks_begin_again_and_have_the_same_values() {
+    let [Ok(first), Ok(second)] = steps_with([]) else { panic!("no fault was planned") };
+    let mut faults = Vec::new();
+    for nth in 1..5 {
+        faults.extend([
+            Fault::fail(Operation::Launch, nth),
+            Fault::fail_late(Operation::Launch, nth),
+        ]);
+        for operation in [Operation::Allocation, Operation::Copy] {
+            faults.extend([Fault::fail(operation, 2 * nth), Fault::fail_late(operation, 2 * nth)]);
+        }
+    }
+    for fault in faults {
+        let results = steps_with([fault]).map(|result| result.unwrap());
+        assert_eq!(results, [first, second], "{fault:?}");
     }
 }
