@@ -208,6 +208,10 @@ fn launches(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// A launch of a stencil.
+type Step<'a, const N: usize> =
+    &'a dyn Fn(&mut Field<f64, N>, &Field<f64, N>, &Stream) -> Result<()>;
+
 /// A step of a stencil against a plain loop.
 fn loops<const N: usize>(
     bench: &mut Bench,
@@ -215,7 +219,7 @@ fn loops<const N: usize>(
     title: &str,
     row: Row,
     sizes: &[[usize; N]],
-    run: &dyn Fn(&mut Field<f64, N>, &Field<f64, N>, &Stream) -> Result<()>,
+    run: Step<'_, N>,
 ) -> Result<()> {
     if !bench.group(format!("{title}, {threads} threads, against a loop by hand")) {
         return Ok(());
