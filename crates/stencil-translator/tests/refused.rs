@@ -64,7 +64,7 @@ fn hostile_sizes_are_refused_quickly() {
         (body(&many("let x = 1;", 6000)), "tokens"),
         (
             body(&format!("{} {{ o.set(1); }}", many("if a == 1 { o.set(1); } else ", 1200))),
-            "statement",
+            "nested",
         ),
         (
             body(&format!("{} {{ o.set(1); }}", many("if a == 1 { o.set(1); } else ", 120))),

@@ -4,24 +4,20 @@ mod attributes;
 mod expressions;
 mod items;
 mod literals;
+mod size;
 mod statements;
 
 use std::collections::HashMap;
 use std::mem;
 
-use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream};
 use syn::ext::IdentExt;
 
 use crate::errors::Errors;
 use crate::syntax::{Expr, ExprKind, Kind, ParameterType, Program};
 use crate::value::Type;
 
-/// Limits that keep bad input from using the stack or the time of the compiler.
-const MAX_TOKENS: usize = 20_000;
-const MAX_NESTING: usize = 48;
-const MAX_SIGNS: usize = 16;
-/// The tokens of one statement, and of those around it: each may nest in the one before it, as in `a + b + c`.
-const MAX_STATEMENT: usize = 1000;
+/// How deep expressions and statements may nest.
 const MAX_DEPTH: usize = 96;
 
 /// What a source may consist of.
@@ -35,7 +31,7 @@ pub(crate) enum Source {
 
 /// Parses a source. With errors, the program is incomplete.
 pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) -> Program {
-    if let Err((span, message)) = check_size(tokens.clone()) {
+    if let Err((span, message)) = size::check(tokens.clone()) {
         errors.push(span, message);
         return Program::default();
     }
@@ -71,57 +67,6 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
     };
     parser.items(items, source);
     parser.program
-}
-
-/// Refuses tokens that are too many or nested too deeply for the recursive parser behind this.
-fn check_size(tokens: TokenStream) -> Result<(), (Span, String)> {
-    // For each open bracket, what follows in it, the number of tokens of the statement so far, and whether it is `{`.
-    let mut open = vec![(tokens.into_iter(), 0, false)];
-    let (mut count, mut signs, mut statement, mut is_after_block) = (0, 0, 0, false);
-    while let Some((rest, length, is_block)) = open.last_mut() {
-        let Some(token) = rest.next() else {
-            statement -= *length;
-            is_after_block = *is_block;
-            open.pop();
-            continue;
-        };
-        count += 1;
-        signs = if matches!(token, TokenTree::Punct(_)) { signs + 1 } else { 0 };
-        let ends = match &token {
-            TokenTree::Punct(sign) => {
-                matches!(sign.as_char(), ';' | ',') || is_after_block && sign.as_char() == '#'
-            }
-            TokenTree::Ident(word) => is_after_block && word != "else",
-            _ => false,
-        };
-        if ends {
-            statement -= *length;
-            *length = 0;
-        } else {
-            statement += 1;
-            *length += 1;
-        }
-        is_after_block = false;
-        let span = token.span();
-        if let TokenTree::Group(group) = token {
-            open.push((group.stream().into_iter(), 0, group.delimiter() == Delimiter::Brace));
-        }
-        let what = if count > MAX_TOKENS {
-            format!("the source has more than {MAX_TOKENS} tokens: divide it into several modules")
-        } else if open.len() > MAX_NESTING {
-            format!(
-                "brackets are nested more than {MAX_NESTING} deep: divide the expression with `let`"
-            )
-        } else if signs > MAX_SIGNS {
-            format!("more than {MAX_SIGNS} signs follow one another")
-        } else if statement > MAX_STATEMENT {
-            format!("the statement has more than {MAX_STATEMENT} tokens: divide it with `let`")
-        } else {
-            continue;
-        };
-        return Err((span, what));
-    }
-    Ok(())
 }
 
 struct Parser<'a> {
