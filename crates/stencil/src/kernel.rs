@@ -4,8 +4,7 @@ use std::iter;
 use std::ptr;
 
 use runtime_core::{
-    DType, Device, Error, ErrorKind, ImageFormat, Kernel, Launch, Limits, ModuleBundle,
-    ModuleImage, Result,
+    DType, Device, Error, ErrorKind, ImageFormat, Kernel, ModuleBundle, ModuleImage, Result,
 };
 
 use crate::description::{C, Parts, Stencil};
@@ -124,22 +123,6 @@ fn image_kernel(parts: &Parts) -> String {
     format!("{}_{hash:016x}", parts.kernel)
 }
 
-/// A launch of one work-item for each point of a box: x runs along the last axis.
-pub(crate) fn geometry(limits: &Limits, extents: &[usize]) -> Launch {
-    let extent =
-        |dimension: usize| extents.len().checked_sub(dimension + 1).map_or(1, |axis| extents[axis]);
-    let mut left = limits.max_block_threads.clamp(1, 256);
-    let (mut grid, mut block) = ([1; 3], [1; 3]);
-    for dimension in 0..3 {
-        let wanted = if dimension == 0 { 64 } else { 8 };
-        let points = u32::try_from(extent(dimension)).unwrap_or(u32::MAX);
-        block[dimension] = wanted.min(limits.max_block[dimension]).min(left).min(points).max(1);
-        left /= block[dimension];
-        grid[dimension] = points.div_ceil(block[dimension]);
-    }
-    Launch::new(grid, block)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +145,7 @@ mod tests {
 
     #[test]
     fn stencils_with_the_same_bits_everywhere_are_refused_where_that_does_not_hold() {
-        let Some(device) = crate::probe::tests::opencl() else { return };
+        let Some(device) = probe::tests::opencl() else { return };
         let mut kernels = Kernels { probed: [Some((3, 2048)), None], ..Default::default() };
         let error = kernels.of(&device, exact::STENCIL).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);

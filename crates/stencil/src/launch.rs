@@ -19,7 +19,7 @@ use crate::erased::{Any, Borrowed, Exclusive, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, own};
 use crate::generated::Scalar;
-use crate::kernel::geometry;
+use crate::geometry::geometry;
 use crate::shape::Need;
 
 /// The number of fields for which a launch allocates nothing.

@@ -15,6 +15,7 @@ mod field;
 mod gather;
 #[doc(hidden)]
 pub mod generated;
+mod geometry;
 mod grid;
 mod host;
 mod kernel;

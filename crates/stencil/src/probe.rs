@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::arguments::Words;
 use crate::description::{In, Out, Stencil};
+use crate::geometry::geometry;
 use crate::host;
-use crate::kernel::geometry;
 
 /// Operations whose result differs if they are contracted, approximated, or lose subnormal numbers.
 #[crate::stencil]
