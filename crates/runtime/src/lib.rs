@@ -135,7 +135,7 @@ pub use stencil;
 pub mod ranks;
 
 /// The README's examples, so that they are compiled and run.
-#[cfg(all(doctest, feature = "array", feature = "host"))]
+#[cfg(all(doctest, feature = "array", feature = "host", feature = "stencil"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
