@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::contract::{DeviceRegions, RawSlot, Released};
 use crate::mark::{InUses, Marks};
 use crate::region::Bound;
+use crate::region::distinct::{self, Piece};
 use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
 use crate::view::{Untyped, reported};
@@ -263,26 +264,21 @@ impl RegionPlan {
 
     /// Refuses elements of one memory in two slots, unless both are bound for reading.
     fn check_distinct(&self, bind: &[Slot<'_>]) -> Result<()> {
-        /// The address space of a slot's bytes, their start and end, and the slot's number.
-        type Bytes = (usize, usize, usize, usize);
-        let mut bound: SmallVec<[Bytes; 16]> = SmallVec::new();
-        for (index, slot) in bind.iter().enumerate() {
-            if let (Some((space, start)), len @ 1..) = (slot.place(), slot.range().len()) {
-                bound.push((space, start, start.saturating_add(len), index));
+        let mut pieces: SmallVec<[Piece<'_>; 16]> = SmallVec::new();
+        for (slot, bound) in bind.iter().enumerate() {
+            for view in bound.parts().into_iter().filter(|view| !view.is_empty()) {
+                let ((space, start), range) = (view.place(), view.byte_range());
+                let (end, is_written) = (start.saturating_add(range.len()), bound.is_writable());
+                pieces.push(Piece { space, start, end, layout: view.layout(), is_written, slot });
             }
         }
-        // Sorting makes ranges that may overlap adjacent.
-        bound.sort_unstable();
-        for (next, (space, _, end, one)) in (1..).zip(&bound) {
-            let near = |other: &&Bytes| other.0 == *space && other.1 < *end;
-            for (.., other) in bound[next..].iter().take_while(near) {
-                if bind[*one].meets(&bind[*other]) {
-                    let message = format!("slots {one} and {other} are bound to the same elements");
-                    return Err(self.refuse(message));
-                }
+        match distinct::meeting(&mut pieces, |one, other| bind[one].meets(&bind[other])) {
+            None => Ok(()),
+            Some((one, other)) => {
+                let message = format!("slots {one} and {other} are bound to the same elements");
+                Err(self.refuse(message))
             }
         }
-        Ok(())
     }
 
     /// Bytes are accepted for any type, so that one wire buffer can hold several types.

@@ -66,14 +66,6 @@ impl Slot<'_> {
         !matches!(self, Self::Read(_))
     }
 
-    /// The position of the lowest bound byte: see [`Untyped::place`]. `None` if the slot is absent.
-    pub(crate) fn place(&self) -> Option<(usize, usize)> {
-        let (first, second) = self.views()?;
-        let second = second.filter(|view| !view.is_empty()).map(|view| view.place());
-        let first = Some(first).filter(|view| !view.is_empty()).map(|view| view.place());
-        first.into_iter().chain(second).min()
-    }
-
     /// Whether both slots have elements bound, and at least one of them may be written.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         if !(self.is_writable() || other.is_writable()) {
@@ -83,7 +75,7 @@ impl Slot<'_> {
         self.parts().iter().any(|one| others.iter().any(|other| one.overlaps(other)))
     }
 
-    fn parts(&self) -> SmallVec<[&Untyped<'_>; 2]> {
+    pub(crate) fn parts(&self) -> SmallVec<[&Untyped<'_>; 2]> {
         let views = self.views().into_iter();
         views.flat_map(|(first, second)| [Some(first), second]).flatten().collect()
     }

@@ -6,6 +6,7 @@
 
 mod arithmetic;
 mod boxes;
+pub(crate) mod distinct;
 pub(crate) mod emulation;
 mod host;
 mod kernels;

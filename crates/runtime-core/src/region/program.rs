@@ -281,14 +281,14 @@ impl RegionProgram {
         &self,
         is_bound: impl Fn(usize) -> bool + Copy,
     ) -> impl Iterator<Item = usize> {
-        let all =
-            self.slots.iter().enumerate().all(|(slot, used)| used.bytes == 0 || is_bound(slot));
-        let copies = move || self.phases.iter().flat_map(RegionPhase::copies);
-        let written = move |slot: usize| {
-            all || copies().any(|copy| copy.destination_slot() == slot && copy.is_among(is_bound))
-        };
+        let mut slots = self.slots.iter().enumerate();
+        let all = slots.all(|(slot, used)| used.bytes == 0 || is_bound(slot));
+        let copies = self.phases.iter().flat_map(RegionPhase::copies);
+        let written = if all { Vec::new() } else { written_by(copies, self.slots.len(), is_bound) };
         let slots = self.slots.iter().enumerate();
-        slots.filter(move |(slot, used)| used.written && written(*slot)).map(|(slot, _)| slot)
+        let slots =
+            slots.filter(move |(slot, used)| if all { used.written } else { written[*slot] });
+        slots.map(|(slot, _)| slot)
     }
 
     /// As [`bytes`](Self::bytes), for an execution with memory only in slots that satisfy `is_bound`.
@@ -301,6 +301,19 @@ impl RegionProgram {
         let executed = copies.filter(|copy| copy.is_among(&is_bound));
         executed.map(|copy| (copy.elements() * copy.dtype.size()) as u64).sum()
     }
+}
+
+/// For each slot, whether a copy that is executed writes it. Each copy is looked at once.
+fn written_by<'a>(
+    copies: impl Iterator<Item = &'a LoweredCopy>,
+    slots: usize,
+    is_bound: impl Fn(usize) -> bool + Copy,
+) -> Vec<bool> {
+    let mut written = vec![false; slots];
+    for copy in copies.filter(|copy| copy.is_among(is_bound)) {
+        written[copy.destination_slot()] = true;
+    }
+    written
 }
 
 /// Creates an error about one entry.
@@ -534,6 +547,21 @@ mod tests {
         assert_eq!(program.slots(), expected);
         assert_eq!(program.bytes(), 4 * 5 * 4 + 3 * 8);
         assert_eq!(program.phases().len(), 1);
+    }
+
+    #[test]
+    fn each_copy_is_looked_at_once_to_find_the_slots_that_are_written() {
+        let n = 2000;
+        let entries: Vec<_> =
+            (1..n).map(|slot| copy(&[1], side(0, 0, &[4]), side(slot, 0, &[4]))).collect();
+        let program = RegionProgram::new(&entries).unwrap();
+        let is_bound = |slot| slot != n - 1;
+        let written: Vec<_> = program.written_among(is_bound).collect();
+        assert_eq!(written, (1..n - 1).collect::<Vec<_>>());
+        let mut looked_at = 0;
+        let copies = program.phases().iter().flat_map(RegionPhase::copies);
+        let found = written_by(copies.inspect(|_| looked_at += 1), n, is_bound);
+        assert_eq!((looked_at, found.iter().filter(|written| **written).count()), (n - 1, n - 2));
     }
 
     #[test]
