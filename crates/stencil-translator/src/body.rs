@@ -12,6 +12,8 @@ pub(crate) type Offset = [i64; 3];
 pub(crate) struct Body {
     pub(crate) variables: Vec<Variable>,
     pub(crate) statements: Vec<Statement>,
+    /// The helpers that were inlined, by their numbers.
+    pub(crate) helpers: Vec<usize>,
 }
 
 #[derive(Debug)]

@@ -611,6 +611,7 @@ impl<'a> Inliner<'a> {
         }
         let parameters = parameters.into_iter().collect::<Option<_>>()?;
         self.calls.push((function, span));
+        self.body.helpers.push(function);
         let mut frame = Frame { parameters, variables: HashMap::new() };
         let value = self.value(&mut frame, &called.body, out);
         self.calls.pop();

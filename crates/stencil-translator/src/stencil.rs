@@ -1,5 +1,7 @@
 //! Translated stencils.
 
+use std::collections::HashSet;
+
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 
@@ -131,11 +133,19 @@ fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
     // Each step goes on after errors, with what it was given, so that all are found.
     let types = types::infer(&program, &mut errors);
     let constants = inline::constants(&program, &types, &mut errors);
-    let mut stencils = Vec::new();
-    for (number, function) in program.functions.iter().enumerate() {
+    let (mut stencils, mut inlined) = (Vec::new(), HashSet::<usize>::new());
+    let is_helper = |function: &Function| matches!(function.kind, Kind::Helper { .. });
+    let mut functions: Vec<_> = program.functions.iter().enumerate().collect();
+    functions.sort_by_key(|(_, function)| is_helper(function));
+    for (number, function) in functions {
+        // What a helper makes of known arguments is seen where it is called.
+        if inlined.contains(&number) {
+            continue;
+        }
         let Some(body) = inline::inline(&program, &types, &constants, number, &mut errors) else {
             break;
         };
+        inlined.extend(&body.helpers);
         if let Kind::Stencil { inexact } = function.kind {
             stencils.push(describe(&program, function, inexact, body));
         }

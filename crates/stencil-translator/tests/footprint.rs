@@ -83,6 +83,15 @@ fn loops_and_tables_give_offsets() {
 }
 
 #[test]
+fn a_helper_knows_what_its_call_knows() {
+    let stencil = stencil(
+        "#[stencil_fn] fn pull(f: In<f64, 1>, k: i64) -> f64 { const X: [i64; 2] = [-1, 3]; f.at(X[k]) }
+        #[stencil] fn f(o: Out<f64, 1>, t: In<f64, 1>) { o.set(pull(t, 0) + pull(t, 1)); }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[-1], [3]]);
+}
+
+#[test]
 fn footprints_of_helpers_add() {
     let stencil = stencil(
         "#[stencil_fn] fn step(f: In<f64, 2>) -> f64 { f.at(1, 0) - f.at(0, 0) }
