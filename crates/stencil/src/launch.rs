@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub struct Launch<'a> {
     /// Whether the scalars are those of the stencil.
     has_scalars: bool,
     inside: usize,
-    over: Option<[Range<usize>; 3]>,
+    /// Axes, and the points along them.
+    over: SmallVec<[(usize, Range<usize>); 3]>,
 }
 
 /// Makes a launch.
@@ -54,7 +55,8 @@ pub fn launch<'a, const F: usize>(
     let has_scalars = sizes.eq(parts.scalars.iter().map(|(_, size)| *size));
     let words = Words::new(parts, if has_scalars { scalars } else { &[] });
     let arguments = SmallVec::from_iter(arguments);
-    Launch { stencil, arguments, words, has_scalars, inside: 0, over: None }
+    let over = SmallVec::new();
+    Launch { stencil, arguments, words, has_scalars, inside: 0, over }
 }
 
 /// A box of points, along each axis.
@@ -78,12 +80,39 @@ impl<'a> Launch<'a> {
         Self { inside: distance, ..self }
     }
 
-    /// Computes only the points with indices in these ranges, which count over all ranks. The outputs keep their values
-    /// elsewhere. Axes without a range are computed as a whole.
-    pub fn over<const N: usize>(self, ranges: [Range<usize>; N]) -> Self {
-        let all = 0..usize::MAX;
-        let over = std::array::from_fn(|axis| ranges.get(axis).unwrap_or(&all).clone());
-        Self { over: Some(over), ..self }
+    /// Computes only the points with these indices along an axis, counted over all ranks. The outputs keep their values
+    /// elsewhere. May be called for several axes.
+    ///
+    /// ```
+    /// # use stencil::{Boundary, Grid, Out, Result, stencil};
+    /// #[stencil]
+    /// fn set(t: Out<f64, 2>, value: f64) {
+    ///     t.set(value);
+    /// }
+    ///
+    /// # fn main() -> Result<()> {
+    /// # let device = runtime_core::Device::new(backend_host::HostDevice::new(0))?;
+    /// let grid = Grid::cartesian([3, 4]).build(&device)?;
+    /// let mut t = grid.field("T").filled(0.0)?;
+    /// set(&mut t, 1.0).over(0, ..2).over(1, 3..).run(&device.default_stream())?;
+    /// let expected = [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [0.0; 4]];
+    /// assert!(t.read_host()?.iter().eq(expected.as_flattened()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn over(mut self, axis: usize, points: impl RangeBounds<usize>) -> Self {
+        let start = match points.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match points.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => usize::MAX,
+        };
+        self.over.push((axis, start..end));
+        self
     }
 
     /// Enqueues the launch on a stream of the grid's device.
@@ -249,14 +278,19 @@ impl<'a> Launch<'a> {
 
     /// The points to compute, over all ranks.
     fn global(&self, grid: &Domain, output: &Core) -> Result<Points> {
+        if let Some((axis, _)) = self.over.iter().find(|(axis, _)| *axis >= grid.rank) {
+            let rank = grid.rank;
+            return Err(refuse(format!("points along axis {axis} of a grid of {rank} axes")));
+        }
         let mut global = [0..1, 0..1, 0..1];
         for (axis, points_along) in global.iter_mut().enumerate().take(grid.rank) {
             let points = grid.cells[axis] + usize::from(output.shape.staggered[axis]);
             let inside = if grid.periodic[axis] { 0 } else { self.inside };
             let mut range = inside.min(points)..points.saturating_sub(inside);
-            if let Some(over) = &self.over {
-                let Range { start, end } = over[axis].clone();
-                if start > end || end > points && end != usize::MAX {
+            for (_, over) in self.over.iter().filter(|(of, _)| *of == axis) {
+                let start = over.start;
+                let end = if over.end == usize::MAX { points } else { over.end };
+                if start > end || end > points {
                     return Err(refuse(format!(
                         "points {start}..{end} along axis {axis}; {} has {points}",
                         output.name

@@ -68,7 +68,7 @@ fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
     let mut face = grid.field("face").at(Location::Face(0)).filled(0.0)?;
     let places = ["out at Centre", "face at Face(0)"];
     refused(two(&mut out, &mut face).run(&stream), bad, &places);
-    refused(add(&mut out, &t, 1.0).over([0..7, 0..5]).run(&stream), bad, &["0..7", "axis 0", "6"]);
+    refused(add(&mut out, &t, 1.0).over(0, 0..7).run(&stream), bad, &["0..7", "axis 0", "6"]);
     let elsewhere = host();
     let stream = elsewhere.default_stream();
     refused(add(&mut out, &t, 1.0).run(&stream), ErrorKind::WrongDevice, &["host:0"]);
@@ -88,10 +88,10 @@ fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
         let inside = (1..5).contains(&i) && (1..4).contains(&j);
         assert_eq!(value, if inside { (10 * (i + 1) + j) as f64 } else { -1.0 }, "{i} {j}");
     }
-    east(&mut out, &t).over([2..3, 4..4]).run(&stream)?;
+    east(&mut out, &t).over(0, 2..3).over(1, 4..4).run(&stream)?;
     east(&mut out, &t).inside(100).run(&stream)?;
     let mut never = grid.field("never").uninit()?;
-    east(&mut never, &t).over([2..2, 0..5]).run(&stream)?;
+    east(&mut never, &t).over(0, 2..2).run(&stream)?;
     refused(east(&mut never, &t).inside(1).run(&stream), ErrorKind::Uninitialized, &["never"]);
     refused(add(&mut out, &never, 1.0).run(&stream), ErrorKind::Uninitialized, &["never"]);
     Ok(())
