@@ -118,7 +118,7 @@ pub(crate) fn info(id: &DeviceId, threads: usize) -> DeviceInfo {
     // dimension, so that launches that are valid on a GPU are valid here.
     let limits = Limits::new(MAX_ALLOCATION, [i32::MAX.unsigned_abs(); 3], [1024; 3], 1024)
         .with_allocation_alignment(Block::ALIGN)
-        .with_max_arguments(12, 4096);
+        .with_max_arguments(128, 4096);
     DeviceInfo::new(id.clone(), DeviceKind::Host, processor.name, limits)
         .with_vendor(processor.vendor)
         .with_architecture(std::env::consts::ARCH)

@@ -110,7 +110,7 @@ pub(crate) fn info(id: &DeviceId, config: &SimConfig) -> DeviceInfo {
     let limits = Limits::new(MAX_ALLOCATION, grid, [1024, 1024, 64], 1024)
         .with_allocation_alignment(Block::ALIGN)
         .with_max_shared_bytes(48 << 10)
-        .with_max_arguments(12, 4096);
+        .with_max_arguments(128, 4096);
     DeviceInfo::new(id.clone(), DeviceKind::Simulated, "Simulated accelerator", limits)
         .with_vendor(env!("CARGO_PKG_NAME"))
         .with_architecture("sim")
