@@ -59,6 +59,12 @@ const MIRI: &[Set] = &[
         always: true,
     },
     Set {
+        title: "stencils on the host",
+        words: "--package stencil --test ghosts --test misuse -- host:: boxes arguments",
+        flags: LEAKS,
+        always: true,
+    },
+    Set {
         title: "capsules",
         words: "--package interchange --test release --test fuzz",
         // Protocols pass addresses as integers.

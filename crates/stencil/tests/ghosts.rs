@@ -123,7 +123,8 @@ impl Plain {
 }
 
 fn initial([i, j]: [i64; 2], seed: f64) -> f64 {
-    (i as f64 * 0.3 + seed).sin() + (j as f64 * 0.7 - seed).cos()
+    // Not by a sine, which Miri rounds at random.
+    ((7919 * i + 104_729 * j).rem_euclid(1000) as f64 - 500.0) / 97.0 + seed
 }
 
 /// A generator of small numbers.
@@ -208,8 +209,13 @@ fn run(device: &Device, ranks: usize, setup: &Setup, case: &Case) -> Vec<Result<
 }
 
 fn ghosts_have_the_values_of_an_undivided_grid(device: &Device) {
-    // Devices that interpret kernels get fewer cases.
-    let seeds = if device.id().backend() == "host" { 0..60 } else { 0..6 };
+    // Devices that interpret kernels get fewer cases, and so do interpreted tests. Miri refuses the waits of ranks.
+    let seeds = match device.id().backend() {
+        _ if cfg!(miri) => 0..2,
+        "host" => 0..60,
+        _ => 0..6,
+    };
+    let ranks: &[usize] = if cfg!(miri) { &[1] } else { &[1, 2, 4, 6] };
     for seed in seeds {
         let setup = random(seed);
         let case = &CASES[seed as usize % 4];
@@ -220,7 +226,7 @@ fn ghosts_have_the_values_of_an_undivided_grid(device: &Device) {
             boundaries: setup.boundaries[number],
             seed: number as f64,
         });
-        for ranks in [1, 2, 4, 6] {
+        for &ranks in ranks {
             let mut count = 0;
             for rank in run(device, ranks, &setup, case) {
                 for ([i, j], value) in rank.unwrap() {
