@@ -21,3 +21,8 @@ fn misuse_of_halo() {
 fn misuse_of_interchange() {
     TestCases::new().compile_fail("tests/interchange/*.rs");
 }
+
+#[test]
+fn misuse_of_stencil() {
+    TestCases::new().compile_fail("tests/stencil/*.rs");
+}

@@ -10,16 +10,57 @@ use syn::{
 
 /// The attribute of one function.
 pub(crate) fn stencil(options: TokenStream, function: TokenStream) -> TokenStream {
-    // The translator sees the options where the user wrote them.
-    let options = if options.is_empty() { options } else { quote!((#options)) };
+    let is_inexact = syn::parse2::<Ident>(options.clone()).is_ok_and(|option| option == "inexact");
+    if !options.is_empty() && !is_inexact {
+        let message = "the only option of a stencil is `#[stencil(inexact)]`";
+        let error = syn::Error::new_spanned(options, message).into_compile_error();
+        return with_stubs(error, function);
+    }
+    let options = if is_inexact { quote!((inexact)) } else { TokenStream::new() };
     let whole = quote!(#[stencil #options] #function);
     let stencil = match Stencil::parse(whole) {
         Ok(stencil) => stencil,
-        Err(errors) => return errors.to_compile_error(),
+        Err(errors) => return with_stubs(errors.to_compile_error(), function),
     };
     match syn::parse2::<ItemFn>(function) {
         Ok(function) => items(&stencil, &function, &root()),
         Err(error) => error.into_compile_error(),
+    }
+}
+
+/// Errors, and a function that has the signature of a refused stencil: calls of it are no further errors.
+fn with_stubs(errors: TokenStream, function: TokenStream) -> TokenStream {
+    let stub = syn::parse2::<ItemFn>(function).map(|function| stub(&function, &root()));
+    let stub = stub.unwrap_or_default();
+    quote!(#errors #stub)
+}
+
+/// A function with the signature of a stencil, and without its body.
+fn stub(function: &ItemFn, root: &TokenStream) -> TokenStream {
+    let (vis, name) = (&function.vis, &function.sig.ident);
+    let lifetime = syn::Lifetime::new("'stencil", Span::mixed_site());
+    let mut parameters = Vec::new();
+    let mut used = TokenStream::new();
+    for input in &function.sig.inputs {
+        let FnArg::Typed(input) = input else { continue };
+        let Pat::Ident(pattern) = &*input.pat else { continue };
+        let (name, ty) = (&pattern.ident, &input.ty);
+        let (element, rank) = arguments_of(ty);
+        if rank.is_empty() {
+            parameters.push(quote!(#name: #ty));
+            continue;
+        }
+        let is_input = matches!(&**ty, SynType::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "In"));
+        let borrow = if is_input { quote!(&#lifetime) } else { quote!(&#lifetime mut) };
+        parameters.push(quote!(#name: #borrow #root::Field<#element, #rank>));
+        used.extend(quote_spanned!(Span::mixed_site()=> const _: fn(#ty) = |_| ();));
+    }
+    quote_spanned! {Span::mixed_site()=>
+        #used
+        #[allow(clippy::too_many_arguments, unused_variables, reason = "those of the stencil")]
+        #vis fn #name<#lifetime>(#(#parameters),*) -> #root::Launch<#lifetime> {
+            ::core::unreachable!()
+        }
     }
 }
 
@@ -31,7 +72,7 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
     }
     let translated = match Module::parse(module.clone()) {
         Ok(translated) => translated,
-        Err(errors) => return errors.to_compile_error(),
+        Err(errors) => return refused_module(errors.to_compile_error(), module),
     };
     let ItemMod { attrs, vis, ident, content, .. } = match syn::parse2(module) {
         Ok(module) => module,
@@ -56,6 +97,30 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
             #(#rest)*
             #(#stencils)*
         }
+    }
+}
+
+/// Errors, and the module with stubs of its stencils and its other items.
+fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
+    let Ok(ItemMod { vis, ident, content: Some((_, items)), .. }) = syn::parse2(module) else {
+        return errors;
+    };
+    let root = root();
+    let is = |function: &ItemFn, name: &str| {
+        let mut attributes = function.attrs.iter();
+        attributes.any(|attribute| {
+            attribute.path().segments.last().is_some_and(|last| last.ident == name)
+        })
+    };
+    let items = items.into_iter().map(|item| match item {
+        Item::Fn(function) if is(&function, "stencil") => stub(&function, &root),
+        Item::Fn(function) if is(&function, "stencil_fn") => TokenStream::new(),
+        other => other.into_token_stream(),
+    });
+    quote! {
+        #errors
+        #[allow(unused_imports, reason = "what uses them was refused")]
+        #vis mod #ident { #(#items)* }
     }
 }
 
