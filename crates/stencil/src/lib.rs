@@ -1,4 +1,143 @@
 //! Stencils and fields: one safe kernel for every device, on any number of ranks, with the same bits everywhere.
+//!
+//! A *stencil* is what one point of a grid computes from its neighbours. It is a function in a subset of Rust, with the
+//! attribute [`stencil`](macro@stencil). A [`Grid`] is divided among ranks, and a [`Field`] holds values on it. A launch
+//! of the stencil exchanges ghosts that are stale, and computes all points on the grid's device.
+//!
+//! ```
+//! use std::mem::swap;
+//!
+//! use runtime_core::Device;
+//! use stencil::{Boundary, Grid, In, Out, Result, stencil};
+//!
+//! /// One explicit step of dT/dt = κ ∇²T.
+//! #[stencil]
+//! fn diffuse(next: Out<f64, 2>, t: In<f64, 2>, ax: f64, ay: f64) {
+//!     let c = t.at(0, 0);
+//!     next.set(c + ax * (t.at(-1, 0) - 2.0 * c + t.at(1, 0)) + ay * (t.at(0, -1) - 2.0 * c + t.at(0, 1)));
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let device = Device::new(backend_host::HostDevice::new(0))?;
+//! let stream = device.default_stream();
+//! let grid = Grid::cartesian([60, 40]).periodic([true, false]).build(&device)?;
+//! let mut t = grid.field("T").boundary(Boundary::Mirror).from_fn(|[i, j]| (i * j) as f64)?;
+//! let mut next = t.like("next")?;
+//! for _ in 0..100 {
+//!     diffuse(&mut next, &t, 0.1, 0.2).run(&stream)?;
+//!     swap(&mut t, &mut next);
+//! }
+//! println!("{}", t.read_host()?[[3, 4]]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For several ranks, add `.ranks(communicator)` before `build`. Nothing else changes, and neither do the results.
+//!
+//! # When to use it
+//!
+//! Use it for explicit steps on rectangular grids of one to three axes: finite differences and volumes, also staggered,
+//! and lattice Boltzmann methods. For kernels that are written by hand for each device, use `runtime-core`; for arrays
+//! and halos without grids, `array-buffer` and `halo`.
+//!
+//! # Stencils
+//!
+//! | to | write |
+//! |---|---|
+//! | read a field around the point | `t: In<f64, 2>`, `t.at(-1, 0)`; axis 0 is that of the first index |
+//! | set a field | `next: Out<f64, 2>`, `next.set(value)`, once on each path; a stencil may have several outputs |
+//! | update a field in place | `t: InOut<f64, 2>`, `t.at(0, 0)`, `t.set(value)` |
+//! | pass a number | `a: f64`: also `f32`, `i32`, `i64`, `u32` and `bool` |
+//! | choose | `if … { … } else { … }`, as a statement or as a value |
+//! | repeat | `for k in 0..9 { … }`, where `k` is a constant in each turn |
+//! | use constants, types and helpers | `const`, `type` and `#[stencil_fn]` beside the stencils, in a module with the attribute [`stencils`](macro@stencils) |
+//! | read around another point | `#[stencil_fn] fn laplacian(f: In<f64, 2>) -> f64 { … }`, `laplacian(t.shift(1, 0))` |
+//! | know the point's place | `index(0)`, and `extent(0)` for the cells of the grid |
+//!
+//! ```
+//! use stencil::stencils;
+//!
+//! #[stencils]
+//! mod model {
+//!     use stencil::{In, Out};
+//!
+//!     const RATE: f32 = 0.1;
+//!
+//!     #[stencil_fn]
+//!     fn laplacian(f: In<f32, 2>) -> f32 {
+//!         f.at(-1, 0) + f.at(1, 0) + f.at(0, -1) + f.at(0, 1) - 4.0 * f.at(0, 0)
+//!     }
+//!
+//!     #[stencil]
+//!     pub fn smooth(next: Out<f32, 2>, t: In<f32, 2>) {
+//!         next.set(t.at(0, 0) - RATE * (laplacian(t.shift(1, 0)) - laplacian(t)));
+//!     }
+//! }
+//!
+//! assert_eq!(model::smooth::STENCIL.reach("t"), Some(&[[-1, 2], [-1, 1]][..]));
+//! ```
+//!
+//! The documentation of the crate `stencil-translator` lists the whole subset. What is no part of it is a compile error,
+//! which says what to write instead. How far a stencil reads is found from its body. [`Stencil::source`] is its text for
+//! a device.
+//!
+//! # Fields and launches
+//!
+//! A field has one value for each cell, on faces or at corners: see [`Location`]. The outputs of one launch have the same
+//! location. What is read may have others: `u.at(1, 0)` of a field on [faces](Location::Face) across axis 0 is the face
+//! behind the cell.
+//!
+//! [`Launch::run`] enqueues a launch. [`Launch::inside`] leaves out points near the ends of the grid, and
+//! [`Launch::over`] computes only some. The outputs keep their values elsewhere. A field can be no output and input of
+//! the same launch: use `InOut`, or two fields and `swap`.
+//!
+//! # Boundaries
+//!
+//! Beyond the ends of an axis that is not [periodic](GridBuilder::periodic), a field has the values of its
+//! [`Boundary`]. Each end may have another: see [`FieldBuilder::boundary_at`]. This is what stencils read before the first
+//! values `a, b, c, …` of a field:
+//!
+//! | boundary | at centres | at the ends themselves, as on faces |
+//! |---|---|---|
+//! | [`Nothing`](Boundary::Nothing) | it is an error to read there | the same |
+//! | [`Value(x)`](Boundary::Value) | `x, x \| a, b, c` | `x, x \| a, b, c` |
+//! | [`Mirror`](Boundary::Mirror) | `b, a \| a, b, c` | `c, b \| a, b, c` |
+//! | [`OddMirror`](Boundary::OddMirror) | `-b, -a \| a, b, c` | `-c, -b \| a, b, c` |
+//! | [`Clamp`](Boundary::Clamp) | `a, a \| a, b, c` | `a, a \| a, b, c` |
+//! | [`Extrapolate`](Boundary::Extrapolate) | `3a - 2b, 2a - b \| a, b, c` | the same |
+//!
+//! The ghosts at corners are filled axis by axis: those along axis 0 first.
+//!
+//! # Ranks
+//!
+//! All ranks make the same grid, the same fields, and the same launches in the same order. These are collective:
+//!
+//! | collective | does it wait for other ranks? |
+//! |---|---|
+//! | [`Launch::run`] | if it reads ghosts that are stale |
+//! | [`Field::write_host`], [`Field::read_write_host`], [`Field::set_from_fn`], [`Field::set_from_array`], [`Field::set_boundary`] | no; ghosts are stale afterwards |
+//! | [`Field::gather`], [`Field::scatter`], `write_npy` and `read_npy` with the feature `npy` | yes |
+//! | [`Grid::reset`], after errors of communication | yes |
+//!
+//! [`Field::read_host`] is not: any rank may read its own points. Ranks that make different launches get an error when
+//! they exchange ghosts.
+//!
+//! # Bits
+//!
+//! A stencil gives the same bits on every device and for any number of ranks. A device that rounds otherwise refuses it.
+//! `#[stencil(inexact)]` gives this up, for the sake of such devices and of `exp`, `sin`, `cos` and `powf`. NaN is NaN
+//! everywhere, but its sign and payload may differ.
+//!
+//! # Limits
+//!
+//! - Grids have one to three axes, and are rectangular.
+//! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default. No block may have fewer cells along
+//!   an axis where it has neighbours.
+//! - The fields of a launch are on one grid.
+//! - All ranks pass the same scalars and ranges to a launch. These are not compared.
+//! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
+//!
+//! The folder `examples` has complete programs; `docs/stencil.md` lists them.
 #![deny(unsafe_code)]
 
 extern crate self as stencil;
