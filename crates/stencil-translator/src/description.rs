@@ -5,13 +5,14 @@ use syn::ext::IdentExt;
 
 use crate::body::Body;
 use crate::footprint::Footprint;
-use crate::syntax::Intent;
+use crate::syntax::{Intent, Reduction};
 use crate::value::Type;
 
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) name: Ident,
     pub(crate) is_inexact: bool,
+    pub(crate) reduction: Option<Reduction>,
     pub(crate) rank: usize,
     pub(crate) fields: Vec<Field>,
     pub(crate) scalars: Vec<Scalar>,

@@ -533,11 +533,11 @@ impl<'a> Inliner<'a> {
         if let Method::Builtin(function) = method
             && function.is_inexact()
             && let [(stencil, _), (helper, span), ..] = self.calls[..]
-            && self.program.functions[stencil].kind == (Kind::Stencil { inexact: false })
+            && matches!(self.program.functions[stencil].kind, Kind::Stencil { inexact: false, .. })
         {
             let (helper, name) = (&self.program.functions[helper].name, function.name());
             let message = format!(
-                "`{helper}` computes `{name}`, which has other bits on other devices: write `#[stencil(inexact)]` to accept that"
+                "`{helper}` computes `{name}`, which has other bits on other devices: write `#[stencil(inexact)]` or `#[reduction(…, inexact)]` to accept that"
             );
             self.errors.push(span, message);
         }

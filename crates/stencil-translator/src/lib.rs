@@ -43,6 +43,7 @@
 //! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
 //! | functions of numbers | `a.min(b)`, `a.max(b)`, and `abs` of signed integers |
 //! | inexact functions | `x.exp()`, `x.sin()`, `x.cos()`, `x.powf(y)`, under `#[stencil(inexact)]` and in the helpers that it calls; not in constants |
+//! | reductions | `#[reduction(sum)] fn mass(h: In<f64, 2>) -> f64 { … }`, also `min` and `max`: a stencil that returns its value, from whose values a program makes one; it has fields `In` alone |
 //! | helpers | `#[stencil_fn] fn lap(f: In<f64, 2>) -> f64 { … }` beside the stencil; called as `lap(t)`, `lap(t.shift(1, 0))` |
 //!
 //! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
@@ -161,5 +162,5 @@ pub use errors::{Error, Errors};
 pub use footprint::Footprint;
 pub use interpret::Point;
 pub use stencil::{Module, Stencil};
-pub use syntax::Intent;
+pub use syntax::{Intent, Reduction};
 pub use value::{Type, Value};

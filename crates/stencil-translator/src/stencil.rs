@@ -15,7 +15,7 @@ use crate::inline;
 use crate::interpret::{self, Point};
 use crate::parse::{self, Source};
 use crate::rust;
-use crate::syntax::{Function, Kind, ParameterType, Program};
+use crate::syntax::{Function, Kind, ParameterType, Program, Reduction};
 use crate::types;
 use crate::value::Value;
 
@@ -75,6 +75,12 @@ impl Stencil {
     /// Whether it gives up that all devices compute the same bits.
     pub fn is_inexact(&self) -> bool {
         self.0.is_inexact
+    }
+
+    /// What is made of the values at all points, if it is a reduction. Its last field is then one that the source does not
+    /// have: an output, which is set to the value that the function returns.
+    pub fn reduction(&self) -> Option<Reduction> {
+        self.0.reduction
     }
 
     /// The number of axes of its fields.
@@ -146,8 +152,9 @@ fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
             break;
         };
         inlined.extend(&body.helpers);
-        if let Kind::Stencil { inexact } = function.kind {
-            stencils.push(describe(&program, function, inexact, body));
+        if let Kind::Stencil { inexact, reduction } = function.kind {
+            let stencil = describe(&program, function, inexact, body);
+            stencils.push(Stencil(Description { reduction, ..stencil }));
         }
     }
     // What is missing is reported only where nothing was refused.
@@ -168,7 +175,7 @@ fn describe(
     function: &Function,
     is_inexact: bool,
     body: crate::body::Body,
-) -> Stencil {
+) -> Description {
     let (mut fields, mut scalars, mut axes) = (Vec::new(), Vec::new(), 1);
     for parameter in &function.parameters {
         let (ident, name) = (parameter.name.clone(), parameter.name.unraw().to_string());
@@ -182,13 +189,14 @@ fn describe(
             ParameterType::Refused => {}
         }
     }
-    Stencil(Description {
+    Description {
         name: function.name.clone(),
         is_inexact,
+        reduction: None,
         rank: axes,
         fields,
         scalars,
         body,
         asserted: program.asserted.clone(),
-    })
+    }
 }

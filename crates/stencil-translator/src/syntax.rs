@@ -31,11 +31,11 @@ pub(crate) struct Function {
 pub(crate) enum Kind {
     Stencil {
         inexact: bool,
+        /// It sets its last parameter, which the source does not have, to the value that it returns.
+        reduction: Option<Reduction>,
     },
     /// A helper, which returns a value.
-    Helper {
-        returns: Type,
-    },
+    Helper { returns: Type },
 }
 
 #[derive(Debug)]
@@ -80,6 +80,31 @@ impl Intent {
     /// Whether the stencil sets the field.
     pub const fn is_output(self) -> bool {
         matches!(self, Self::Out | Self::InOut)
+    }
+}
+
+/// What is made of the values that a function returns for all points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// The least of them.
+    Min,
+    /// The greatest of them.
+    Max,
+}
+
+impl Reduction {
+    /// All reductions.
+    pub const ALL: [Self; 3] = [Self::Sum, Self::Min, Self::Max];
+
+    /// Its name in the subset.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Min => "min",
+            Self::Max => "max",
+        }
     }
 }
 

@@ -259,7 +259,7 @@ impl Parser<'_> {
             && !self.is_inexact
         {
             let message = format!(
-                "`{name}` has other bits on other devices: write `#[stencil(inexact)]` to accept that"
+                "`{name}` has other bits on other devices: write `#[stencil(inexact)]` or `#[reduction(…, inexact)]` to accept that"
             );
             return self.refuse(call.method.span(), message);
         }

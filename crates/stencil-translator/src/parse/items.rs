@@ -5,6 +5,7 @@ use std::mem;
 
 use proc_macro2::Span;
 use quote::ToTokens;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PathArguments, ReturnType};
@@ -12,7 +13,9 @@ use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PathArguments, ReturnType};
 use super::statements::is_name;
 use super::{Name, Parser, Signature, Source, path_of, text};
 use crate::errors::count;
-use crate::syntax::{Constant, Function, Intent, Kind, Parameter, ParameterType};
+use crate::syntax::{
+    Block, Constant, Function, Intent, Kind, Parameter, ParameterType, Reduction, Statement,
+};
 use crate::value::Type;
 
 /// The elements of a table at most.
@@ -21,6 +24,7 @@ const MAX_ELEMENTS: usize = 4096;
 /// What an item is to a stencil.
 enum Role {
     Stencil { inexact: bool },
+    Reduction { inexact: bool, reduction: Reduction },
     Helper,
     Neither,
 }
@@ -75,7 +79,10 @@ impl Parser<'_> {
             .into_iter()
             .map(|(function, role)| {
                 let kind = match role {
-                    Role::Stencil { inexact } => Some(Kind::Stencil { inexact }),
+                    Role::Stencil { inexact } => Some(Kind::Stencil { inexact, reduction: None }),
+                    Role::Reduction { inexact, reduction } => {
+                        Some(Kind::Stencil { inexact, reduction: Some(reduction) })
+                    }
                     Role::Helper => {
                         self.returned(&function).map(|returns| Kind::Helper { returns })
                     }
@@ -136,6 +143,7 @@ impl Parser<'_> {
                     }
                     role = Role::Stencil { inexact };
                 }
+                "reduction" => role = self.reduction(attribute),
                 "stencil_fn" => role = Role::Helper,
                 _ => others.push(attribute),
             }
@@ -150,18 +158,70 @@ impl Parser<'_> {
         role
     }
 
+    /// The role of a function with the attribute `reduction`.
+    fn reduction(&mut self, attribute: &syn::Attribute) -> Role {
+        let words = Punctuated::<syn::Ident, syn::Token![,]>::parse_terminated;
+        let words = attribute.parse_args_with(words).unwrap_or_default();
+        let mut words = words.iter().map(ToString::to_string);
+        let named = words.next();
+        let kind = Reduction::ALL.into_iter().find(|known| named.as_deref() == Some(known.name()));
+        match (kind, words.next().as_deref(), words.next()) {
+            (Some(reduction), None, _) => Role::Reduction { inexact: false, reduction },
+            (Some(reduction), Some("inexact"), None) => {
+                Role::Reduction { inexact: true, reduction }
+            }
+            _ => {
+                self.error(
+                    attribute.span(),
+                    "a reduction is `#[reduction(sum)]`, `(min)` or `(max)`, with the option `(sum, inexact)`",
+                );
+                Role::Reduction { inexact: true, reduction: Reduction::Sum }
+            }
+        }
+    }
+
     fn returned(&mut self, function: &ItemFn) -> Option<Type> {
         match &function.sig.output {
             ReturnType::Type(_, ty) => self.scalar_type(ty),
             ReturnType::Default => {
                 let name = &function.sig.ident;
-                self.error(
-                    name.span(),
-                    format!("helper `{name}` must return a value: write `-> f64`"),
-                );
+                self.error(name.span(), format!("`{name}` must return a value: write `-> f64`"));
                 None
             }
         }
+    }
+
+    /// The parameter that a reduction sets to its value, for fields of so many axes.
+    fn result(&mut self, function: &ItemFn, parameters: &[Parameter]) -> Parameter {
+        let fields = parameters.iter().find_map(|parameter| match parameter.ty {
+            ParameterType::Field { rank, .. } => Some(rank),
+            ParameterType::Scalar(_) | ParameterType::Refused => None,
+        });
+        let is_refused = parameters.iter().any(|parameter| parameter.ty == ParameterType::Refused);
+        let name = &function.sig.ident;
+        if fields.is_none() && !is_refused {
+            let message = format!("`{name}` reads no field: add a parameter `In<f64, 2>`");
+            self.error(name.span(), message);
+        }
+        let element = self.returned(function);
+        if element == Some(Type::Bool) {
+            self.error(
+                function.sig.output.span(),
+                "a reduction cannot return bool: return u32 with 0 and 1",
+            );
+        }
+        let ty = match (element, fields) {
+            (Some(element), Some(rank)) if element != Type::Bool => {
+                ParameterType::Field { intent: Intent::Out, element, rank }
+            }
+            _ => ParameterType::Refused,
+        };
+        // No name of the user is used twice.
+        let mut result = "value".to_owned();
+        while parameters.iter().any(|other| text(&other.name) == result) {
+            result.push('_');
+        }
+        Parameter { name: syn::Ident::new(&result, name.span()), ty }
     }
 
     /// Checks a signature and makes it known.
@@ -189,7 +249,8 @@ impl Parser<'_> {
             }
         }
         self.check_name(&sig.ident);
-        let is_stencil = matches!(kind, Some(Kind::Stencil { .. }));
+        let is_stencil = matches!(kind, Some(Kind::Stencil { reduction: None, .. }));
+        let is_reduction = matches!(kind, Some(Kind::Stencil { reduction: Some(_), .. }));
         if is_stencil && let ReturnType::Type(_, ty) = &sig.output {
             self.error(
                 ty.span(),
@@ -221,13 +282,20 @@ impl Parser<'_> {
             if !is_stencil
                 && let ParameterType::Field { intent: Intent::Out | Intent::InOut, .. } = ty
             {
-                let message =
-                    "a helper only reads: take `In`, return a value, and set it in the stencil";
+                let message = if is_reduction {
+                    "a reduction only reads: take `In`, and return the value"
+                } else {
+                    "a helper only reads: take `In`, return a value, and set it in the stencil"
+                };
                 self.error(input.ty.span(), message);
             }
             parameters.push(Parameter { name, ty });
         }
-        if is_stencil {
+        if is_reduction {
+            let result = self.result(function, &parameters);
+            parameters.push(result);
+        }
+        if is_stencil || is_reduction {
             self.check_fields(&sig.ident, &parameters);
         }
         let name = text(&sig.ident);
@@ -327,7 +395,10 @@ impl Parser<'_> {
 
     fn function(&mut self, function: ItemFn, kind: Option<Kind>, parameters: Vec<Parameter>) {
         let mut scope = HashMap::new();
-        for (place, parameter) in parameters.iter().enumerate() {
+        let is_reduction = matches!(kind, Some(Kind::Stencil { reduction: Some(_), .. }));
+        // The source does not see the parameter that a reduction sets.
+        let visible = parameters.len() - usize::from(is_reduction);
+        for (place, parameter) in parameters[..visible].iter().enumerate() {
             self.check_no_constant(&parameter.name);
             let meaning = match parameter.ty {
                 ParameterType::Refused => Name::Refused,
@@ -336,11 +407,20 @@ impl Parser<'_> {
             scope.insert(text(&parameter.name), meaning);
         }
         self.scopes.push(scope);
-        self.is_inexact = !matches!(kind, Some(Kind::Stencil { inexact: false }));
+        self.is_inexact = !matches!(kind, Some(Kind::Stencil { inexact: false, .. }));
         let body = match kind {
             Some(Kind::Helper { .. }) => {
                 self.first_writable = self.scopes.len();
                 self.value_block(&function.block)
+            }
+            Some(Kind::Stencil { reduction: Some(_), .. }) => {
+                self.first_writable = self.scopes.len();
+                let Block { mut statements, value } = self.value_block(&function.block);
+                statements.extend(value.map(|value| {
+                    let span = value.span;
+                    Statement::Set { parameter: visible, value: *value, span }
+                }));
+                Block { statements, value: None }
             }
             _ => {
                 self.first_writable = 0;
