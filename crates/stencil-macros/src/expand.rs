@@ -3,9 +3,10 @@
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use stencil_translator::{Dialect, Intent, Module, Stencil, Type};
+use stencil_translator::{Dialect, Intent, Module, Reduction, Stencil, Type};
 use syn::{
-    Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, Type as SynType,
+    Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, ReturnType,
+    Type as SynType,
 };
 
 /// The attribute of one function.
@@ -17,7 +18,16 @@ pub(crate) fn stencil(options: TokenStream, function: TokenStream) -> TokenStrea
         return with_stubs(error, function);
     }
     let options = if is_inexact { quote!((inexact)) } else { TokenStream::new() };
-    let whole = quote!(#[stencil #options] #function);
+    translated(quote!(#[stencil #options] #function), function)
+}
+
+/// The attribute of one function that is a reduction.
+pub(crate) fn reduction(options: TokenStream, function: TokenStream) -> TokenStream {
+    translated(quote!(#[reduction(#options)] #function), function)
+}
+
+/// What replaces a function, which `whole` has with its attribute.
+fn translated(whole: TokenStream, function: TokenStream) -> TokenStream {
     let stencil = match Stencil::parse(whole) {
         Ok(stencil) => stencil,
         Err(errors) => return with_stubs(errors.to_compile_error(), function),
@@ -55,10 +65,14 @@ fn stub(function: &ItemFn, root: &TokenStream) -> TokenStream {
         parameters.push(quote!(#name: #borrow #root::Field<#element, #rank>));
         used.extend(quote_spanned!(Span::mixed_site()=> const _: fn(#ty) = |_| ();));
     }
+    let returned = match &function.sig.output {
+        ReturnType::Type(_, ty) => quote!(#root::Reduction<#lifetime, #ty>),
+        ReturnType::Default => quote!(#root::Launch<#lifetime>),
+    };
     quote_spanned! {Span::mixed_site()=>
         #used
         #[allow(clippy::too_many_arguments, unused_variables, reason = "those of the stencil")]
-        #vis fn #name<#lifetime>(#(#parameters),*) -> #root::Launch<#lifetime> {
+        #vis fn #name<#lifetime>(#(#parameters),*) -> #returned {
             ::core::unreachable!()
         }
     }
@@ -87,7 +101,12 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
         })
         .collect();
     let root = root();
-    let rest = translated.rest();
+    let rest = translated.rest().iter().map(|item| {
+        // Stencils alone may use it, and they have its value.
+        let is_constant = matches!(syn::parse2(item.clone()), Ok(Item::Const(_)));
+        let allow = is_constant.then(|| quote!(#[allow(dead_code, reason = "for stencils")]));
+        quote!(#allow #item)
+    });
     let stencils = translated.stencils().iter().map(|stencil| {
         let named = functions.iter().find(|function| function.sig.ident == *stencil.ident());
         named.map(|function| items(stencil, function, &root))
@@ -113,7 +132,9 @@ fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
         })
     };
     let items = items.into_iter().map(|item| match item {
-        Item::Fn(function) if is(&function, "stencil") => stub(&function, &root),
+        Item::Fn(function) if is(&function, "stencil") || is(&function, "reduction") => {
+            stub(&function, &root)
+        }
         Item::Fn(function) if is(&function, "stencil_fn") => TokenStream::new(),
         other => other.into_token_stream(),
     });
@@ -149,7 +170,8 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
         .attrs
         .iter()
         .filter(|attribute| {
-            attribute.path().segments.last().is_none_or(|last| last.ident != "stencil")
+            let last = attribute.path().segments.last();
+            last.is_none_or(|last| last.ident != "stencil" && last.ident != "reduction")
         })
         .collect();
     let generated = stencil.to_rust();
@@ -183,6 +205,26 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
         arguments
             .push(quote_spanned!(Span::mixed_site()=> #root::generated::Argument::#make(#name)));
     }
+    let at = Span::mixed_site();
+    let values = quote_spanned!(at=> [#(#arguments),*], &[#(#scalars),*]);
+    let (returned, make) = match (stencil.reduction(), &function.sig.output) {
+        (Some(reduction), ReturnType::Type(_, ty)) => {
+            let op = match reduction {
+                Reduction::Sum => quote_spanned!(at=> Sum),
+                Reduction::Min => quote_spanned!(at=> Min),
+                Reduction::Max => quote_spanned!(at=> Max),
+            };
+            let returned = quote_spanned!(at=> #root::Reduction<#lifetime, #ty>);
+            (
+                returned,
+                quote_spanned!(at=> #root::generated::reduce(#root::generated::Op::#op, #name::STENCIL, #values)),
+            )
+        }
+        _ => {
+            let returned = quote_spanned!(at=> #root::Launch<#lifetime>);
+            (returned, quote_spanned!(at=> #root::generated::launch(#name::STENCIL, #values)))
+        }
+    };
     let documentation = format!("What is known of the stencil [`{name}`](fn@{name}).");
     quote_spanned! {Span::mixed_site()=>
         #[doc = #documentation]
@@ -204,8 +246,8 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
 
         #(#attributes)*
         #[allow(clippy::too_many_arguments, reason = "those of the stencil")]
-        #vis fn #name<#lifetime>(#(#parameters),*) -> #root::Launch<#lifetime> {
-            #root::generated::launch(#name::STENCIL, [#(#arguments),*], &[#(#scalars),*])
+        #vis fn #name<#lifetime>(#(#parameters),*) -> #returned {
+            #make
         }
     }
 }

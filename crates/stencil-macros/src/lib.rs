@@ -10,7 +10,13 @@ pub fn stencil(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::stencil(options.into(), function.into()).into()
 }
 
-/// Makes stencils of the functions of a module that have the attribute `stencil`: see the crate `stencil`.
+/// Makes a reduction of a function that returns a value: see the crate `stencil`.
+#[proc_macro_attribute]
+pub fn reduction(options: TokenStream, function: TokenStream) -> TokenStream {
+    expand::reduction(options.into(), function.into()).into()
+}
+
+/// Makes stencils and reductions of the functions of a module that have the attribute `stencil` or `reduction`: see the crate `stencil`.
 #[proc_macro_attribute]
 pub fn stencils(options: TokenStream, module: TokenStream) -> TokenStream {
     expand::module(options.into(), module.into()).into()

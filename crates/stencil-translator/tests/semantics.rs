@@ -1,7 +1,7 @@
 //! What operations mean, by the interpreter. The differential tests show that C and Rust agree with it.
 #![cfg(test)]
 
-use stencil_translator::{Dialect, Point, Stencil, Value};
+use stencil_translator::{Dialect, Intent, Point, Reduction, Stencil, Value};
 
 /// The value that a stencil sets at place 3 of 7. An input is 100 there, and one more at each place after it.
 fn set(text: &str, scalars: &[Value]) -> Value {
@@ -148,4 +148,18 @@ fn no_local_of_c_has_the_name_of_a_function() {
             variable = other;
         }
     }
+}
+
+#[test]
+fn a_reduction_sets_a_last_field_that_the_source_does_not_have() {
+    let text = "#[reduction(max, inexact)] fn f(value: In<f32, 2>, a: f32) -> f32 {
+        let mut b = value.at(0, 1).exp(); b *= a; b }";
+    let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
+    assert_eq!(stencil.reduction(), Some(Reduction::Max));
+    assert!(stencil.is_inexact());
+    let fields = stencil.fields().iter().map(|field| (field.name(), field.intent()));
+    assert!(fields.eq([("value", Intent::In), ("value_", Intent::Out)]));
+    let read = |_: usize, offset: &[i64]| Value::F32(offset[1] as f32 - 1.0);
+    let point = Point { read: &read, scalars: &[Value::F32(2.5)], index: &[0, 0], extent: &[4, 4] };
+    assert_eq!(stencil.interpret(&point), Some(vec![None, Some(Value::F32(2.5))]));
 }

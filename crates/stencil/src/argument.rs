@@ -4,7 +4,7 @@ use runtime_core::{Result, Stream};
 
 use crate::boundary::Constants;
 use crate::description::Intent;
-use crate::erased::{Any, Arrays, Number};
+use crate::erased::{Any, Arrays, Number, map};
 use crate::field::{Core, Field};
 
 /// A field as an argument of a stencil.
@@ -49,6 +49,12 @@ impl<'a> Argument<'a> {
     /// A field that is read and set.
     pub fn update<T: Number, const N: usize>(field: &'a mut Field<T, N>) -> Self {
         Self::new(field, Intent::InOut)
+    }
+
+    /// The same argument.
+    pub(crate) fn again(&self) -> Argument<'_> {
+        let array = map!(self.array, array => array);
+        Argument { array, ..*self }
     }
 
     fn new<T: Number, const N: usize>(field: &'a Field<T, N>, intent: Intent) -> Self {

@@ -11,6 +11,7 @@ use runtime_core::Device;
 
 use crate::exchanges::Exchanges;
 use crate::kernel::Kernels;
+use crate::reducer::Reducer;
 
 /// A grid of any number of axes, and what it keeps from one launch to the next.
 pub(crate) struct Domain {
@@ -38,6 +39,7 @@ pub(crate) struct State {
     pub(crate) exchanges: Exchanges,
     /// The number of resets. Ghosts that were filled before a reset are stale.
     pub(crate) resets: u64,
+    pub(crate) reducer: Reducer,
 }
 
 impl Domain {

@@ -7,8 +7,10 @@ use array_buffer::{ArrayBuffer, InFlight, PartMut, ReadGuard, WriteGuard};
 use ndarray::IxDyn;
 use runtime_core::Element;
 
+use crate::accumulate::Value;
+
 /// The element type of a field: `f32`, `f64`, `i32`, `i64` or `u32`.
-pub trait Number: Element + PartialEq + fmt::Debug + Erase {}
+pub trait Number: Element + PartialEq + fmt::Debug + Erase + Value {}
 
 /// The array of a field.
 pub(crate) type Array<T> = ArrayBuffer<T, IxDyn>;

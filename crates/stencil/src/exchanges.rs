@@ -46,6 +46,11 @@ impl Exchanges {
         self.sequence = 0;
     }
 
+    /// Differs on ranks that made other launches.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Notes a launch of the stencil with this hash.
     pub(crate) fn begin_launch(&mut self, hash: u64) {
         self.sequence = self.sequence.wrapping_mul(31).wrapping_add(hash | 1);

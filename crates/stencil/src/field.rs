@@ -79,6 +79,17 @@ pub(crate) struct Core {
 type Fresh = Option<(Need, u64)>;
 
 impl Core {
+    fn new(
+        grid: Arc<Domain>,
+        name: String,
+        location: Location,
+        shape: Shape,
+        rules: Rules,
+    ) -> Self {
+        let (fresh, constants, fillings) = Default::default();
+        Self { grid, name, location, shape, rules, fresh, constants, fillings }
+    }
+
     /// Whether ghosts have current values, after this number of resets of the grid.
     pub(crate) fn has(&self, need: &Need, resets: u64) -> bool {
         let has = |(fresh, then): (Need, u64)| then == resets && fresh.includes(need);
@@ -127,6 +138,30 @@ impl<T: Number, const N: usize> Field<T, N> {
         &self.core
     }
 
+    /// A field without ghosts, for the values of a reduction, in the memory of an earlier one if there is any.
+    pub(crate) fn scratch(
+        grid: &Arc<Domain>,
+        location: Location,
+        memory: Option<Array<T>>,
+    ) -> Result<Self> {
+        let boundaries = [[Boundary::Nothing; 2]; 3];
+        let rules = boundaries.map(|ends| ends.map(|boundary| boundary.rule()));
+        let cells: Vec<usize> = (0..grid.rank).map(|axis| grid.block[axis].len()).collect();
+        let (staggered, ends) = (location.staggered(grid.rank)?, grid.is_end());
+        let shape = Shape::new(&grid.device, T::DTYPE, &cells, staggered, 0, ends);
+        let array = match memory {
+            Some(memory) => memory,
+            None => ArrayBuffer::with_partition(shape.partition()?)?,
+        };
+        let core = Core::new(Arc::clone(grid), "value".to_owned(), location, shape, rules);
+        Ok(Self { core, array: RefCell::new(array), boundaries })
+    }
+
+    /// Its values, without what is known of them.
+    pub(crate) fn into_array(self) -> Array<T> {
+        self.array.into_inner()
+    }
+
     pub(crate) fn array(&self) -> &RefCell<Array<T>> {
         &self.array
     }
@@ -139,16 +174,7 @@ impl<T: Number, const N: usize> Field<T, N> {
     pub fn like(&self, name: impl Into<String>) -> Result<Self> {
         let Core { grid, shape, location, rules, .. } = &self.core;
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
-        let core = Core {
-            grid: Arc::clone(grid),
-            name: name.into(),
-            location: *location,
-            shape: shape.clone(),
-            rules: *rules,
-            fresh: Cell::new(None),
-            constants: RefCell::default(),
-            fillings: RefCell::default(),
-        };
+        let core = Core::new(Arc::clone(grid), name.into(), *location, shape.clone(), *rules);
         Ok(Self { core, array, boundaries: self.boundaries })
     }
 
@@ -398,17 +424,8 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
         let shape =
             Shape::new(&grid.device, T::DTYPE, &cells, staggered, grid.width, grid.is_end());
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
-        let core = Core {
-            grid,
-            name,
-            location,
-            shape,
-            rules: boundaries.map(|ends| ends.map(|boundary| boundary.rule())),
-            fresh: Cell::new(None),
-            constants: RefCell::default(),
-            fillings: RefCell::default(),
-        };
-        Ok(Field { core, array, boundaries })
+        let rules = boundaries.map(|ends| ends.map(|boundary| boundary.rule()));
+        Ok(Field { core: Core::new(grid, name, location, shape, rules), array, boundaries })
     }
 }
 

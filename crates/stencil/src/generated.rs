@@ -3,9 +3,11 @@
 
 use runtime_core::Element;
 
+pub use crate::accumulate::Op;
 pub use crate::argument::Argument;
 pub use crate::description::{FieldParts, Parts, Rows, Source};
 pub use crate::launch::launch;
+pub use crate::reduction::reduce;
 pub use runtime_core::{DType, ImageFormat};
 
 use crate::description::Stencil;

@@ -15,9 +15,9 @@ use crate::argument::Argument;
 use crate::arguments::Words;
 use crate::description::{FieldParts, Intent, Stencil};
 use crate::domain::Domain;
-use crate::erased::{Any, Borrowed, Exclusive, Owned, Reads, Writes, map, with};
+use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
-use crate::field::{Core, own};
+use crate::field::{Core, Field, own};
 use crate::generated::Scalar;
 use crate::geometry::geometry;
 use crate::shape::Need;
@@ -41,6 +41,8 @@ pub struct Launch<'a> {
     inside: usize,
     /// Axes, and the points along them.
     over: SmallVec<[(usize, Range<usize>); 3]>,
+    /// Whether a point that several ranks have is computed by one of them alone. Outputs are overwritten as a whole.
+    once: bool,
 }
 
 /// Makes a launch.
@@ -56,11 +58,19 @@ pub fn launch<'a, const F: usize>(
     let words = Words::new(parts, if has_scalars { scalars } else { &[] });
     let arguments = SmallVec::from_iter(arguments);
     let over = SmallVec::new();
-    Launch { stencil, arguments, words, has_scalars, inside: 0, over }
+    Launch { stencil, arguments, words, has_scalars, inside: 0, over, once: false }
 }
 
 /// A box of points, along each axis.
 type Points = [Range<usize>; 3];
+
+/// What a launch computes.
+pub(crate) struct Computed {
+    /// The points, counted from the rank's first point.
+    pub(crate) local: Points,
+    /// Whether no rank has a point to compute.
+    pub(crate) is_nothing: bool,
+}
 
 /// What a launch needs, after it was checked.
 struct Checked<'s, 'a> {
@@ -68,6 +78,8 @@ struct Checked<'s, 'a> {
     local: Points,
     /// Whether these are all points of the rank.
     is_whole: bool,
+    /// Whether no rank has a point to compute.
+    is_nothing: bool,
     stale: SmallVec<[Stale<'s, 'a>; FEW]>,
     /// For each argument, its number among the stale fields, and whether it reads ghosts.
     uses: SmallVec<[(Option<usize>, bool); FEW]>,
@@ -129,14 +141,39 @@ impl<'a> Launch<'a> {
     /// `Conflict` if other ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then. Errors of the device.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<()> {
-        self.enqueue(stream)
+        self.compute(stream)
+            .map(drop)
             .map_err(|error| error.about(format_args!("stencil {}", self.stencil.name())))
     }
 
+    /// The name of the stencil.
+    pub(crate) fn name(&self) -> &'static str {
+        self.stencil.name()
+    }
+
+    /// The first field.
+    pub(crate) fn first(&self) -> Option<&'a Core> {
+        self.arguments.first().map(|argument| argument.core)
+    }
+
+    /// The same launch with one more output. It computes each point once.
+    pub(crate) fn with_output<'b, T: Number, const N: usize>(
+        &'b self,
+        output: &'b mut Field<T, N>,
+    ) -> Launch<'b> {
+        let Self { stencil, words, has_scalars, inside, over, .. } = self;
+        let arguments = self.arguments.iter().map(Argument::again);
+        let arguments = arguments.chain([Argument::output(output)]).collect();
+        let (words, over) = (words.clone(), over.clone());
+        let (has_scalars, inside) = (*has_scalars, *inside);
+        Launch { stencil, arguments, words, has_scalars, inside, over, once: true }
+    }
+
+    /// Enqueues the launch. Returns what it computes.
     #[track_caller]
-    fn enqueue(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn compute(&self, stream: &Stream) -> Result<Computed> {
         self.check_signature()?;
-        let Some(first) = self.arguments.first() else { return Ok(()) };
+        let Some(first) = self.arguments.first() else { return Err(refuse("no field".to_owned())) };
         let grid = &first.core.grid;
         let mut state = grid.state();
         let checked = self.check(grid, stream, state.resets)?;
@@ -157,7 +194,7 @@ impl<'a> Launch<'a> {
         }
         let mut writes: SmallVec<[Any<Writes<'_>>; FEW]> = SmallVec::new();
         for (part, output) in parts.iter_mut().zip(outputs()) {
-            let overwrites = output.intent == Intent::Out && checked.is_whole;
+            let overwrites = output.intent == Intent::Out && (checked.is_whole || self.once);
             let about = |error| output.core.about(error);
             writes.push(map!(part, part => {
                 if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
@@ -187,7 +224,8 @@ impl<'a> Launch<'a> {
         for write in writes {
             with!(write, write => write.commit())?;
         }
-        Ok(())
+        let Checked { local, is_nothing, .. } = checked;
+        Ok(Computed { local, is_nothing })
     }
 
     /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
@@ -247,15 +285,20 @@ impl<'a> Launch<'a> {
         let mut checked = Checked {
             local: [0..1, 0..1, 0..1],
             is_whole: true,
+            is_nothing: global.iter().any(Range::is_empty),
             stale: SmallVec::new(),
             uses: SmallVec::new(),
         };
         for (axis, range) in global.iter().enumerate().take(grid.rank) {
-            let (start, points) = (grid.block[axis].start, output.shape.points(axis));
+            let (start, mut points) = (grid.block[axis].start, output.shape.points(axis));
+            if self.once && output.shape.staggered[axis] && !output.shape.is_end[axis][1] {
+                // The next block has the last point, too.
+                points -= 1;
+            }
             let low = range.start.clamp(start, start + points) - start;
             let high = range.end.clamp(start, start + points) - start;
             checked.local[axis] = low..high.max(low);
-            checked.is_whole &= checked.local[axis] == (0..points);
+            checked.is_whole &= checked.local[axis] == (0..output.shape.points(axis));
         }
         for (argument, known) in self.arguments.iter().zip(self.stencil.parts().fields) {
             let need = need(grid, output, &global, argument.core, known)?;

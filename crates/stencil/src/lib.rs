@@ -142,6 +142,7 @@
 
 extern crate self as stencil;
 
+mod accumulate;
 mod argument;
 mod arguments;
 mod boundary;
@@ -162,6 +163,8 @@ mod launch;
 #[cfg(feature = "npy")]
 pub mod npy;
 mod probe;
+mod reducer;
+mod reduction;
 mod shape;
 
 pub use boundary::Boundary;
@@ -170,5 +173,6 @@ pub use erased::Number;
 pub use field::{End, Field, FieldBuilder, Location};
 pub use grid::{Grid, GridBuilder};
 pub use launch::Launch;
+pub use reduction::{Reduced, Reduction};
 pub use runtime_core::{Error, ErrorKind, Result};
-pub use stencil_macros::{stencil, stencils};
+pub use stencil_macros::{reduction, stencil, stencils};
