@@ -1,4 +1,4 @@
-//! Compiles the programs for embedded processors: the monitors, the kernels of the demo and the test programs.
+//! Compiles the programs for embedded processors: the monitors, the kernels of examples and the test programs.
 //!
 //! The binaries are kept in the repository, so only those who change the source need the compilers.
 
@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use quote::ToTokens;
+use stencil_translator::{Dialect, Stencil};
 
 use crate::cargo::{must, root};
 
@@ -103,14 +105,45 @@ pub(crate) fn absence() -> Option<String> {
 /// A file to compile.
 struct Piece {
     output: PathBuf,
-    source: &'static str,
+    source: Source,
     flags: Vec<String>,
+}
+
+/// The source of a program.
+enum Source {
+    File(&'static str),
+    /// The stencil of this name in a Rust file.
+    Stencil(&'static str, &'static str),
+}
+
+impl Source {
+    /// The C file. That of a stencil is written into `folder`.
+    fn file(&self, folder: &Path) -> Result<PathBuf> {
+        match self {
+            Self::File(path) => Ok(root().join(path)),
+            Self::Stencil(path, name) => {
+                let text = fs::read_to_string(root().join(path)).context(*path)?;
+                let items = syn::parse_file(&text).context(*path)?.items;
+                let named =
+                    |item: &syn::Item| matches!(item, syn::Item::Fn(f) if f.sig.ident == name);
+                let function = items.iter().find(|item| named(item));
+                let function =
+                    function.with_context(|| format!("{path} has no function {name}"))?;
+                let stencil = Stencil::parse(function.to_token_stream())
+                    .map_err(|errors| anyhow!("{path}: stencil {name}: {errors}"))?;
+                let file = folder.join(format!("{name}.c"));
+                fs::create_dir_all(folder)?;
+                fs::write(&file, stencil.embedded_source())?;
+                Ok(file)
+            }
+        }
+    }
 }
 
 const FIRMWARE: &str = "crates/backend-embedded/firmware";
 const DEMO: &str = "crates/runtime/examples/terrain";
 
-/// The files to compile for a processor. Only QEMU machines have a monitor and run the demo.
+/// The files to compile for a processor. Only QEMU machines have a monitor and run examples.
 fn pieces(target: &Target) -> Vec<Piece> {
     let name = target.name;
     let piece = |output: String, source, flags: &[&[&str]], more: &[String]| {
@@ -124,26 +157,37 @@ fn pieces(target: &Target) -> Vec<Piece> {
     };
     let include = [format!("-I{}", root().join(FIRMWARE).join("include").display())];
     let mut pieces = vec![
-        piece(built("stub"), target.monitor, &[ANYWHERE, &["-DDEBUGGER", "-Wl,-e,start"]], &[]),
+        piece(
+            built("stub"),
+            Source::File(target.monitor),
+            &[ANYWHERE, &["-DDEBUGGER", "-Wl,-e,start"]],
+            &[],
+        ),
         piece(
             built("calls"),
-            "crates/backend-embedded/firmware/programs/calls.c",
+            Source::File("crates/backend-embedded/firmware/programs/calls.c"),
             &[C, FIXED],
             &script("programs"),
         ),
     ];
     if name != "cortex-m3" {
-        let kernels = "crates/backend-embedded/firmware/programs/kernels.c";
-        let demo = format!("{DEMO}/diffusion-{name}.elf");
+        let kernels = Source::File("crates/backend-embedded/firmware/programs/kernels.c");
+        let demo = format!("{DEMO}/smooth-{name}.elf");
+        let model = Source::Stencil("crates/runtime/examples/terrain/model.rs", "smooth");
+        let saxpy = Source::File("crates/runtime/examples/kernels/saxpy.c");
+        let brought = format!("crates/runtime/examples/kernels/saxpy-{name}.elf");
+        // The headers use GNU C.
+        let exact = [Dialect::C.flags(), &["-std=gnu99"]].concat();
         pieces.extend([
             piece(
                 built("monitor"),
-                target.monitor,
+                Source::File(target.monitor),
                 &[FIXED, &["-Wl,--strip-all"]],
                 &script("monitor"),
             ),
             piece(built("kernels"), kernels, &[C, ANYWHERE], &include),
-            piece(demo, "crates/runtime/examples/terrain/diffusion.c", &[C, ANYWHERE], &include),
+            piece(demo, model, &[C, &exact, ANYWHERE], &include),
+            piece(brought, saxpy, &[C, ANYWHERE], &include),
         ]);
     }
     pieces
@@ -163,7 +207,8 @@ fn build(folder: &Path) -> Result<()> {
             }
             let mut compiler = Command::new(target.compiler);
             compiler.args(target.flags).args(COMMON).args(flags).arg("-o").arg(&output);
-            must(compiler.arg(root().join(source)).arg("-lgcc"))?;
+            let source = source.file(&root().join("target/firmware/source"))?;
+            must(compiler.arg(source).arg("-lgcc"))?;
             // Linkers mark their output as executable.
             let bytes = fs::read(&output)?;
             fs::remove_file(&output)?;

@@ -48,7 +48,7 @@ fn copies_at_once(bench: &Bench) -> usize {
 }
 
 /// The demo's kernel, and one that does nothing.
-const DIFFUSION: &str = include_str!("../../../crates/runtime/examples/terrain/diffusion.ptx");
+const DIFFUSION: &str = include_str!("../../../crates/stand-in/tests/ptx/data/diffusion.ptx");
 const NOTHING: &str = "
 .version 8.0
 .target sm_60

@@ -25,7 +25,7 @@ const WITHIN: f64 = 1.0 / 1.05;
 const FASTER: f64 = 1.0;
 
 /// The demo's kernel, and one that does nothing.
-const DIFFUSION: &str = include_str!("../../../crates/runtime/examples/terrain/diffusion.cl");
+const DIFFUSION: &str = include_str!("diffusion.cl");
 const NOTHING: &str =
     "kernel void nothing(global uint *a, global const uint *b, ulong n, float x) {}";
 

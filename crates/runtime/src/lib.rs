@@ -42,6 +42,7 @@
 //! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
 //! - `npy` adds `stencil::npy`: `.npy` files of fields and arrays.
+//! - `picture` adds `stencil::picture`: pictures of arrays, as PNG files.
 //! - `stencil` adds `stencil`: kernels written once in a subset of Rust, and fields on grids that are divided among ranks.
 //!
 //! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run

@@ -51,13 +51,14 @@ impl Rank {
 /// the MPI job that this process belongs to, which needs the feature `mpi`; or otherwise as many threads as `count` says,
 /// or one.
 ///
-/// `selector` chooses the devices. If it names a backend and none of its devices, as in `cuda`, the ranks of a machine
+/// `selector` chooses the devices; `None` is what the environment variable [`DeviceRegistry::VARIABLE`] says, or `host`.
+/// If it names a backend and none of its devices, as in `cuda`, the ranks of a machine
 /// take the devices of the backend in turn.
 ///
 /// ```
 /// # #[cfg(feature = "host")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// let sum = runtime::ranks::run(Some(3), "host", |rank| {
+/// let sum = runtime::ranks::run(Some(3), Some("host"), |rank| {
 ///     let [sum] = rank.sum([rank.number() as u64])?;
 ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(sum)
 /// })?;
@@ -75,18 +76,23 @@ impl Rank {
 /// one that other ranks have caused. If a process fails, the whole job ends.
 pub fn run<T, E>(
     count: Option<usize>,
-    selector: &str,
+    selector: Option<&str>,
     work: impl Fn(&Rank) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, E>
 where
     T: Send,
     E: From<Error> + AsRef<dyn StdError + Send + Sync> + Debug + Send,
 {
+    let variable = || env::var_os(DeviceRegistry::VARIABLE).filter(|value| !value.is_empty());
+    let selector = match selector {
+        Some(selector) => selector.to_owned(),
+        None => variable().map_or("host".to_owned(), |value| value.to_string_lossy().into_owned()),
+    };
     // Environment variables that Open MPI, MPICH and their derivatives set for the processes that they start.
     let variables = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
     match variables.into_iter().find(|variable| env::var_os(variable).is_some()) {
-        Some(variable) => processes(count, selector, variable, work),
-        None => threads(count.unwrap_or(1), selector, work),
+        Some(variable) => processes(count, &selector, variable, work),
+        None => threads(count.unwrap_or(1), &selector, work),
     }
 }
 

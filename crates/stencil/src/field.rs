@@ -391,6 +391,7 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
     /// # Errors
     ///
     /// As [`uninit`](Self::uninit).
+    #[track_caller]
     pub fn from_fn(self, value: impl FnMut([usize; N]) -> T) -> Result<Field<T, N>> {
         let mut field = self.uninit()?;
         field.set_from_fn(value)?;
@@ -402,6 +403,7 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
     /// # Errors
     ///
     /// As [`uninit`](Self::uninit).
+    #[track_caller]
     pub fn filled(self, value: T) -> Result<Field<T, N>> {
         let mut field = self.uninit()?;
         let mut guard = field.write_host()?;

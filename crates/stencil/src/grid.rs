@@ -65,6 +65,11 @@ impl<const N: usize> Grid<N> {
         std::array::from_fn(|axis| self.0.block[axis].clone())
     }
 
+    /// The number of blocks along each axis, one for each rank.
+    pub fn blocks(&self) -> [usize; N] {
+        std::array::from_fn(|axis| self.0.blocks[axis])
+    }
+
     /// The device of this rank.
     pub fn device(&self) -> &Device {
         &self.0.device

@@ -162,6 +162,8 @@ mod kernel;
 mod launch;
 #[cfg(feature = "npy")]
 pub mod npy;
+#[cfg(feature = "picture")]
+pub mod picture;
 mod probe;
 mod reducer;
 mod reduction;

@@ -119,7 +119,7 @@ const TESTS: &[Item] = &[
     Item {
         title: "demo",
         kind: Kind::Program,
-        build: "build --package runtime --features NAME --example terrain",
+        build: "build --package runtime --features NAME,npy,picture --example terrain",
         args: "--device NAME:0 --steps 2000 --scale 3 --output demo --quiet",
         quick: "--device NAME:0 --steps 3 --output demo --quiet",
         parts: &[],

@@ -110,8 +110,9 @@ fn numpy(totals: &mut Totals) {
     }
     totals.step("numpy reads the demo", || {
         let folder = root().join("target/numpy-check");
-        let example = ["run", "--release", "--package", "runtime", "--example", "terrain", "--"];
-        must(cargo(&example).args(["--steps", "5", "--output"]).arg(&folder))?;
+        let example = ["run", "--release", "--package", "runtime", "--example", "terrain"];
+        let options = ["--features", "npy,picture", "--", "--steps", "5", "--output"];
+        must(cargo(&example).args(options).arg(&folder))?;
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
     });

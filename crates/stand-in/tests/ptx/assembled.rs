@@ -14,16 +14,18 @@ use crate::nvrtc::{compile, compiler};
 /// Turing, Ampere, Hopper.
 const ARCHITECTURES: [u32; 3] = [75, 80, 90];
 /// Kernels in files of their own.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "conformance/src/kernels/kernels.cu",
-    "runtime/examples/terrain/diffusion.cu",
+    "runtime/examples/kernels/saxpy.cu",
     "backend-cuda/src/fill.cu",
+    "stand-in/tests/ptx/data/diffusion.cu",
     "stand-in/tests/ptx/data/threads.cu",
 ];
 /// PTX that is shipped.
-const SHIPPED: [&str; 8] = [
+const SHIPPED: [&str; 9] = [
     "conformance/src/kernels/kernels.ptx",
-    "runtime/examples/terrain/diffusion.ptx",
+    "runtime/examples/kernels/saxpy.ptx",
+    "stand-in/tests/ptx/data/diffusion.ptx",
     "backend-cuda/src/ptx/fill.ptx",
     "backend-cuda/src/ptx/region_copy_8.ptx",
     "backend-cuda/src/ptx/region_copy_32.ptx",

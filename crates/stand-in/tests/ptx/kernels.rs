@@ -1,4 +1,4 @@
-//! The kernels of the conformance suite and of the terrain demo, as shipped, against what Rust computes.
+//! The kernels of the conformance suite and of examples, as shipped, against what Rust computes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -161,7 +161,7 @@ fn launches_beyond_the_limits_are_refused() {
 
 #[test]
 fn diffusion_is_that_of_the_host_to_the_last_bit() {
-    let ptx = include_str!("../../../runtime/examples/terrain/diffusion.ptx");
+    let ptx = include_str!("data/diffusion.ptx");
     let (module, memory) = (Module::parse(ptx).unwrap(), Memory::default());
     let (ax, ay) = (0.1234567, 0.2345671);
     // 23 rows of 37 cells, in the midst of rows 40 elements apart, with all sides and without any.
@@ -191,4 +191,15 @@ fn diffusion_is_that_of_the_host_to_the_last_bit() {
         }
         assert_eq!(memory.download::<f64>(next, z.len()), expected, "sides {sides}");
     }
+}
+
+#[test]
+fn saxpy_adds_to_the_elements_and_no_others() {
+    let ptx = include_str!("../../../runtime/examples/kernels/saxpy.ptx");
+    let (module, memory) = (Module::parse(ptx).unwrap(), Memory::default());
+    let (y, x) = (memory.upload(&[1.0_f32; 100]), memory.upload(&[3.0_f32; 100]));
+    let params = [p(y), p(x), p(2.0_f32), p(70_u32)];
+    launch(&module, "saxpy", &line(3, 32), &params, &memory).unwrap();
+    let expected: Vec<f32> = (0..100).map(|i| if i < 70 { 7.0 } else { 1.0 }).collect();
+    assert_eq!(memory.download::<f32>(y, 100), expected);
 }

@@ -30,7 +30,7 @@ fn shipped_ptx_is_up_to_date() {
     let region = region.source(Dialect::CudaC);
     let shipped = [
         source_of("conformance/src/kernels/kernels.ptx"),
-        source_of("runtime/examples/terrain/diffusion.ptx"),
+        source_of("stand-in/tests/ptx/data/diffusion.ptx"),
         source_of("stand-in/tests/ptx/data/threads.ptx"),
         (region, crates.join("stand-in/tests/ptx/data/region_copy.ptx"), REGION),
     ];

@@ -1,5 +1,5 @@
-/* A cell per work-item; the arithmetic and its order are those of the Rust function in kernel.rs, and so are the
- * parameters. Work-items beyond the patch do nothing. */
+/* A cell per work-item; one step of diffusion of a patch of cells, whose `sides` say beyond which sides there are
+ * more cells. Work-items beyond the patch do nothing. */
 
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable

@@ -1,4 +1,4 @@
-/* A cell per thread; the arithmetic and its order are those of the Rust function in kernel.rs, and so are the parameters.
+/* A cell per thread; one step of diffusion of a patch of cells, whose `sides` say beyond which sides there are more cells.
  * Threads beyond the patch do nothing. Compile the text without headers. */
 
 typedef unsigned long long u64;

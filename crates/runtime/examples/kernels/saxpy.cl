@@ -1,0 +1,6 @@
+kernel void saxpy(global float *y, global const float *x, float a, uint n)
+{
+    size_t i = get_global_id(0);
+    if (i < n)
+        y[i] += a * x[i];
+}
