@@ -95,6 +95,15 @@ impl<const N: usize> Grid<N> {
         self.0.state().exchanges.sent()
     }
 
+    /// Compiles a stencil for the device, if it is not compiled yet. Otherwise its first launch does so.
+    ///
+    /// # Errors
+    ///
+    /// As for compiling in [`Launch::run`](crate::Launch::run).
+    pub fn load(&self, stencil: &'static Stencil) -> Result<()> {
+        self.0.state().kernels.of(&self.0.device, stencil).map(drop)
+    }
+
     /// Adds the kernel of a stencil for devices that compile nothing: embedded devices. `image` is an ELF executable,
     /// compiled from the stencil's [`source`](Stencil::source) for [`ImageFormat::Elf`](runtime_core::ImageFormat::Elf)
     /// with the flags `-std=gnu99 -ffp-contract=off -frounding-math`.

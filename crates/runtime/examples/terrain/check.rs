@@ -77,9 +77,10 @@ pub(crate) fn traffic(rank: &Rank, grid: &Grid<2>, run: &Run, args: &Args) -> Re
     let sums = [up.count, up.bytes, down.count, down.bytes, sent.count, sent.bytes];
     let [ups, up, downs, down, count, bytes] = rank.sum(sums)?;
     // After the first sum, when all ranks are done with devices that they share.
-    let own = rank.device.statistics();
-    let own = [own.launches, own.to_device.bytes, own.from_device.bytes];
-    let [launches, to, from] = rank.sum(if rank.is_first_on_device { own } else { [0; 3] })?;
+    let [own, before] = [rank.device.statistics(), run.before]
+        .map(|all| [all.launches, all.to_device.bytes, all.from_device.bytes]);
+    let mine = |n: usize| if rank.is_first_on_device { own[n] - before[n] } else { 0 };
+    let [launches, to, from] = rank.sum([mine(0), mine(1), mine(2)])?;
     // Messages pass through the host if the transport cannot transfer them from device to device. Ranks may have
     // measured the paths for them when they made the exchange, with the messages of some steps on each path.
     let more = bytes + bytes / args.steps * 2 * StagingTimes::ROUNDS as u64;

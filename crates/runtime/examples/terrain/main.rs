@@ -31,8 +31,6 @@ use runtime::stencil::{Grid, npy};
 use crate::args::Args;
 use crate::output::Folder;
 
-const JACKSBORO: &[u8] = include_bytes!("data/jacksboro_fault_dem.npy");
-
 fn main() -> ExitCode {
     let args = Args::parse();
     let (count, device) = (args.ranks.map(usize::from), args.device.as_deref());
@@ -55,7 +53,7 @@ fn read(path: Option<&Path>) -> Result<Array2<f64>> {
     let name = path.map_or("the built-in terrain".into(), |path| path.display().to_string());
     let values = match path {
         Some(path) => npy::read(File::open(path).with_context(|| name.clone())?),
-        None => npy::read(Cursor::new(JACKSBORO)),
+        None => npy::read(Cursor::new(include_bytes!("data/jacksboro_fault_dem.npy"))),
     };
     let values = values.with_context(|| name.clone())?;
     let (shape, wanted) = (values.shape(), "terrain has 2 dimensions of at least 3 cells each");
@@ -88,7 +86,7 @@ fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<String>> 
     let mut folder = is_first.then(|| Folder::create(&args.output)).transpose()?;
     let range = check::heights(tile.iter());
     let height = |cell| tile[mirrored(tile, cell)];
-    let run = model::run(&grid, height, args, |heights| {
+    let run = model::run((rank, &grid), height, args, |heights| {
         let Some(folder) = &mut folder else { return Ok(()) };
         let picture = picture::draw(&heights.into_dimensionality()?, &range, args)?;
         folder.show(("progress.png", &|file| Ok(picture.write(file)?)))
@@ -96,7 +94,6 @@ fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<String>> 
     let run = run.with_context(scale)?;
     let [launches, transfers, moved, messages, sent] = check::traffic(rank, &grid, &run, args)?;
     let (Some(terrain), Some(mut folder)) = (&run.heights, folder) else { return Ok(None) };
-
     let clock = Instant::now();
     let reference = model::reference(tile, args);
     let [now, mass, apart] = check::result(terrain, [tile, &reference], &range, args.steps)?;
@@ -115,8 +112,7 @@ fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<String>> 
     };
     let seconds = |time: Duration| format!("{time:.2?}");
     let [to, steps, pictures, from] = run.times.map(seconds);
-    let (id, name) = (rank.device.id(), &rank.device.info().name);
-    row("device", format!("{id}, {name}"));
+    row("device", format!("{}, {}", rank.device.id(), rank.device.info().name));
     if grid.ranks() > 1 {
         let kind =
             if rank.is_process { "processes of an MPI job" } else { "threads of this process" };
@@ -134,12 +130,11 @@ fn work(args: &Args, tile: &Array2<f64>, rank: &Rank) -> Result<Option<String>> 
     row("pictures on the way", format!("{} in {pictures}", args.pictures()));
     row("launches", launches.to_string());
     row("moved", format!("{moved} bytes in {transfers} transfers: the fewest that will do"));
-    let (low, high) = (range.start(), range.end());
-    row("heights", format!("{low:.1} m to {high:.1} m, now {now}: no new extremes"));
+    let then = format!("{:.1} m to {:.1} m", range.start(), range.end());
+    row("heights", format!("{then}, now {now}: no new extremes"));
     row("mass kept", format!("relative change {mass}"));
     row("equals reference", format!("to {apart}, checked in {}", seconds(checked)));
-    let colours = format!("change from -{deepest:.1} m (red) to {deepest:.1} m (blue)");
-    row("picture", format!("before, after, {colours}"));
+    row("picture", format!("before, after, change up to {deepest:.1} m (red: lower)"));
     written.iter().for_each(|path| row("written", path.display().to_string()));
     match run.transfers.total().count {
         0 => Ok(Some(table.to_string())),

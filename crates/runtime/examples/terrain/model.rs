@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ndarray::{Array2, ArrayD};
 use runtime::array::TransferReport;
+use runtime::ranks::Rank;
 use runtime::stencil::{Boundary, Grid, In, Out, stencil};
-use runtime::{ImageFormat, ModuleImage, StreamOptions};
+use runtime::{ImageFormat, ModuleImage, Statistics, StreamOptions};
 
 use crate::args::Args;
 use crate::progress::Progress;
@@ -29,8 +30,9 @@ fn smooth(next: Out<f64, 2>, z: In<f64, 2>, ax: f64, ay: f64) {
 pub(crate) struct Run {
     /// The heights of all ranks, on rank 0.
     pub(crate) heights: Option<ArrayD<f64>>,
-    /// The transfers of this rank.
+    /// The transfers of this rank, and the counts of its device when the kernel was loaded.
     pub(crate) transfers: TransferReport,
+    pub(crate) before: Statistics,
     /// The time for the transfer to the device, the steps, the pictures on the way, and the transfer of the result.
     pub(crate) times: [Duration; 4],
 }
@@ -40,7 +42,7 @@ const BETWEEN_WAITS: Duration = Duration::from_millis(50);
 
 /// Runs the steps from these heights on. The fields stay on the device. Rank 0 shows pictures on the way.
 pub(crate) fn run(
-    grid: &Grid<2>,
+    (rank, grid): (&Rank, &Grid<2>),
     height: impl FnMut([usize; 2]) -> f64,
     args: &Args,
     mut show: impl FnMut(ArrayD<f64>) -> Result<()>,
@@ -51,6 +53,11 @@ pub(crate) fn run(
         _ => include_bytes!("smooth-riscv64.elf"),
     };
     grid.add_image(smooth::STENCIL, ModuleImage::binary(ImageFormat::Elf, elf))?;
+    grid.load(smooth::STENCIL)?;
+    // Between two points that all ranks reach, when no rank uses the device.
+    rank.sum([])?;
+    let before = rank.device.statistics();
+    rank.sum([])?;
     let stream = grid.device().stream_create(&StreamOptions::default())?;
     let mut now = grid.field("height").boundary(Boundary::Clamp).from_fn(height)?;
     let mut next = now.like("next height")?;
@@ -59,8 +66,7 @@ pub(crate) fn run(
     now.prefetch(&stream)?;
     stream.synchronize()?;
     let uploaded = Instant::now();
-    let quiet = args.quiet || grid.rank() > 0;
-    let cells = grid.cells().iter().product();
+    let (cells, quiet) = (grid.cells().iter().product(), args.quiet || grid.rank() > 0);
     let mut progress = Progress::new("smoothing", args.steps, cells, quiet);
     let ([_, ax, ay], mut pictures, mut waited) = (args.scheme(), Duration::ZERO, uploaded);
     let (mut open, mut most) = (0, 1);
@@ -87,7 +93,7 @@ pub(crate) fn run(
     let clock = Instant::now();
     let heights = now.gather(0)?;
     let times = [uploaded - begun, steps, pictures, clock.elapsed()];
-    Ok(Run { heights, transfers: now.transfers() + next.transfers(), times })
+    Ok(Run { heights, transfers: now.transfers() + next.transfers(), before, times })
 }
 
 /// The same diffusion as a plain loop over weighted means of a cell and its four neighbours.

@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct Progress {
     label: &'static str,
     steps: u64,
-    /// Cells that each step updates.
     cells: usize,
     done: u64,
     began: Instant,
     shown: Instant,
     interval: Duration,
-    /// What comes before and after a line.
     around: [&'static str; 2],
 }
 
