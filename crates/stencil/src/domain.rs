@@ -16,12 +16,16 @@ use crate::reducer::Reducer;
 /// A grid of any number of axes, and what it keeps from one launch to the next.
 pub(crate) struct Domain {
     pub(crate) rank: usize,
-    /// The cells of all ranks.
+    /// The cells of all ranks, or of one tile of a cubed sphere.
     pub(crate) cells: [usize; 3],
+    /// Whether an axis has no ends.
     pub(crate) periodic: [bool; 3],
+    /// The number of tiles, and the tile of this rank.
+    pub(crate) tiles: usize,
+    pub(crate) tile: usize,
     /// The number of ghosts at each side.
     pub(crate) width: usize,
-    /// The numbers of blocks.
+    /// The numbers of blocks, or of those of one tile.
     pub(crate) blocks: [usize; 3],
     pub(crate) topology: Topology,
     /// The cells of this rank.
@@ -40,6 +44,8 @@ pub(crate) struct State {
     /// The number of resets. Ghosts that were filled before a reset are stale.
     pub(crate) resets: u64,
     pub(crate) reducer: Reducer,
+    /// The number of vectors.
+    pub(crate) vectors: u64,
 }
 
 impl Domain {
@@ -64,5 +70,15 @@ impl Domain {
     /// Whether blocks have neighbours along an axis, possibly themselves.
     pub(crate) fn is_joined(&self, axis: usize) -> bool {
         self.periodic[axis] || self.blocks[axis] > 1
+    }
+
+    /// Whether there are other ranks.
+    pub(crate) fn has_others(&self) -> bool {
+        self.topology.ranks() > 1
+    }
+
+    /// The index of a point along an axis, for which the last face of a periodic axis is the first one.
+    pub(crate) fn wrapped(&self, axis: usize, at: usize) -> usize {
+        if self.periodic[axis] && self.tiles == 1 { at % self.cells[axis] } else { at }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use array_buffer::Exchange;
-use halo::{HaloExchange, HaloOptions, Quantity, Reach};
+use halo::{HaloExchange, HaloOptions, MissingCorners, Quantity, Reach};
 use runtime_core::{AnyView, Result, Slot, Stream};
 use smallvec::SmallVec;
 
@@ -18,6 +18,15 @@ use crate::shape::Need;
 pub(crate) struct Stale<'s, 'a> {
     pub(crate) argument: &'s Argument<'a>,
     pub(crate) need: Need,
+}
+
+impl Stale<'_, '_> {
+    fn kind(&self, grid: &Domain) -> Kind {
+        let core = self.argument.core;
+        // Only between tiles do the axes of neighbours differ.
+        let component = core.component.filter(|_| grid.tiles > 1);
+        Kind::new(&core.shape, self.need, component.map(|component| component.axis))
+    }
 }
 
 /// Whether ghosts come from blocks, of other ranks or the same one.
@@ -79,7 +88,7 @@ fn exchange(
         return Ok(());
     }
     let mut state = grid.state();
-    let kinds = stale.iter().map(|stale| Kind::new(&stale.argument.core.shape, stale.need));
+    let kinds = stale.iter().map(|stale| stale.kind(grid));
     let exchange = state.exchanges.of(kinds, |channel| make(grid, stale, channel))?;
     let mut fields: SmallVec<[halo::Field<'_>; 4]> = SmallVec::new();
     for flight in flights {
@@ -128,14 +137,33 @@ fn fill(flight: &mut Any<Flights<'_>>, stale: &Stale<'_, '_>, stream: &Stream) -
 
 /// Makes the exchange of these fields. Collective.
 fn make(grid: &Domain, stale: &[Stale<'_, '_>], channel: u32) -> Result<HaloExchange> {
-    let quantity = |(number, stale): (usize, &Stale<'_, '_>)| {
-        let spec = stale.argument.core.shape.spec(&number.to_string(), &stale.need.widths)?;
-        Ok(Quantity::scalar(spec))
-    };
-    let quantities = stale.iter().enumerate().map(quantity).collect::<Result<Vec<_>>>()?;
     let corners = stale.iter().any(|stale| stale.need.corners);
-    let reach = if corners { Reach::Full } else { Reach::Faces };
-    let options = HaloOptions { reach, timeout: grid.timeout, channel, ..Default::default() };
+    let spec = |number: usize| {
+        let Stale { argument, need } = &stale[number];
+        argument.core.shape.spec(&number.to_string(), &need.widths)
+    };
+    let mut quantities = Vec::new();
+    let mut number = 0;
+    while number < stale.len() {
+        let core = stale[number].argument.core;
+        let is_vector = grid.tiles > 1 && core.component.is_some();
+        quantities.push(match is_vector {
+            true => Quantity::vector(spec(number)?, spec(number + 1)?)?,
+            false => Quantity::scalar(spec(number)?),
+        });
+        number += if is_vector { 2 } else { 1 };
+    }
+    let options = HaloOptions {
+        reach: if corners { Reach::Full } else { Reach::Faces },
+        // A cubed sphere has eight corners without a cell.
+        missing_corners: match corners && grid.tiles > 1 {
+            true => MissingCorners::Average,
+            false => MissingCorners::Untouched,
+        },
+        timeout: grid.timeout,
+        channel,
+        ..Default::default()
+    };
     let communicator = Arc::clone(&grid.communicator);
     HaloExchange::new(communicator, &grid.topology, &quantities, &grid.device, &options)
 }

@@ -21,11 +21,13 @@ pub(crate) struct Kind {
     dtype: DType,
     staggered: [bool; 3],
     need: Need,
+    /// The axis along which a component of a vector points.
+    component: Option<usize>,
 }
 
 impl Kind {
-    pub(crate) fn new(shape: &Shape, need: Need) -> Self {
-        Self { dtype: shape.dtype, staggered: shape.staggered, need }
+    pub(crate) fn new(shape: &Shape, need: Need, component: Option<usize>) -> Self {
+        Self { dtype: shape.dtype, staggered: shape.staggered, need, component }
     }
 }
 

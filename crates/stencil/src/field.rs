@@ -62,6 +62,15 @@ pub struct Field<T: Number, const N: usize> {
     boundaries: [[Boundary<T>; 2]; 3],
 }
 
+/// A field that is a component of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Component {
+    /// The number of the vector in its grid.
+    pub(crate) vector: u64,
+    /// The axis along which the component points.
+    pub(crate) axis: usize,
+}
+
 /// What is known of a field without its element type.
 pub(crate) struct Core {
     pub(crate) grid: Arc<Domain>,
@@ -69,6 +78,7 @@ pub(crate) struct Core {
     pub(crate) location: Location,
     pub(crate) shape: Shape,
     pub(crate) rules: Rules,
+    pub(crate) component: Option<Component>,
     fresh: Cell<Fresh>,
     /// Values of boundaries, made for one stream. `None` after they were changed.
     constants: RefCell<Option<(u64, Box<dyn Constants>)>>,
@@ -87,7 +97,8 @@ impl Core {
         rules: Rules,
     ) -> Self {
         let (fresh, constants, fillings) = Default::default();
-        Self { grid, name, location, shape, rules, fresh, constants, fillings }
+        let component = None;
+        Self { grid, name, location, shape, rules, component, fresh, constants, fillings }
     }
 
     /// Whether ghosts have current values, after this number of resets of the grid.
@@ -172,9 +183,11 @@ impl<T: Number, const N: usize> Field<T, N> {
     ///
     /// `OutOfMemory`.
     pub fn like(&self, name: impl Into<String>) -> Result<Self> {
-        let Core { grid, shape, location, rules, .. } = &self.core;
+        let Core { grid, shape, location, rules, component, .. } = &self.core;
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
-        let core = Core::new(Arc::clone(grid), name.into(), *location, shape.clone(), *rules);
+        let (grid, component) = (Arc::clone(grid), *component);
+        let core = Core::new(grid, name.into(), *location, shape.clone(), *rules);
+        let core = Core { component, ..core };
         Ok(Self { core, array, boundaries: self.boundaries })
     }
 
@@ -266,11 +279,8 @@ impl<T: Number, const N: usize> Field<T, N> {
         let (first, grid) = (self.first(), Arc::clone(&self.core.grid));
         let mut guard = self.write_host()?;
         for (index, point) in guard.indexed_iter_mut() {
-            *point = value(std::array::from_fn(|axis| {
-                let at = first[axis] + index[axis];
-                // The last face of a periodic axis is the first one.
-                if grid.periodic[axis] { at % grid.cells[axis] } else { at }
-            }));
+            *point =
+                value(std::array::from_fn(|axis| grid.wrapped(axis, first[axis] + index[axis])));
         }
         guard.commit()
     }
@@ -358,12 +368,13 @@ pub struct FieldBuilder<T: Number, const N: usize> {
     name: String,
     location: Location,
     boundaries: [[Boundary<T>; 2]; 3],
+    component: Option<Component>,
 }
 
 impl<T: Number, const N: usize> FieldBuilder<T, N> {
-    pub(crate) fn new(grid: Arc<Domain>, name: String) -> Self {
+    pub(crate) fn new(grid: Arc<Domain>, name: String, component: Option<Component>) -> Self {
         let (location, boundaries) = (Location::Centre, [[Boundary::Nothing; 2]; 3]);
-        Self { grid, name, location, boundaries }
+        Self { grid, name, location, boundaries, component }
     }
 
     /// Sets where in its cell the field has its values. The default is the centre.
@@ -419,7 +430,7 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
     /// `OutOfMemory`. `InvalidArgument` for a location across an axis that the grid does not have, or a boundary that
     /// the element type does not admit.
     pub fn uninit(self) -> Result<Field<T, N>> {
-        let Self { grid, name, location, boundaries } = self;
+        let Self { grid, name, location, boundaries, component } = self;
         boundaries.as_flattened().iter().try_for_each(check_boundary)?;
         let staggered = location.staggered(N)?;
         let cells: Vec<usize> = (0..N).map(|axis| grid.block[axis].len()).collect();
@@ -427,7 +438,8 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
             Shape::new(&grid.device, T::DTYPE, &cells, staggered, grid.width, grid.is_end());
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
         let rules = boundaries.map(|ends| ends.map(|boundary| boundary.rule()));
-        Ok(Field { core: Core::new(grid, name, location, shape, rules), array, boundaries })
+        let core = Core { component, ..Core::new(grid, name, location, shape, rules) };
+        Ok(Field { core, array, boundaries })
     }
 }
 

@@ -20,7 +20,8 @@ const BYTES: usize = 1 << 22;
 const TEXT: usize = 120;
 
 impl<T: Number, const N: usize> Field<T, N> {
-    /// The values of all ranks on rank `root`, in an array of [`points`](Self::points); `None` on the others.
+    /// The values of all ranks on rank `root`, in an array of [`points`](Self::points); `None` on the others. On a cubed
+    /// sphere, the tiles follow one another along axis 0.
     /// Collective. Blocks until all ranks have computed them. They are sent in messages of at most 4 MiB.
     ///
     /// ```
@@ -44,7 +45,7 @@ impl<T: Number, const N: usize> Field<T, N> {
     #[track_caller]
     pub fn gather(&mut self, root: usize) -> Result<Option<ArrayD<T>>> {
         let grid = Arc::clone(&self.core().grid);
-        let (points, what) = (self.points(), format!("gather {self:?} on rank {root}"));
+        let (points, what) = (self.all_points(), format!("gather {self:?} on rank {root}"));
         let ranges = self.ranges();
         let own = self.read_host();
         let ready = check_root(&grid, root).and(own).and_then(|own| {
@@ -130,7 +131,8 @@ impl<T: Number, const N: usize> Field<T, N> {
     #[track_caller]
     pub fn set_from_array<D: Dimension>(&mut self, values: &ArrayRef<T, D>) -> Result<()> {
         let mut values = self.check(values.view())?;
-        let (first, extents) = (self.first(), self.extents());
+        let (mut first, extents) = (self.first(), self.extents());
+        first[0] += self.core().grid.tile * self.points()[0];
         values.slice_each_axis_inplace(|axis| {
             let axis = axis.axis.index();
             Slice::from(first[axis]..first[axis] + extents[axis])
@@ -146,11 +148,18 @@ impl<T: Number, const N: usize> Field<T, N> {
         S: ndarray::RawData<Elem = T>,
         D: Dimension,
     {
-        if values.shape() == self.points() {
+        if values.shape() == self.all_points() {
             return Ok(values.into_dyn());
         }
-        let message = format!("an array of shape {:?} for {:?}", values.shape(), self.points());
+        let message = format!("an array of shape {:?} for {:?}", values.shape(), self.all_points());
         Err(self.core().about(Error::new(ErrorKind::InvalidArgument, "set", message)))
+    }
+
+    /// The points of all ranks along each axis. Those of tiles follow one another along axis 0.
+    fn all_points(&self) -> [usize; N] {
+        let mut points = self.points();
+        points[0] *= self.core().grid.tiles;
+        points
     }
 
     /// The points of each rank.
@@ -162,7 +171,9 @@ impl<T: Number, const N: usize> Field<T, N> {
             .map(|block| {
                 std::array::from_fn(|axis| {
                     let more = usize::from(core.shape.staggered[axis]);
-                    block.start[axis]..block.start[axis] + block.cells[axis] + more
+                    let before = if axis == 0 { block.tile * self.points()[0] } else { 0 };
+                    let start = before + block.start[axis];
+                    start..start + block.cells[axis] + more
                 })
             })
             .collect()

@@ -13,7 +13,7 @@ use runtime_core::{Device, Error, ErrorKind, ModuleImage, Result, Traffic};
 use crate::description::Stencil;
 use crate::domain::Domain;
 use crate::erased::Number;
-use crate::field::FieldBuilder;
+use crate::field::{Component, FieldBuilder};
 
 /// The widest halo. Stencils read no farther.
 const MAX_WIDTH: usize = 1024;
@@ -43,6 +43,7 @@ impl<const N: usize> Grid<N> {
         GridBuilder {
             cells,
             periodic: [false; N],
+            tiles: 1,
             blocks: [0; N],
             width: 1,
             communicator: None,
@@ -52,15 +53,34 @@ impl<const N: usize> Grid<N> {
 
     /// Begins to make a field. Its name is for messages.
     pub fn field<T: Number>(&self, name: impl Into<String>) -> FieldBuilder<T, N> {
-        FieldBuilder::new(Arc::clone(&self.0), name.into())
+        FieldBuilder::new(Arc::clone(&self.0), name.into(), None)
     }
 
-    /// The cells of all ranks.
+    /// Begins to make the components of a vector along each axis. Where tiles of a
+    /// [cubed sphere](Grid::cubed_sphere) meet, the axes of one tile are others on its neighbour: then components change
+    /// places and signs. There, a stencil that reads ghosts of one component must read the other one, too. On other
+    /// grids, components are as any fields.
+    pub fn vector<T: Number>(&self, names: [&str; N]) -> [FieldBuilder<T, N>; N] {
+        let mut state = self.0.state();
+        state.vectors += 1;
+        let vector = state.vectors;
+        std::array::from_fn(|axis| {
+            let component = Some(Component { vector, axis });
+            FieldBuilder::new(Arc::clone(&self.0), names[axis].to_owned(), component)
+        })
+    }
+
+    /// The cells of all ranks along each axis; on a cubed sphere, those of one tile.
     pub fn cells(&self) -> [usize; N] {
         std::array::from_fn(|axis| self.0.cells[axis])
     }
 
-    /// The cells of this rank.
+    /// The tile of this rank. It is 0, except on a [cubed sphere](Self::cubed_sphere).
+    pub fn tile(&self) -> usize {
+        self.0.tile
+    }
+
+    /// The cells of this rank; on a cubed sphere, their indices in its tile.
     pub fn block(&self) -> [Range<usize>; N] {
         std::array::from_fn(|axis| self.0.block[axis].clone())
     }
@@ -153,6 +173,18 @@ impl<const N: usize> Grid<N> {
     }
 }
 
+impl Grid<2> {
+    /// Begins to make a cubed sphere: six tiles of `cells` × `cells` cells, each divided among as many ranks. The tiles
+    /// are joined as [`Topology::cubed_sphere`] says, where x is axis 0 and y is axis 1. Indices are those in the tile.
+    ///
+    /// Neighbours may have their axes turned, so components of vectors are made by [`vector`](Self::vector). Ghosts at
+    /// the eight corners of the cube, where there is no cell, are means of the two ghosts beside them. Stencils with
+    /// diagonals therefore read only fields of floats.
+    pub fn cubed_sphere(cells: usize) -> GridBuilder<2> {
+        GridBuilder { periodic: [true; 2], tiles: 6, ..Self::cartesian([cells; 2]) }
+    }
+}
+
 impl<const N: usize> Clone for Grid<N> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -172,6 +204,7 @@ impl<const N: usize> fmt::Debug for Grid<N> {
 pub struct GridBuilder<const N: usize> {
     cells: [usize; N],
     periodic: [bool; N],
+    tiles: usize,
     blocks: [usize; N],
     width: usize,
     communicator: Option<Arc<dyn Communicator>>,
@@ -179,9 +212,9 @@ pub struct GridBuilder<const N: usize> {
 }
 
 impl<const N: usize> GridBuilder<N> {
-    /// Joins the ends of axes: beyond the last cell comes the first one.
+    /// Joins the ends of axes: beyond the last cell comes the first one. A cubed sphere has no ends to join.
     pub fn periodic(self, periodic: [bool; N]) -> Self {
-        Self { periodic, ..self }
+        if self.tiles == 1 { Self { periodic, ..self } } else { self }
     }
 
     /// Sets how far stencils may read, at most 1024. The default is 1.
@@ -213,7 +246,7 @@ impl<const N: usize> GridBuilder<N> {
     /// `InvalidArgument` unless there are one to three axes; for no cells along an axis; if the blocks are not as many
     /// as the ranks; or if a block has fewer cells than the halo along an axis on which there are neighbours.
     pub fn build(self, device: &Device) -> Result<Grid<N>> {
-        let Self { cells, periodic, blocks, width, communicator, timeout } = self;
+        let Self { cells, periodic, tiles, blocks, width, communicator, timeout } = self;
         if !(1..=3).contains(&N) {
             return Err(refuse(format!("{N} axes; 1 to 3")));
         }
@@ -225,8 +258,14 @@ impl<const N: usize> GridBuilder<N> {
             None => alone()?,
         };
         let ranks = communicator.size();
-        let blocks = Topology::blocks(&cells, &blocks, ranks)?;
-        let topology = Topology::cartesian(&cells, &blocks, &periodic)?;
+        if !ranks.is_multiple_of(tiles) {
+            return Err(refuse(format!("{ranks} ranks for {tiles} tiles; each has as many")));
+        }
+        let blocks = Topology::blocks(&cells, &blocks, ranks / tiles)?;
+        let topology = match (tiles, &blocks[..]) {
+            (6, [x, y]) => Topology::cubed_sphere(cells[0], [*y, *x])?,
+            _ => Topology::cartesian(&cells, &blocks, &periodic)?,
+        };
         for axis in 0..N {
             let least = cells[axis] / blocks[axis];
             if (periodic[axis] || blocks[axis] > 1) && least < width {
@@ -240,6 +279,8 @@ impl<const N: usize> GridBuilder<N> {
             rank: N,
             cells: filled(cells, 1),
             periodic: filled(periodic, false),
+            tiles,
+            tile: own.tile,
             width,
             blocks: std::array::from_fn(|axis| blocks.get(axis).copied().unwrap_or(1)),
             block: std::array::from_fn(|axis| own.start[axis]..own.start[axis] + own.cells[axis]),

@@ -312,11 +312,56 @@ impl<'a> Launch<'a> {
                 None => checked.stale.push(Stale { argument, need }),
             }
         }
+        if grid.tiles > 1 {
+            self.pair_components(&mut checked.stale)?;
+        }
         for (argument, (stale, _)) in self.arguments.iter().zip(&mut checked.uses) {
             let same = |other: &Stale<'_, '_>| ptr::eq(other.argument.core, argument.core);
             *stale = checked.stale.iter().position(same);
         }
         Ok(checked)
+    }
+
+    /// Puts the two components of each vector next to each other: between tiles, each becomes the other.
+    fn pair_components<'s>(&'s self, stale: &mut SmallVec<[Stale<'s, 'a>; FEW]>) -> Result<()> {
+        let mut paired: SmallVec<[Stale<'s, 'a>; FEW]> = SmallVec::new();
+        while !stale.is_empty() {
+            let mut first = stale.remove(0);
+            let core = first.argument.core;
+            let Some(component) = core.component else {
+                paired.push(first);
+                continue;
+            };
+            let is_other = |argument: &&Argument<'_>| {
+                let other = argument.core.component.is_some_and(|other| {
+                    other.vector == component.vector && other.axis != component.axis
+                });
+                other && argument.intent == Intent::In
+            };
+            // Several fields may be like the component. Those of one time level stand in the same order.
+            let is_same = |argument: &&Argument<'_>| {
+                argument.core.component == Some(component) && argument.intent == Intent::In
+            };
+            let number = self.arguments.iter().filter(is_same).position(|a| ptr::eq(a.core, core));
+            let other = number.and_then(|n| self.arguments.iter().filter(is_other).nth(n));
+            let Some(other) = other else {
+                return Err(refuse(format!(
+                    "field {} is a component of a vector: the stencil must read the other one, too",
+                    core.name
+                )));
+            };
+            let same = |known: &Stale<'_, '_>| ptr::eq(known.argument.core, other.core);
+            let mut second = match stale.iter().position(same) {
+                Some(known) => stale.remove(known),
+                None => Stale { argument: other, need: first.need },
+            };
+            first.need = both(&first.need, &second.need);
+            second.need = first.need;
+            let in_order = if component.axis == 0 { [first, second] } else { [second, first] };
+            paired.extend(in_order);
+        }
+        *stale = paired;
+        Ok(())
     }
 
     /// The points to compute, over all ranks.
@@ -349,7 +394,7 @@ impl<'a> Launch<'a> {
     /// The points that read no ghosts from other ranks, and boxes of the others. `None` if there is nothing to compute
     /// meanwhile.
     fn split(&self, grid: &Domain, checked: &Checked<'_, '_>) -> Option<(Points, Vec<Points>)> {
-        if grid.blocks == [1; 3] || !comes_from_blocks(grid, &checked.stale) {
+        if !grid.has_others() || !comes_from_blocks(grid, &checked.stale) {
             return None;
         }
         let rank = grid.rank;

@@ -30,7 +30,10 @@ pub(crate) const ALL: [Suite; 4] = [
     },
     Suite { package: "halo", programs: &["geometry", "messages", "reverse"] },
     Suite { package: "interchange", programs: &["devices"] },
-    Suite { package: "stencil", programs: &["gallery", "gather", "ghosts", "heat", "reductions"] },
+    Suite {
+        package: "stencil",
+        programs: &["gallery", "gather", "ghosts", "heat", "reductions", "sphere"],
+    },
 ];
 
 impl Suite {

@@ -1,0 +1,133 @@
+//! Fields on the cubed sphere: scalars and vectors across the seams of tiles.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+#[path = "../../halo/tests/devices/mod.rs"]
+#[macro_use]
+mod devices;
+
+use std::mem::swap;
+use std::sync::Arc;
+
+use halo::communicator::ThreadCommunicator;
+use runtime_core::Device;
+use stencil::{Error, ErrorKind, Grid, In, Out, Result, stencil};
+
+/// A smoothing of a vector, and of its divergence.
+#[stencil]
+fn spread(
+    u1: Out<f64, 2>,
+    v1: Out<f64, 2>,
+    h1: Out<f64, 2>,
+    u: In<f64, 2>,
+    v: In<f64, 2>,
+    h: In<f64, 2>,
+) {
+    let around_u = u.at(-1, 0) + u.at(1, 0) + (u.at(0, -1) + u.at(0, 1));
+    let around_v = v.at(-1, 0) + v.at(1, 0) + (v.at(0, -1) + v.at(0, 1));
+    u1.set(0.5 * u.at(0, 0) + 0.125 * around_u);
+    v1.set(0.5 * v.at(0, 0) + 0.125 * around_v);
+    h1.set(h.at(-1, -1) + (u.at(1, 0) - u.at(-1, 0)) + (v.at(0, 1) - v.at(0, -1)));
+}
+
+#[stencil]
+fn west(out: Out<f64, 2>, u: In<f64, 2>, v: In<f64, 2>, of_u: f64, of_v: f64) {
+    out.set(of_u * u.at(-1, 0) + of_v * v.at(-1, 0));
+}
+
+#[stencil]
+fn alone(out: Out<f64, 2>, u: In<f64, 2>) {
+    out.set(u.at(-1, 0));
+}
+
+const CELLS: usize = 12;
+
+/// Three steps with these blocks on each tile. Returns the values of all tiles.
+fn steps(device: &Device, blocks: [usize; 2]) -> Vec<u64> {
+    let ranks = 6 * blocks[0] * blocks[1];
+    let results = ThreadCommunicator::run(ranks, |rank| -> Result<_> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(CELLS).blocks(blocks).ranks(Arc::new(rank)).build(device)?;
+        let tile = grid.tile();
+        let value = |by: usize| {
+            move |[i, j]: [usize; 2]| ((tile * 31 + i * 7 + j * 3 + by) % 17) as f64 * 0.37
+        };
+        let [u, v] = grid.vector(["u", "v"]);
+        let (mut u, mut v) = (u.from_fn(value(1))?, v.from_fn(value(5))?);
+        let mut h = grid.field("h").from_fn(value(11))?;
+        let (mut u1, mut v1, mut h1) = (u.like("u1")?, v.like("v1")?, h.like("h1")?);
+        for _ in 0..3 {
+            spread(&mut u1, &mut v1, &mut h1, &u, &v, &h).run(&stream)?;
+            swap(&mut u, &mut u1);
+            swap(&mut v, &mut v1);
+            swap(&mut h, &mut h1);
+        }
+        assert_eq!(grid.exchanges(), 3);
+        let all = [u.gather(0)?, v.gather(0)?, h.gather(0)?];
+        Ok(all.into_iter().flatten().flatten().map(f64::to_bits).collect::<Vec<_>>())
+    });
+    results.unwrap().into_iter().flat_map(Result::unwrap).collect()
+}
+
+fn blocks_do_not_change_a_bit(device: &Device) {
+    let expected = steps(device, [1, 1]);
+    assert_eq!(expected.len(), 3 * 6 * CELLS * CELLS);
+    let all: &[[usize; 2]] =
+        if device.id().backend() == "host" { &[[2, 1], [1, 3], [2, 2]] } else { &[[2, 1]] };
+    for blocks in all {
+        assert!(steps(device, *blocks) == expected, "{blocks:?}");
+    }
+}
+
+/// West of tile 0 lies the north of tile 4: its y is the x of tile 0, and its x runs against the y of tile 0.
+fn components_change_places_and_signs(device: &Device) {
+    let results = ThreadCommunicator::run(6, |rank| -> Result<_> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(device)?;
+        let tile = grid.tile() as f64;
+        let [u, v] = grid.vector(["u", "v"]);
+        let (u, v) = (u.filled(100.0 + tile)?, v.filled(200.0 + tile)?);
+        let mut out = grid.field("out").filled(0.0)?;
+        let mut seen = Vec::new();
+        for [of_u, of_v] in [[1.0, 0.0], [0.0, 1.0]] {
+            west(&mut out, &u, &v, of_u, of_v).run(&stream)?;
+            seen.push([out.read_host()?[[0, 1]], out.read_host()?[[1, 1]]]);
+        }
+        assert_eq!(grid.exchanges(), 1);
+        let error = alone(&mut out, &u).run(&stream);
+        assert!(error.is_ok(), "nothing is stale");
+        Ok((grid.tile(), seen))
+    });
+    for result in results.unwrap() {
+        let (tile, seen) = result.unwrap();
+        if tile == 0 {
+            assert_eq!(seen, [[204.0, 100.0], [-104.0, 200.0]]);
+        }
+    }
+}
+
+on_all_devices!(blocks_do_not_change_a_bit, components_change_places_and_signs);
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let device = devices::host();
+    let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
+        let [u, v] = grid.vector(["u", "v"]);
+        let (u, _v) = (u.filled(1.0)?, v.filled(2.0)?);
+        let mut out = grid.field("out").filled(0.0)?;
+        alone(&mut out, &u).run(&stream)
+    });
+    for result in results.unwrap() {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("field u is a component of a vector"), "{error}");
+    }
+    let four = ThreadCommunicator::run(4, |rank| {
+        Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device).map(drop)
+    });
+    let refused =
+        |error: Error| assert!(error.to_string().contains("4 ranks for 6 tiles"), "{error}");
+    four.unwrap().into_iter().for_each(|result| refused(result.unwrap_err()));
+}
