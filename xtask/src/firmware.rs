@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use quote::ToTokens;
-use stencil_translator::{Dialect, Stencil};
+use anyhow::{Context, Result, ensure};
+use stencil_translator::Dialect;
 
 use crate::cargo::{must, root};
+use crate::stencils;
 
 /// A processor, and how code for it is compiled.
 struct Target {
@@ -122,15 +122,7 @@ impl Source {
         match self {
             Self::File(path) => Ok(root().join(path)),
             Self::Stencil(path, name) => {
-                let text = fs::read_to_string(root().join(path)).context(*path)?;
-                let items = syn::parse_file(&text).context(*path)?.items;
-                let named =
-                    |item: &syn::Item| matches!(item, syn::Item::Fn(f) if f.sig.ident == name);
-                let function = items.iter().find(|item| named(item));
-                let function =
-                    function.with_context(|| format!("{path} has no function {name}"))?;
-                let stencil = Stencil::parse(function.to_token_stream())
-                    .map_err(|errors| anyhow!("{path}: stencil {name}: {errors}"))?;
+                let stencil = stencils::named(&root().join(path), name)?;
                 let file = folder.join(format!("{name}.c"));
                 fs::create_dir_all(folder)?;
                 fs::write(&file, stencil.embedded_source())?;

@@ -17,6 +17,7 @@ mod mutants;
 mod opencl;
 mod python;
 mod sanitize;
+mod stencils;
 mod test;
 mod test_backend;
 
@@ -116,6 +117,16 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Prints what devices get of the stencils in a Rust file.
+    Stencil {
+        /// The file.
+        file: PathBuf,
+        /// The stencil; all of them by default.
+        name: Option<String>,
+        /// The text to print.
+        #[arg(long, value_enum, default_value = "opencl")]
+        format: stencils::Format,
+    },
     /// Checks the dependencies between crates, and that files of a crate do not import each other in circles.
     Layers,
     /// Runs tests under Miri, ThreadSanitizer and AddressSanitizer. `cargo xtask test` runs a part of them.
@@ -171,6 +182,7 @@ fn run() -> anyhow::Result<()> {
         Command::RunBundle(options) => run_bundle::run(&options),
         Command::Firmware { check } => firmware::firmware(check),
         Command::Sanitize { tools } => sanitize::sanitize(&tools),
+        Command::Stencil { file, name, format } => stencils::print(&file, name.as_deref(), format),
         Command::Layers => layers::layers(),
         Command::Mutants { target, words, all } => mutants::mutants(target, &words, all),
         Command::Bench { check, quick } => bench::bench(check, quick),

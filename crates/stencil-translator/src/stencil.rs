@@ -45,6 +45,11 @@ impl Module {
         &self.stencils
     }
 
+    /// The stencils, in order.
+    pub fn into_stencils(self) -> Vec<Stencil> {
+        self.stencils
+    }
+
     /// The items that are neither stencils nor helpers: constants, aliases, and what is no part of the subset.
     pub fn rest(&self) -> &[TokenStream] {
         &self.rest
