@@ -1,7 +1,6 @@
 //! Flow around a cylinder in a channel, by the lattice Boltzmann method with nine speeds (D2Q9). Each of nine fields
 //! holds what moves at one speed. A step pulls it from the neighbours and relaxes it towards equilibrium. The values are
 //! `f32`, and a field of `u32` says where walls are.
-//!
 //! `cargo run --release -p stencil --example lattice_boltzmann -- --device host --ranks 4 --steps 10000`
 #![forbid(unsafe_code)]
 
@@ -9,8 +8,7 @@
 mod common;
 mod plain;
 
-use std::mem::swap;
-use std::process::ExitCode;
+use std::{mem::swap, process::ExitCode};
 
 use common::{Device, Example, Picture, Ranks, Size};
 use ndarray::{Array2, ArrayD};
@@ -20,27 +18,22 @@ use stencil::{Boundary, End, Field, Grid, Result, stencils};
 #[stencils]
 mod model {
     use stencil::{In, Out};
-
     /// The speeds along both axes, and the parts of a fluid at rest.
     pub(crate) const X: [i64; 9] = [0, 1, 0, -1, 0, 1, -1, -1, 1];
     pub(crate) const Y: [i64; 9] = [0, 0, 1, 0, -1, 1, 1, -1, -1];
-    const A: f32 = 1.0 / 9.0;
-    const B: f32 = 1.0 / 36.0;
+    const A: f32 = 1.0 / 9.0; const B: f32 = 1.0 / 36.0;
     pub(crate) const W: [f32; 9] = [4.0 / 9.0, A, A, A, A, B, B, B, B];
-
     /// What comes from a neighbour. Between fluid and wall it is what has gone the other way.
     #[stencil_fn]
     fn pull(f: In<f32, 2>, back: In<f32, 2>, wall: In<u32, 2>, k: i64) -> f32 {
         if wall.at(-X[k], -Y[k]) + wall.at(0, 0) == 0 { f.at(-X[k], -Y[k]) } else { back.at(0, 0) }
     }
-
     /// Brings it nearer to the equilibrium of this density and velocity.
     #[stencil_fn]
     fn relax(p: f32, density: f32, u: f32, v: f32, k: i64) -> f32 {
         let along = X[k] as f32 * u + Y[k] as f32 * v;
         p + 1.85 * (W[k] * density * (1.0 + 3.0 * along + 4.5 * along * along - 1.5 * (u * u + v * v)) - p)
     }
-
     #[stencil]
     pub(crate) fn step(
         g0: Out<f32, 2>, g1: Out<f32, 2>, g2: Out<f32, 2>, g3: Out<f32, 2>, g4: Out<f32, 2>, g5: Out<f32, 2>,
@@ -51,8 +44,7 @@ mod model {
         let p3 = pull(f3, f1, wall, 3); let p4 = pull(f4, f2, wall, 4); let p5 = pull(f5, f7, wall, 5);
         let p6 = pull(f6, f8, wall, 6); let p7 = pull(f7, f5, wall, 7); let p8 = pull(f8, f6, wall, 8);
         let density = p0 + p1 + p2 + p3 + p4 + p5 + p6 + p7 + p8;
-        let u = (p1 - p3 + p5 - p6 - p7 + p8) / density;
-        let v = (p2 - p4 + p5 + p6 - p7 - p8) / density;
+        let u = (p1 - p3 + p5 - p6 - p7 + p8) / density; let v = (p2 - p4 + p5 + p6 - p7 - p8) / density;
         g0.set(relax(p0, density, u, v, 0)); g1.set(relax(p1, density, u, v, 1)); g2.set(relax(p2, density, u, v, 2));
         g3.set(relax(p3, density, u, v, 3)); g4.set(relax(p4, density, u, v, 4)); g5.set(relax(p5, density, u, v, 5));
         g6.set(relax(p6, density, u, v, 6)); g7.set(relax(p7, density, u, v, 7)); g8.set(relax(p8, density, u, v, 8));
