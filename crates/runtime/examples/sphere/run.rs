@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use runtime::halo::Topology;
 use runtime::halo::communicator::{Communicator, ThreadCommunicator};
-use runtime::{Device, Result};
+use runtime::{Device, Result, Traffic};
 
-use crate::advection::{Advection, Moved, sum};
+use crate::advection::Advection;
 use crate::flow::Flow;
 use crate::grid::Grid;
 
@@ -28,7 +27,7 @@ pub(crate) struct Heights {
 
 impl Heights {
     pub(crate) fn at(&self, tile: usize, [i, j]: [usize; 2]) -> f64 {
-        self.values[(tile * self.cells + j) * self.cells + i]
+        self.values[(tile * self.cells + i) * self.cells + j]
     }
 }
 
@@ -38,8 +37,8 @@ pub(crate) struct Outcome {
     /// At the beginning, and after each eighth of the turn.
     pub(crate) heights: Vec<Heights>,
     pub(crate) steps: usize,
-    /// Total of all ranks and all steps.
-    pub(crate) moved: Moved,
+    /// The messages between all ranks in all steps, or the copies in their place.
+    pub(crate) sent: Traffic,
 }
 
 pub(crate) const EIGHTHS: usize = 8;
@@ -52,12 +51,11 @@ impl Case {
 
     /// Runs the turn, with each rank in its own thread.
     pub(crate) fn run(&self, device: &Device) -> Result<Outcome> {
-        let topology = Topology::cubed_sphere(self.grid.cells, self.layout)?;
-        let steps = self.steps();
-        let ended = ThreadCommunicator::run(topology.ranks(), |ranks| {
+        let (steps, ranks) = (self.steps(), 6 * self.layout[0] * self.layout[1]);
+        let ended = ThreadCommunicator::run(ranks, |ranks| -> Result<_> {
             let ranks: Arc<dyn Communicator> = Arc::new(ranks);
             let mut advection =
-                Advection::new(&ranks, &topology, device, self.grid, self.flow, steps)?;
+                Advection::new(&ranks, self.layout, device, self.grid, self.flow, steps)?;
             let mut heights = vec![advection.heights()?];
             for _ in 0..EIGHTHS {
                 for _ in 0..steps / EIGHTHS {
@@ -65,25 +63,16 @@ impl Case {
                 }
                 heights.push(advection.heights()?);
             }
-            Ok((heights, advection.moved()?))
+            Ok((heights, advection.sent()))
         })?;
-        let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
-
         let cells = self.grid.cells;
-        let blank = Heights { cells, values: vec![f64::NAN; 6 * cells * cells] };
-        let mut outcome =
-            Outcome { heights: vec![blank; EIGHTHS + 1], steps, moved: Moved::default() };
-        for (rank, (times, moved)) in ended.into_iter().enumerate() {
-            outcome.moved.messages = sum(outcome.moved.messages, moved.messages);
-            outcome.moved.copies = sum(outcome.moved.copies, moved.copies);
-            let block = topology.block(rank)?;
-            let ([i0, j0, _], [nx, ..]) = (block.start, block.cells);
-            for (all, own) in outcome.heights.iter_mut().zip(times) {
-                for (row, own) in own.chunks(nx).enumerate() {
-                    let first = (block.tile * cells + j0 + row) * cells + i0;
-                    all.values[first..first + nx].copy_from_slice(own);
-                }
-            }
+        let mut outcome = Outcome { heights: Vec::new(), steps, sent: Traffic::default() };
+        for rank in ended {
+            let (heights, sent) = rank?;
+            let heights = heights.into_iter().flatten().map(|values| Heights { cells, values });
+            outcome.heights.extend(heights);
+            outcome.sent.count += sent.count;
+            outcome.sent.bytes += sent.bytes;
         }
         Ok(outcome)
     }
