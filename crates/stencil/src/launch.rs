@@ -80,6 +80,8 @@ struct Checked<'s, 'a> {
     is_whole: bool,
     /// Whether no rank has a point to compute.
     is_nothing: bool,
+    /// What ranks compare.
+    hash: u64,
     stale: SmallVec<[Stale<'s, 'a>; FEW]>,
     /// For each argument, its number among the stale fields, and whether it reads ghosts.
     uses: SmallVec<[(Option<usize>, bool); FEW]>,
@@ -177,7 +179,7 @@ impl<'a> Launch<'a> {
         let grid = &first.core.grid;
         let mut state = grid.state();
         let checked = self.check(grid, stream, state.resets)?;
-        state.exchanges.begin_launch(hash(self.stencil.name()));
+        state.exchanges.begin_launch(checked.hash);
         let kernel = state.kernels.of(&grid.device, self.stencil)?;
         drop(state);
         let is_empty = checked.local.iter().any(Range::is_empty);
@@ -286,6 +288,7 @@ impl<'a> Launch<'a> {
             local: [0..1, 0..1, 0..1],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
+            hash: hash(self.stencil.name(), &global),
             stale: SmallVec::new(),
             uses: SmallVec::new(),
         };
@@ -572,10 +575,11 @@ fn both(one: &Need, other: &Need) -> Need {
     Need { widths, corners: one.corners || other.corners }
 }
 
-/// A number for a name, the same on all ranks (FNV-1a).
-fn hash(name: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+/// A number for a stencil and the points that it computes, the same on all ranks (FNV-1a).
+fn hash(name: &str, points: &Points) -> u64 {
+    let step = |hash: u64, part: u64| (hash ^ part).wrapping_mul(0x0100_0000_01b3);
+    let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
+    name.bytes().map(u64::from).chain(bounds).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn refuse(message: String) -> Error {

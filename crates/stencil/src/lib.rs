@@ -130,11 +130,12 @@
 //!
 //! # Limits
 //!
-//! - Grids have one to three axes, and are rectangular.
+//! - Grids have one to three axes, and are rectangular, or [cubed spheres](Grid::cubed_sphere).
 //! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default. No block may have fewer cells along
 //!   an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
-//! - All ranks pass the same scalars and ranges to a launch. These are not compared.
+//! - All ranks pass the same scalars to a launch. These are not compared, whereas stencils and ranges are: ranks that
+//!   differ get an error at the next exchange.
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
 //!
 //! The folder `examples` has complete programs; `docs/stencil.md` lists them.
