@@ -4,7 +4,7 @@
 
 mod altered;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -467,7 +467,7 @@ fn a_rank_beyond_the_size_of_its_communicator_is_refused() {
 fn memory_of_another_group_is_not_read() {
     let device = device();
     ThreadCommunicator::run(2, |ranks| {
-        let ranks = Altered { direct: Access::Other(Box::new(alone())), ..Altered::new(ranks) };
+        let ranks = Altered { direct: Access::Other(Arc::new(alone())), ..Altered::new(ranks) };
         exchanges(Arc::new(ranks), &ring(), &device);
     })
     .unwrap();
@@ -484,6 +484,34 @@ fn memory_of_ranks_with_other_numbers_is_not_read() {
         exchanges(Arc::new(Altered { place, inside, ..Altered::new(ranks) }), &topology, &device);
     };
     ThreadCommunicator::run(4, exchange).unwrap();
+}
+
+/// The communicators give both exchanges the same numbers. The ranks then call different exchanges.
+#[test]
+fn exchanges_of_two_communicators_that_reach_the_same_memory_do_not_meet() {
+    let device = device();
+    let groups = [(); 2].map(|()| Mutex::new(ThreadCommunicator::group(2).unwrap()));
+    ThreadCommunicator::run(2, |memory| {
+        let (rank, memory) = (memory.rank(), Arc::new(memory));
+        let options = HaloOptions { timeout: Duration::from_secs(1), ..Default::default() };
+        let mut exchanges = groups.each_ref().map(|group| {
+            let own = |ranks: &ThreadCommunicator| ranks.rank() == rank;
+            let mut group = group.lock().unwrap();
+            let index = group.iter().position(own).unwrap();
+            let messages = group.remove(index);
+            drop(group);
+            let direct = Access::Other(Arc::clone(&memory));
+            let ranks = Arc::new(Altered { direct, ..Altered::new(messages) });
+            // All ranks make both in this order.
+            HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap()
+        });
+        let stream = device.default_stream();
+        let mut values = device.memory_from_slice(&stream, &[rank as f64; 10]).unwrap();
+        let error = exchanges[rank].exchange(&stream, &mut [view(&mut values)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        assert_eq!(values.to_vec(&stream).unwrap(), [rank as f64; 10]);
+    })
+    .unwrap();
 }
 
 /// Fills the halos of a rank in a ring, each of whose cells has the rank's number.

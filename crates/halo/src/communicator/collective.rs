@@ -75,9 +75,13 @@ impl Collectives {
         }
     }
 
-    /// The next serial number for an exchange that this rank makes: at least 1, and larger than earlier ones.
+    /// The next serial number for an exchange that this rank makes: larger than earlier ones. Its low half counts the
+    /// exchanges of the communicator, from 1. Its high half counts those of the process, because exchanges of two
+    /// communicators may read the same memory.
     pub(crate) fn next_exchange(&self) -> u64 {
-        self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
+        static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
+        let next = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
+        next(&OF_PROCESS) << u32::BITS | next(&self.exchanges) & u64::from(u32::MAX)
     }
 
     /// The number of completed resets: in a collective call it is the same on all ranks.

@@ -23,8 +23,7 @@ pub(super) struct Channel {
     /// This rank's number when the exchange was made.
     rank: usize,
     number: u32,
-    /// The serial number of this exchange object on each rank. It distinguishes this one from others of the
-    /// communicator.
+    /// The serial number of this exchange object on each rank. No other object of the rank's process has it.
     serials: Vec<u64>,
     /// Selects the channel's tags that are in use. It is the same on every rank.
     epoch: u32,
@@ -129,7 +128,7 @@ impl Channel {
     }
 
     /// The number by which a rank identifies the current exchange, whatever its direction. Another exchange of the
-    /// communicator has the same number with a probability of 2^-64. Successive exchanges of this object have
+    /// process has the same number with a probability of 2^-64. Successive exchanges of this object have
     /// successive numbers.
     pub(super) fn exchange_id(&self, rank: usize) -> u64 {
         mix(self.serials[rank].wrapping_add(1)).wrapping_add(self.exchanges)

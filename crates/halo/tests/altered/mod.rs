@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ pub(crate) struct Altered {
 /// Whose memory the transport can access.
 pub(crate) enum Access {
     Own,
-    Other(Box<ThreadCommunicator>),
+    Other(Arc<ThreadCommunicator>),
     None,
 }
 
