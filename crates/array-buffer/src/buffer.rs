@@ -567,8 +567,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// its first use, and leaves the device when other accesses need its memory: see [`MemoryBudget`].
     ///
     /// On that device, each part is accessed by itself: views of several parts are refused with `InvalidArgument`, as
-    /// are [`StarForest`](crate::StarForest)s and [`into_memory`](Self::into_memory). Does nothing for a device that
-    /// works in host memory.
+    /// are [`StarForest`](crate::StarForest)s and [`into_memory`](Self::into_memory) of several parts. The memory of a
+    /// part has no gaps between rows, whatever the [strides](Partition::strides) of the array. So `into_memory` refuses
+    /// an array with gaps, too. Does nothing for a device that works in host memory.
     ///
     /// # Errors
     ///
@@ -856,7 +857,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// # Errors
     ///
     /// As [`read`](Self::read). Failures of that work. `InvalidArgument` for a device that works in host memory; use
-    /// [`into_inner`](Self::into_inner) there. The error returns the array.
+    /// [`into_inner`](Self::into_inner) there. `InvalidArgument` under a [memory budget](Self::set_memory_budget), if
+    /// the array has several parts or gaps between rows. The error returns the array.
     #[track_caller]
     pub fn into_memory(mut self, stream: &Stream) -> Result<Memory<T>, ConversionError<Self>> {
         let request = self.request(Some(stream), "into_memory", Location::caller());

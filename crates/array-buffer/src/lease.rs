@@ -10,6 +10,7 @@ use ndarray::Dimension;
 use runtime_core::{
     Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream, WriteReport,
 };
+use smallvec::SmallVec;
 
 use crate::coherence::{Access, ReplicaId};
 use crate::core::{Request, TrackedStream};
@@ -40,6 +41,7 @@ pub struct Lease<T: Element, D: Dimension> {
     lock: Lock<T, D>,
     stream: Option<Stream>,
     at: ReplicaId,
+    strides: SmallVec<[usize; 4]>,
     /// The write is recorded in the mirror only.
     quick: bool,
     /// The kind of write access; `None` for reading.
@@ -57,7 +59,7 @@ pub struct Lease<T: Element, D: Dimension> {
 /// The location of the values of a [`Lease`].
 #[derive(Debug)]
 pub enum Leased<'a, T> {
-    /// On the host, starting at this element, with the [strides](Lease::strides) of the array.
+    /// On the host, starting at this element, with these [strides](Lease::strides).
     Host(NonNull<T>),
     /// In device memory; the view is bound to the lease's stream.
     Device(MemoryView<'a, T>),
@@ -172,6 +174,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let stream = stream.cloned();
         let report = WriteReport::new();
         Self {
+            strides: lock.array().core.strides(at),
             lock,
             stream,
             at,
@@ -228,9 +231,10 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         self.lock.array().shape()
     }
 
-    /// For each dimension, the distance of neighbours in memory, in elements.
+    /// For each dimension, the distance of neighbours in memory, in elements. Under a
+    /// [memory budget](ArrayBuffer::set_memory_budget), values on its device have no gaps between rows.
     pub fn strides(&self) -> &[usize] {
-        self.lock.array().partition().strides()
+        &self.strides
     }
 
     /// As [`ArrayBuffer::version`]. Writes under the lease are not counted yet.
@@ -257,7 +261,8 @@ impl<T: Element, D: Dimension> Lease<T, D> {
     ///
     /// # Errors
     ///
-    /// None for an existing lease.
+    /// `InvalidArgument` for an array of several parts that have separate memory there, under a
+    /// [memory budget](ArrayBuffer::set_memory_budget).
     pub fn values(&self) -> Result<Leased<'_, T>> {
         let core = &self.lock.array().core;
         let Some(stream) = &self.stream else {

@@ -263,7 +263,8 @@ impl Partition {
 
     /// The same parts, with rows that begin at multiples of `elements` in memory, counted from the first row. A row is
     /// what is contiguous: the last dimension, or that which [`with_order`](Self::with_order) says. The elements
-    /// between rows belong to no part.
+    /// between rows belong to no part. Under a [memory budget](crate::ArrayBuffer::set_memory_budget), parts on the
+    /// device have memory of their own, without such gaps.
     ///
     /// ```
     /// use array_buffer::Partition;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use array_buffer::{
-    ArrayBuffer, Candidate, Exchange, LeastRecentlyUsed, MemoryBudget, Partition, Parts, Policy,
+    ArrayBuffer, Candidate, Exchange, Leased, LeastRecentlyUsed, MemoryBudget, Partition, Parts, Policy,
     Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
@@ -437,6 +437,31 @@ fn memory_of_a_failed_access_is_ordered_for_the_next_one() {
     gate.open();
     assert_eq!(seen.to_vec(s).unwrap()[9], 9.0);
     assert_eq!(values_on(&y, s)[9], 7.0);
+}
+
+/// The memory of a part has no gaps, so it is not in the order of such an array.
+#[test]
+fn memory_of_a_part_has_no_gaps_and_is_not_passed_off_as_that_of_an_array_with_gaps() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let start = Array2::from_shape_fn((3, 5), |(i, j)| (5 * i + j) as f64);
+    let gaps = Partition::whole(&[3, 5]).unwrap().with_row_alignment(8).unwrap();
+    let array = || {
+        let mut array = ArrayBuffer::from_array_with(start.clone(), gaps.clone()).unwrap();
+        array.set_memory_budget(&MemoryBudget::new(&setup.a, 120)).unwrap();
+        array
+    };
+    let shared = SharedArrayBuffer::new(array());
+    let on_device = shared.lease_read(Some(s), Duration::from_secs(1)).unwrap();
+    let Leased::Device(view) = on_device.values().unwrap() else { panic!("on the host") };
+    assert_eq!((on_device.strides(), view.layout().strides()), (&[5, 1][..], &[5, 1][..]));
+    let on_host = shared.lease_read(None, Duration::from_secs(1)).unwrap();
+    assert_eq!(on_host.strides(), [8, 1]);
+
+    let (array, error) = array().into_memory(s).unwrap_err().into_parts();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("strides [8, 1]"), "{error}");
+    assert_eq!(array.read_host().unwrap().to_owned(), start);
 }
 
 #[test]

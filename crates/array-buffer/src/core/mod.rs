@@ -19,6 +19,7 @@ use runtime_core::{
     Device, DeviceKind, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result,
     Stream, Support, reported_failures,
 };
+use smallvec::SmallVec;
 
 pub(crate) use exclusive::Exclusive;
 
@@ -557,12 +558,27 @@ impl<T: Element, D> Core<T, D> {
         self.mirror.is_private()
     }
 
-    /// Refuses a device where the parts have separate memory.
+    /// Refuses a device where the memory of the array is not one piece in its order.
     pub(crate) fn check_whole(&self, device: &Device) -> Result<()> {
         let at = self.lock().replica(device);
-        match at.and_then(|at| self.storage.divided(at)) {
-            Some(_) => alone(self.partition.all().0).map(drop),
-            None => Ok(()),
+        if at.and_then(|at| self.storage.divided(at)).is_none() {
+            return Ok(());
+        }
+        alone(self.partition.all().0)?;
+        if self.partition.memory_len::<T>()? == self.partition.volume() {
+            return Ok(());
+        }
+        let strides = self.partition.strides();
+        let message =
+            format!("strides {strides:?} have gaps, and memory under a memory budget has none");
+        Err(Error::new(ErrorKind::InvalidArgument, "view", message).on(device.id()))
+    }
+
+    /// The strides of the array in the memory of a replica.
+    pub(crate) fn strides(&self, at: ReplicaId) -> SmallVec<[usize; 4]> {
+        match (self.storage.divided(at), alone(self.partition.all().0)) {
+            (Some(_), Ok(part)) => self.partition.own_strides(part),
+            _ => self.partition.strides().into(),
         }
     }
 
