@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use array_buffer::{
-    ArrayBuffer, Candidate, Exchange, Leased, LeastRecentlyUsed, MemoryBudget, Partition, Parts, Policy,
-    Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
+    ArrayBuffer, Candidate, Exchange, Leased, LeastRecentlyUsed, MemoryBudget, Partition, Parts,
+    Policy, Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, values, values_on};
@@ -847,6 +847,54 @@ fn accesses_that_fit_together_find_room() {
             }
         });
     }
+}
+
+/// Each of two accesses needs all of the memory, and gets some of what a third array leaves.
+#[test]
+fn accesses_that_fit_alone_do_not_wait_for_each_other_with_a_share_of_the_memory() {
+    /// Lets both accesses choose what leaves at the same time.
+    struct Together(Barrier, AtomicUsize);
+    impl Policy for Together {
+        fn choose(&self, candidates: &[Candidate]) -> usize {
+            let call = self.1.fetch_add(1, Ordering::Relaxed);
+            if call < 8 {
+                self.0.wait();
+            }
+            call % candidates.len()
+        }
+    }
+    let setup = Setup::apart();
+    let began = Instant::now();
+    for _ in 0..20 {
+        let policy = Together(Barrier::new(2), AtomicUsize::new(0));
+        let budget = MemoryBudget::with_policy(&setup.a, Some(8 * PART), policy);
+        let other = parted(8, &budget);
+        other.prefetch(&setup.s).unwrap();
+        let fetch = || parted(8, &budget).prefetch(&setup.stream());
+        thread::scope(|scope| {
+            for access in [(); 2].map(|()| scope.spawn(fetch)) {
+                access.join().unwrap().unwrap();
+            }
+        });
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+/// The first part would fit.
+#[test]
+fn an_access_that_can_never_fit_is_refused_at_once_and_lets_nothing_leave() {
+    let setup = Setup::apart();
+    let budget = MemoryBudget::new(&setup.a, 2 * PART);
+    let mut other = parted(2, &budget);
+    (0..2).for_each(|part| add_to(&mut other, part, &setup.s).unwrap());
+    let large = Partition::new(&[40], &[&[0..1], &[1..40]], &[]).unwrap();
+    let mut array = ArrayBuffer::from_array_with(Array1::<f64>::zeros(40), large).unwrap();
+    array.set_memory_budget(&budget).unwrap();
+    let error = array.prefetch(&setup.s).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.message().contains("320 bytes for parts {0, 1}"), "{error}");
+    assert!(error.message().contains("limit 160"), "{error}");
+    assert_eq!(budget.evicted().count, 0);
 }
 
 #[test]

@@ -492,26 +492,28 @@ impl<T: Element, D> Core<T, D> {
             let divided = self.storage.divided(at);
             if let (Some(divided), Some(stream)) = (divided, request.stream) {
                 let needed = state.needed(request.set, action);
-                let lacks = |part: &PartId| {
-                    !divided.has_memory(*part) && rooms.iter().all(|room| room.part != *part)
-                };
+                let missing: Set =
+                    needed.iter().filter(|part| !divided.has_memory(*part)).collect();
+                let got: Set = rooms.iter().map(|room| room.part).collect();
                 let budget = state.budget(at)?;
                 let Request { access, call_site, .. } = *request;
                 let cause = RoomCause { access, call_site };
-                let missing = needed.iter().find(lacks);
                 if std::mem::take(&mut is_first) {
                     let overwrites =
                         matches!(action, Action::Acquire { access: Access::Write, .. });
                     looks_ahead = budget.touch(needed, !overwrites);
-                    if missing.is_some() || looks_ahead {
+                    if !missing.is_empty() || looks_ahead {
                         // A refused access frees no memory.
                         self.plan(&state, request, action)?;
                     }
                 }
-                if let Some(part) = missing {
+                if missing.and(got) != missing {
                     drop(state);
-                    let held = rooms.len();
-                    rooms.push(budget.room(part, needed, self.partition.len(part), held, cause)?);
+                    // A part that had memory has left meanwhile, if there are rooms.
+                    budget.give_back(std::mem::take(&mut rooms));
+                    let lens: SmallVec<[_; 8]> =
+                        needed.iter().map(|part| (part, self.partition.len(part))).collect();
+                    rooms = budget.rooms(&lens, missing, cause)?;
                     continue;
                 }
                 if std::mem::take(&mut looks_ahead) {

@@ -28,8 +28,8 @@ pub(super) const WINDOW: usize = 2;
 ///
 /// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may
 /// still run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose
-/// parts could leave, an access waits for them, for at most ten seconds. If no part can leave, it returns
-/// `OutOfMemory`.
+/// parts could leave, an access waits for them, for at most ten seconds; it holds no memory for itself while it waits.
+/// If no part can leave, it returns `OutOfMemory`, and at once if its parts are larger than the limit.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};
@@ -150,15 +150,6 @@ pub(crate) enum Standing {
     },
 }
 
-/// What came of an attempt to let a part leave.
-pub(super) enum Attempt {
-    Done,
-    /// Another thread uses what could help. Try again.
-    Busy,
-    /// All parts are in use or kept.
-    Impossible,
-}
-
 /// Counts memory that is neither free nor that of a part.
 pub(super) struct InTransit(MemoryBudget);
 
@@ -271,8 +262,9 @@ impl MemoryBudget {
         self.account().candidates(owner, needed)
     }
 
-    /// Tries to let one part leave, for parts that `wanted` needs.
-    pub(super) fn evict_one(&self, wanted: &Wanted) -> Result<Attempt> {
+    /// Tries to let one part leave, for parts that `wanted` needs. `false` if another thread uses what could help: try
+    /// again. An error if all parts are in use or kept.
+    pub(super) fn evict_one(&self, wanted: &Wanted) -> Result<bool> {
         let (all, mut is_busy) = {
             let account = self.account();
             // Memory that other accesses are about to get or give is that of no part.
@@ -296,7 +288,7 @@ impl MemoryBudget {
         }
         let offered: Vec<Candidate> = free.iter().map(|(of, ..)| *of).collect();
         if offered.is_empty() {
-            return Ok(if is_busy { Attempt::Busy } else { Attempt::Impossible });
+            return if is_busy { Ok(false) } else { Err(self.full(wanted)) };
         }
         let chosen = self.0.policy.choose(&offered);
         let Some((_, known, array)) = free.get(chosen) else {
@@ -304,8 +296,7 @@ impl MemoryBudget {
             return Err(wanted.error(ErrorKind::InvalidArgument, message));
         };
         // Otherwise another thread has begun to use the part.
-        let evicted = self.evict(known, &**array, wanted.cause)?;
-        Ok(if evicted { Attempt::Done } else { Attempt::Busy })
+        self.evict(known, &**array, wanted.cause)
     }
 
     /// Lets a part leave. Returns whether it did.

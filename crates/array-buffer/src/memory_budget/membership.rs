@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
 use super::budget::{
-    Account, Attempt, InTransit, MemoryBudget, Resident, RoomCause, Wanted, bytes_of,
+    Account, Idle, InTransit, MemoryBudget, Resident, RoomCause, Wanted, bytes_of,
 };
 use super::ledger::Owner;
 use super::policy::Priority;
@@ -29,48 +29,80 @@ impl Membership {
         self.budget.is_same(budget)
     }
 
-    /// Reserves memory for a part with `len` elements. Other parts than `needed` may leave the device. The access has
-    /// memory for `held` parts already. Call it without the lock of an array.
-    pub(crate) fn room<T: Element>(
+    /// Gets memory for the `missing` ones of the `needed` parts, each given with its number of elements. Other parts
+    /// may leave the device. Call it without the lock of an array.
+    pub(crate) fn rooms<T: Element>(
         &self,
-        part: PartId,
-        needed: Set,
-        len: usize,
-        held: usize,
+        needed: &[(PartId, usize)],
+        missing: Set,
         cause: RoomCause,
-    ) -> Result<Room<T>> {
-        let Self { budget, owner } = self;
-        let bytes = bytes_of::<T>(len);
-        let wanted = Wanted { owner: *owner, part, needed, held, bytes, cause };
+    ) -> Result<Vec<Room<T>>> {
+        let set = needed.iter().map(|(part, _)| *part).collect();
+        let all = needed.iter().map(|(_, len)| bytes_of::<T>(*len)).fold(0, u64::saturating_add);
+        let wanted =
+            |part| Wanted { owner: self.owner, part, needed: set, held: 0, bytes: 0, cause };
+        if let Some(limit) = self.budget.limit().filter(|limit| all > *limit) {
+            let message =
+                format!("{all} bytes for parts {set:?}: memory budget with limit {limit}");
+            let error = wanted(0).error(ErrorKind::OutOfMemory, message);
+            return Err(error.on(self.budget.device().id()));
+        }
         let began = Instant::now();
-        let make_room = |wanted: &Wanted| match budget.evict_one(wanted)? {
-            Attempt::Done => Ok(()),
-            Attempt::Busy if began.elapsed() < PATIENCE => {
-                thread::sleep(PAUSE);
-                Ok(())
+        'again: loop {
+            let mut rooms = Vec::new();
+            for (part, len) in needed.iter().filter(|(part, _)| missing.contains(*part)) {
+                let bytes = bytes_of::<T>(*len);
+                let wanted = Wanted { held: rooms.len(), bytes, ..wanted(*part) };
+                match self.room(&wanted, *len)? {
+                    Some(room) => rooms.push(room),
+                    None if began.elapsed() < PATIENCE => {
+                        // Two accesses that kept a share of the memory would wait for each other.
+                        self.give_back(rooms);
+                        thread::sleep(PAUSE);
+                        continue 'again;
+                    }
+                    None => return Err(self.budget.full(&wanted)),
+                }
             }
-            Attempt::Busy | Attempt::Impossible => Err(budget.full(wanted)),
-        };
+            return Ok(rooms);
+        }
+    }
+
+    /// Gets memory for a part with `len` elements. `None` if calls in other threads use all that could leave.
+    fn room<T: Element>(&self, wanted: &Wanted, len: usize) -> Result<Option<Room<T>>> {
+        let (budget, part) = (&self.budget, wanted.part);
         let reserved = loop {
             match budget.reserve::<T>(len) {
                 Ok(Reserved::Memory(memory, reserved)) => {
-                    return Ok(Room { part, memory, reserved });
+                    return Ok(Some(Room { part, memory, reserved }));
                 }
                 Ok(Reserved::Bytes(reserved)) => break reserved,
-                Err(Full) => make_room(&wanted)?,
+                Err(Full) if budget.evict_one(wanted)? => {}
+                Err(Full) => return Ok(None),
             }
         };
         // The reservation itself is in transit.
-        let wanted = Wanted { held: held + 1, ..wanted };
+        let wanted = Wanted { held: wanted.held + 1, ..*wanted };
         loop {
             match budget.device().memory_allocate::<T>(len) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                    if !budget.free_idle()? {
-                        make_room(&wanted).map_err(|full| full.with_source(error))?;
+                    if !budget.free_idle()?
+                        && !budget.evict_one(&wanted).map_err(|full| full.with_source(error))?
+                    {
+                        return Ok(None);
                     }
                 }
-                allocated => return allocated.map(|memory| Room { part, memory, reserved }),
+                allocated => return allocated.map(|memory| Some(Room { part, memory, reserved })),
             }
+        }
+    }
+
+    /// Lets other accesses use memory that no part has got.
+    pub(crate) fn give_back<T: Element>(&self, rooms: Vec<Room<T>>) {
+        for Room { memory, mut reserved, .. } in rooms {
+            // The memory stays in the account. It becomes idle before it is no longer in transit.
+            let _kept = std::mem::take(&mut reserved.bytes);
+            self.budget.account().idle.push(Idle::new(memory));
         }
     }
 
