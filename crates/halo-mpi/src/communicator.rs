@@ -125,6 +125,9 @@ impl Communicator for MpiCommunicator {
         // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
         let rounds = self.job.idle_waits.fetch_add(1, Ordering::Relaxed);
         let remaining = deadline.saturating_duration_since(Instant::now());
+        if rounds >= YIELDS {
+            self.job.advance_receives();
+        }
         match rounds {
             0..YIELDS => thread::yield_now(),
             YIELDS..NAPS => thread::sleep(SHORT.min(remaining)),

@@ -1,6 +1,6 @@
 //! How arrived messages and receives are matched, and what becomes of the messages of dropped requests.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,7 +115,21 @@ impl Matching {
         (peer, tag): (usize, u32),
     ) -> Result<()> {
         self.find_arrived(turn, on, peer)?;
-        let Some(Queue { receives, found }) = self.queues.get_mut(&(peer, tag)) else {
+        self.match_found(turn, (peer, tag))
+    }
+
+    /// As `match_arrived`, for all receives.
+    pub(crate) fn match_all(&mut self, turn: &Turn, on: Handle) -> Result<()> {
+        let open = self.queues.iter().filter(|(_, queue)| !queue.receives.is_empty());
+        let open: Vec<_> = open.map(|(key, _)| *key).collect();
+        let peers: BTreeSet<_> = open.iter().map(|(peer, _)| *peer).collect();
+        peers.into_iter().try_for_each(|peer| self.find_arrived(turn, on, peer))?;
+        open.into_iter().try_for_each(|queue| self.match_found(turn, queue))
+    }
+
+    /// Matches messages that were found with the receives of a queue.
+    fn match_found(&mut self, turn: &Turn, queue: (usize, u32)) -> Result<()> {
+        let Some(Queue { receives, found }) = self.queues.get_mut(&queue) else {
             return Ok(());
         };
         while !found.is_empty()
@@ -148,8 +162,7 @@ impl Matching {
     /// progress.
     pub(crate) fn receive_abandoned(&mut self, turn: &Turn, on: Handle) -> Result<usize> {
         if self.dropped_receives > 0 {
-            let queues: Vec<_> = self.queues.keys().copied().collect();
-            queues.into_iter().try_for_each(|queue| self.match_arrived(turn, on, queue))?;
+            self.match_all(turn, on)?;
         }
         // An error ends a message, too.
         self.abandoned.retain_mut(|message| matches!(message.test(turn), Ok(None)));

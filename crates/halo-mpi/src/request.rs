@@ -76,7 +76,10 @@ impl Request for MpiRequest {
 
     fn test(&mut self) -> Result<Option<Buffer>> {
         match self.try_test() {
-            Ok(None) => self.job.check(&self.envelope).map(|()| None),
+            Ok(None) => {
+                self.job.tested();
+                self.job.check(&self.envelope).map(|()| None)
+            }
             over => {
                 self.kind = Kind::Over;
                 self.job.record_progress();

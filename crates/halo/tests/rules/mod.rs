@@ -38,6 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("messages of no call are discarded", messages_of_no_call_are_discarded),
     ("several threads use one communicator", several_threads_use_one_communicator),
     ("large messages arrive", large_messages_arrive),
+    ("all requests make progress in any wait", all_requests_make_progress_in_any_wait),
     ("random programs deliver every message", random_programs_deliver_every_message),
 ];
 
@@ -83,6 +84,25 @@ fn a_ring_passes_both_ways(ranks: &dyn Communicator) {
             }
         }
         assert_eq!(seen, [true; 4]);
+    }
+}
+
+/// A send may need that the other rank takes the message, and that rank waits for something else.
+fn all_requests_make_progress_in_any_wait(ranks: &dyn Communicator) {
+    let (left, right) = beside(ranks, 1);
+    for len in [16, LARGE] {
+        for first_in_a_barrier in [false, true] {
+            let received = receive(ranks, left, 6, len);
+            let sent = send(ranks, right, 6, bytes(len, 4));
+            if first_in_a_barrier && ranks.rank() == 0 {
+                ranks.barrier(LONG).unwrap();
+                finish(ranks, sent);
+            } else {
+                finish(ranks, sent);
+                ranks.barrier(LONG).unwrap();
+            }
+            assert_eq!(finish(ranks, received), bytes(len, 4));
+        }
     }
 }
 
