@@ -9,10 +9,15 @@
 mod common;
 mod devices;
 
+use std::sync::Arc;
+
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape};
 use devices::{host, sim};
-use halo::{HaloOptions, HaloTransformer, Kind, Reach, Topology};
+use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::{
+    Dim, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Quantity, Reach, Topology,
+};
 use proptest::prelude::*;
 use runtime_core::DType;
 
@@ -282,4 +287,36 @@ proptest! {
         let quantities = shapes.into_iter().map(|shape| (Kind::Scalar, vec![shape])).collect();
         case(&topology, &world, quantities).carry(&host());
     }
+}
+
+/// On ranks with one element along y, the strides along y and the dimension without an axis are equal.
+#[test]
+fn the_order_in_memory_does_not_depend_on_the_order_in_which_dimensions_are_listed() {
+    let device = host();
+    let exchanged = |listed: [usize; 3]| {
+        ThreadCommunicator::run(12, |ranks| {
+            let topology = Topology::cubed_sphere(3, [2, 1]).unwrap();
+            let [x, y, _] = topology.block(ranks.rank()).unwrap().cells;
+            let all = [Dim::axis(1, y), Dim::free(2), Dim::axis(0, x).halo(1, 1)];
+            // In memory always: the free dimension, then y, then x.
+            let order = [1, 0, 2].map(|dim| listed.iter().position(|of| *of == dim).unwrap());
+            let spec = FieldSpec::new("f", DType::F64, &listed.map(|dim| all[dim])).unwrap();
+            let spec = spec.ordered(&order).unwrap();
+            let values: Vec<_> = (0..spec.layout().shape().iter().product())
+                .map(|index: usize| (1000 * ranks.rank() + index) as f64)
+                .collect();
+            let quantities = [Quantity::scalar(spec.clone())];
+            let options = HaloOptions { direct: false, ..Default::default() };
+            let ranks = Arc::new(ranks);
+            let mut halo =
+                HaloExchange::new(ranks, &topology, &quantities, &device, &options).unwrap();
+            let stream = device.default_stream();
+            let mut memory = device.memory_from_slice(&stream, &values).unwrap();
+            let view = memory.view_mut().with_layout(0, spec.layout()).unwrap();
+            halo.exchange(&stream, &mut [view.into()]).unwrap();
+            memory.to_vec(&stream).unwrap()
+        })
+        .unwrap()
+    };
+    assert_eq!(exchanged([0, 1, 2]), exchanged([1, 0, 2]));
 }

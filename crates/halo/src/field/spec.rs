@@ -337,9 +337,10 @@ impl FieldSpec {
 
     /// The dimensions from the slowest in memory to the fastest.
     pub(crate) fn memory_order(&self) -> impl Iterator<Item = usize> + use<> {
-        let strides = self.layout.strides();
+        let (strides, shape) = (self.layout.strides(), self.layout.shape());
         let mut order: Vec<usize> = (0..strides.len()).collect();
-        order.sort_by_key(|&dim| std::cmp::Reverse(strides[dim].unsigned_abs()));
+        // A dimension of one element has the stride of the next slower one. Other ranks may have more elements there.
+        order.sort_by_key(|&dim| std::cmp::Reverse((strides[dim].unsigned_abs(), shape[dim])));
         order.into_iter()
     }
 }
