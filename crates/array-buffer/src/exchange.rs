@@ -45,10 +45,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
         self.exclusive().forget_idle_if_full()?;
+        let flight = InFlight::begin(&self.core, stream, exchange, Location::caller())?;
         if exchange == Exchange::Broadcast {
             self.core.set_local(None);
         }
-        InFlight::begin(&self.core, stream, exchange, Location::caller())
+        Ok(flight)
     }
 }
 

@@ -85,6 +85,23 @@ fn late_messages_stay_in_order_and_overtaken_ones_do_not() {
     }
 }
 
+/// Of messages with other faults, too.
+#[test]
+fn nothing_overtakes_a_late_message_of_its_line() {
+    for seed in 0..5 {
+        let faults = Faults::new(seed).with(Fault::Delay, 0.5);
+        let received = messages(&faults.clone().with(Fault::Truncate, 0.5), 60, LONG);
+        let is_in_place = |(outcome, i): (&Result<u8>, u8)| match outcome {
+            Ok(number) => *number == i,
+            Err(error) => error.kind() == ErrorKind::InvalidArgument,
+        };
+        assert!(received.iter().zip(0..).all(is_in_place), "{received:?}");
+        let received = messages(&faults.with(Fault::Duplicate, 0.5), 60, LONG);
+        let numbers: Vec<u8> = received.into_iter().map(Result::unwrap).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+    }
+}
+
 #[test]
 fn a_dropped_message_is_a_timeout() {
     let received = messages(&Faults::new(1).with(Fault::Drop, 1.0), 1, SHORT);

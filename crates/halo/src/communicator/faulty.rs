@@ -208,17 +208,14 @@ impl<C: Communicator + 'static> Transport<C> {
         });
     }
 
-    /// Sends a copy of the first bytes, without waiting for it.
-    fn send_copy(&self, to: usize, tag: u32, buffer: &Buffer, len: usize) -> Result<()> {
+    /// Sends a copy of the first bytes behind the late messages of its line, without waiting for it.
+    fn send_copy(self: &Arc<Self>, envelope: Envelope, buffer: &Buffer, len: usize) -> Result<()> {
         let mut bytes = buffer.to_vec()?;
         bytes.truncate(len);
-        self.inner
-            .send(
-                to,
-                tag,
-                Buffer::host(bytes).with_message_id(buffer.message_id()).with_token(buffer.token()),
-            )
-            .map(drop)
+        let copy =
+            Buffer::host(bytes).with_message_id(buffer.message_id()).with_token(buffer.token());
+        drop(self.delay(Envelope { len, ..envelope }, copy, Instant::now(), true));
+        Ok(())
     }
 }
 
@@ -263,11 +260,12 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
             Some(Fault::Drop) => return Ok(complete(envelope, Ok(buffer))),
             Some(Fault::Truncate) => {
                 let len = transport.numbers.lock().usize(..buffer.len());
-                transport.send_copy(to, tag, &buffer, len)?;
+                transport.send_copy(envelope, &buffer, len)?;
+                transport.release(Instant::now());
                 return Ok(complete(envelope, Ok(buffer)));
             }
             Some(Fault::Duplicate) => {
-                transport.send_copy(to, tag, &buffer, buffer.len())?;
+                transport.send_copy(envelope, &buffer, buffer.len())?;
                 (Instant::now(), true)
             }
             Some(Fault::Reorder) => (transport.later(), false),
