@@ -510,6 +510,13 @@ fn local_writes_are_marked_before_ghosts_are_refreshed(setup: &Setup) {
                 assert!(error.message().contains(part), "{part:?} in {error}");
             }
         }
+        if !array.is_valid_on(setup.t.device()) && !setup.shares() {
+            // An exchange that did not begin is no mark.
+            let forbidden = TransferBudget::forbid();
+            array.begin_exchange(&setup.t, Exchange::Broadcast).map(drop).unwrap_err();
+            drop(forbidden);
+            assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Stale);
+        }
         array.mark_stale();
         assert_eq!(values(&array), [4.0; 5]);
     }
