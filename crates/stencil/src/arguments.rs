@@ -23,6 +23,11 @@ impl Words {
         (parts.fields.len() + 3) * parts.rank + bytes.div_ceil(size_of::<u64>())
     }
 
+    /// The words of a kernel without scalars.
+    pub(crate) fn without_scalars(rank: usize, fields: usize) -> Self {
+        Self { rank, fields, words: smallvec![0; (fields + 3) * rank] }
+    }
+
     /// The words with the values of these scalars. All other words are 0.
     pub(crate) fn new(parts: &Parts, scalars: &[Scalar]) -> Self {
         let mut words: SmallVec<[u64; 64]> = smallvec![0; Self::count(parts)];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use halo::communicator::Buffer;
 use ndarray::{
-    Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMut, ArrayViewMutD, Dimension, IxDyn, Slice,
+    Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMut, ArrayViewMutD, Axis, Dimension, IxDyn, Slice,
 };
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -208,25 +208,47 @@ impl Domain {
     }
 
     fn send<T: Number>(&self, to: usize, values: ArrayViewD<'_, T>) -> Result<()> {
-        let mut values = values.iter();
-        while values.len() > 0 {
-            let message = values.by_ref().take(BYTES / size_of::<T>());
-            let bytes = message.flat_map(|value| bytemuck::bytes_of(value).iter().copied());
-            let sent = self.communicator.send(to, self.tag(), Buffer::host(bytes.collect()))?;
-            self.communicator.wait(sent, self.timeout)?;
+        let (most, mut left) = (BYTES / size_of::<T>(), values.len());
+        let mut message: Vec<T> = Vec::with_capacity(most.min(left));
+        for row in values.rows() {
+            let row = row.as_standard_layout();
+            let mut row = row.as_slice().unwrap_or_default();
+            while !row.is_empty() {
+                let (now, later) = row.split_at(row.len().min(most - message.len()));
+                message.extend_from_slice(now);
+                row = later;
+                left -= now.len();
+                if message.len() == most || left == 0 {
+                    let bytes = bytemuck::cast_slice(&message).to_vec();
+                    let sent = self.communicator.send(to, self.tag(), Buffer::host(bytes))?;
+                    self.communicator.wait(sent, self.timeout)?;
+                    message.clear();
+                }
+            }
         }
         Ok(())
     }
 
     fn receive<T: Number>(&self, from: usize, mut values: ArrayViewMutD<'_, T>) -> Result<()> {
-        let mut values = values.iter_mut();
-        while values.len() > 0 {
-            let message = values.by_ref().take(BYTES / size_of::<T>());
-            let buffer = Buffer::host(vec![0; message.len() * size_of::<T>()]);
-            let received = self.communicator.receive(from, self.tag(), buffer)?;
-            let bytes = self.communicator.wait(received, self.timeout)?.to_vec()?;
-            let arrived = bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned);
-            message.zip(arrived).for_each(|(value, arrived)| *value = arrived);
+        let (most, mut left) = (BYTES / size_of::<T>(), values.len());
+        let (mut bytes, mut read) = (Vec::new(), 0);
+        for mut row in values.rows_mut() {
+            let mut row = row.view_mut();
+            while !row.is_empty() {
+                if read == bytes.len() {
+                    let buffer = Buffer::host(vec![0; left.min(most) * size_of::<T>()]);
+                    let received = self.communicator.receive(from, self.tag(), buffer)?;
+                    (bytes, read) = (self.communicator.wait(received, self.timeout)?.to_vec()?, 0);
+                }
+                let arrived = bytes[read..].chunks_exact(size_of::<T>());
+                let now = arrived.len().min(row.len());
+                let (mut points, later) = row.split_at(Axis(0), now);
+                let arrived = arrived.map(bytemuck::pod_read_unaligned);
+                points.iter_mut().zip(arrived).for_each(|(value, arrived)| *value = arrived);
+                row = later;
+                left -= now;
+                read += now * size_of::<T>();
+            }
         }
         Ok(())
     }

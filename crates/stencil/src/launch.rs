@@ -1,6 +1,7 @@
 //! Launches of stencils: checks, exchanges of what is stale, and the kernels.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr;
@@ -8,13 +9,13 @@ use std::slice;
 use std::sync::Arc;
 
 use halo::interior_and_rim;
-use runtime_core::{AnyView, Arg, Error, ErrorKind, Kernel, MemoryViewMut, Result, Stream};
+use runtime_core::{AnyView, Arg, Error, ErrorKind, MemoryViewMut, Result, Stream};
 use smallvec::SmallVec;
 
 use crate::argument::Argument;
 use crate::arguments::Words;
 use crate::description::{FieldParts, Intent, Stencil};
-use crate::domain::Domain;
+use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, Field, own};
@@ -33,7 +34,9 @@ const FEW: usize = 8;
 /// stale.
 #[must_use = "a launch does nothing until `run`"]
 pub struct Launch<'a> {
-    stencil: &'static Stencil,
+    /// `None` for a kernel that is brought along.
+    stencil: Option<&'static Stencil>,
+    known: &'a [FieldParts],
     arguments: SmallVec<[Argument<'a>; FEW]>,
     words: Words,
     /// Whether the scalars are those of the stencil.
@@ -58,8 +61,13 @@ pub fn launch<'a, const F: usize>(
     let words = Words::new(parts, if has_scalars { scalars } else { &[] });
     let arguments = SmallVec::from_iter(arguments);
     let over = SmallVec::new();
-    Launch { stencil, arguments, words, has_scalars, inside: 0, over, once: false }
+    let (stencil, known) = (Some(stencil), parts.fields);
+    Launch { stencil, known, arguments, words, has_scalars, inside: 0, over, once: false }
 }
+
+/// The arguments of a kernel for a box: the memories of its fields, and where the box is.
+pub(crate) type Act<'f> =
+    dyn for<'x> FnMut(SmallVec<[Arg<'x>; 16]>, &'x Words, &'x [usize]) -> Result<()> + 'f;
 
 /// A box of points, along each axis.
 type Points = [Range<usize>; 3];
@@ -145,12 +153,24 @@ impl<'a> Launch<'a> {
     pub fn run(self, stream: &Stream) -> Result<()> {
         self.compute(stream)
             .map(drop)
-            .map_err(|error| error.about(format_args!("stencil {}", self.stencil.name())))
+            .map_err(|error| error.about(format_args!("stencil {}", self.name())))
+    }
+
+    /// A launch of a kernel that is brought along.
+    pub(crate) fn brought<const F: usize>(
+        rank: usize,
+        known: &'a [FieldParts; F],
+        arguments: [Argument<'a>; F],
+    ) -> Self {
+        let words = Words::without_scalars(rank, F);
+        let (arguments, over) = (SmallVec::from_iter(arguments), SmallVec::new());
+        let has_scalars = true;
+        Launch { stencil: None, known, arguments, words, has_scalars, inside: 0, over, once: false }
     }
 
     /// The name of the stencil.
     pub(crate) fn name(&self) -> &'static str {
-        self.stencil.name()
+        self.stencil.map_or("sweep", Stencil::name)
     }
 
     /// The first field.
@@ -163,24 +183,56 @@ impl<'a> Launch<'a> {
         &'b self,
         output: &'b mut Field<T, N>,
     ) -> Launch<'b> {
-        let Self { stencil, words, has_scalars, inside, over, .. } = self;
+        let Self { stencil, known, words, has_scalars, inside, over, .. } = self;
         let arguments = self.arguments.iter().map(Argument::again);
         let arguments = arguments.chain([Argument::output(output)]).collect();
         let (words, over) = (words.clone(), over.clone());
-        let (has_scalars, inside) = (*has_scalars, *inside);
-        Launch { stencil, arguments, words, has_scalars, inside, over, once: true }
+        let (stencil, has_scalars, inside) = (*stencil, *has_scalars, *inside);
+        Launch { stencil, known, arguments, words, has_scalars, inside, over, once: true }
     }
 
     /// Enqueues the launch. Returns what it computes.
     #[track_caller]
     pub(crate) fn compute(&self, stream: &Stream) -> Result<Computed> {
         self.check_signature()?;
+        let device = stream.device();
+        let loaded = OnceCell::new();
+        let load = |state: &mut State| {
+            let stencil = self.stencil.ok_or_else(|| refuse("no stencil".to_owned()))?;
+            drop(loaded.set(state.kernels.of(device, stencil)?));
+            Ok(())
+        };
+        self.compute_by(stream, load, &mut |mut args, words, extents| {
+            let Some(kernel) = loaded.get() else { return Ok(()) };
+            // Kernels of embedded devices take no structs.
+            let takes_words = (kernel.parameters())
+                .is_some_and(|parameters| parameters.len() > self.arguments.len() + 1);
+            if takes_words {
+                args.extend(words.words().iter().copied().map(Arg::from));
+            } else {
+                args.push(Arg::bytes(words.bytes()));
+            }
+            let geometry = geometry(&device.info().limits, extents);
+            // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
+            // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.
+            unsafe { kernel.launch(stream, &geometry, &args) }
+        })
+    }
+
+    /// Does all of the launch but for its kernels: calls `load` once, and `act` for each box.
+    #[track_caller]
+    pub(crate) fn compute_by(
+        &self,
+        stream: &Stream,
+        load: impl FnOnce(&mut State) -> Result<()>,
+        act: &mut Act<'_>,
+    ) -> Result<Computed> {
         let Some(first) = self.arguments.first() else { return Err(refuse("no field".to_owned())) };
         let grid = &first.core.grid;
         let mut state = grid.state();
         let checked = self.check(grid, stream, state.resets)?;
         state.exchanges.begin_launch(checked.hash);
-        let kernel = state.kernels.of(&grid.device, self.stencil)?;
+        load(&mut state)?;
         drop(state);
         let is_empty = checked.local.iter().any(Range::is_empty);
         let sets = |argument: &&Argument<'_>| argument.intent != Intent::In && !is_empty;
@@ -202,14 +254,14 @@ impl<'a> Launch<'a> {
                 if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
             }));
         }
-        let work = Work { launch: self, grid, kernel: &kernel, checked: &checked, stream };
+        let work = Work { launch: self, grid, checked: &checked, stream };
         let mut rest: SmallVec<[Points; 1]> = SmallVec::new();
         rest.push(checked.local.clone());
         if !checked.stale.is_empty() {
             let split = self.split(grid, &checked);
             refresh(grid, &checked.stale, stream, &mut |owned| match &split {
                 Some((interior, _)) => {
-                    work.run(slice::from_ref(interior), &mut writes, Some(owned))
+                    work.run(slice::from_ref(interior), &mut writes, Some(owned), act)
                 }
                 None => Ok(()),
             })?;
@@ -218,7 +270,7 @@ impl<'a> Launch<'a> {
             }
         }
         if !is_empty {
-            work.run(&rest, &mut writes, None)?;
+            work.run(&rest, &mut writes, None, act)?;
         }
         for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
             output.core.set_stale();
@@ -232,7 +284,7 @@ impl<'a> Launch<'a> {
 
     /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
     fn check_signature(&self) -> Result<()> {
-        let parts = self.stencil.parts();
+        let Some(parts) = self.stencil.map(Stencil::parts) else { return Ok(()) };
         let fits = |(argument, known): (&Argument<'_>, &FieldParts)| {
             let shape = &argument.core.shape;
             (argument.intent, shape.dtype, shape.rank) == (known.intent, known.dtype, parts.rank)
@@ -288,7 +340,7 @@ impl<'a> Launch<'a> {
             local: [0..1, 0..1, 0..1],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
-            hash: hash(self.stencil.name(), &global),
+            hash: hash(self.name(), &global),
             stale: SmallVec::new(),
             uses: SmallVec::new(),
         };
@@ -303,7 +355,7 @@ impl<'a> Launch<'a> {
             checked.local[axis] = low..high.max(low);
             checked.is_whole &= checked.local[axis] == (0..output.shape.points(axis));
         }
-        for (argument, known) in self.arguments.iter().zip(self.stencil.parts().fields) {
+        for (argument, known) in self.arguments.iter().zip(self.known) {
             let need = need(grid, output, &global, argument.core, known)?;
             checked.uses.push((None, !need.is_nothing()));
             if argument.core.has(&need, resets) {
@@ -431,7 +483,6 @@ impl<'a> Launch<'a> {
 struct Work<'w, 's, 'a> {
     launch: &'w Launch<'a>,
     grid: &'w Domain,
-    kernel: &'w Kernel,
     checked: &'w Checked<'s, 'a>,
     stream: &'w Stream,
 }
@@ -444,8 +495,9 @@ impl Work<'_, '_, '_> {
         boxes: &[Points],
         writes: &mut [Any<Writes<'_>>],
         owned: Option<&[AnyView<'_>]>,
+        act: &mut Act<'_>,
     ) -> Result<()> {
-        let Self { launch, grid, kernel, checked, stream } = self;
+        let Self { launch, grid, checked, stream } = self;
         let uses = || launch.arguments.iter().zip(&checked.uses);
         let is_guarded = |stale: Option<usize>| stale.is_none() || owned.is_none();
         let inputs = || uses().filter(|(argument, _)| argument.intent == Intent::In);
@@ -462,9 +514,6 @@ impl Work<'_, '_, '_> {
             }));
         }
         let mut words = launch.words.clone();
-        // Kernels of embedded devices take no structs.
-        let takes_words = (kernel.parameters())
-            .is_some_and(|parameters| parameters.len() > launch.arguments.len() + 1);
         for points in boxes {
             let extents = std::array::from_fn(|axis| points[axis].len());
             if extents[..grid.rank].contains(&0) {
@@ -504,15 +553,7 @@ impl Work<'_, '_, '_> {
                 words.set_field(number, at, &shape.strides);
                 args.push(arg);
             }
-            if takes_words {
-                args.extend(words.words().iter().copied().map(Arg::from));
-            } else {
-                args.push(Arg::bytes(words.bytes()));
-            }
-            let geometry = geometry(&grid.device.info().limits, &extents[..grid.rank]);
-            // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
-            // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.
-            unsafe { kernel.launch(stream, &geometry, &args)? };
+            act(args, &words, &extents[..grid.rank])?;
         }
         Ok(())
     }
@@ -588,6 +629,6 @@ fn refuse(message: String) -> Error {
 
 impl fmt::Debug for Launch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Launch({} of {:?})", self.stencil.name(), self.arguments)
+        write!(f, "Launch({} of {:?})", self.name(), self.arguments)
     }
 }

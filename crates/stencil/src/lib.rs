@@ -169,6 +169,7 @@ mod probe;
 mod reducer;
 mod reduction;
 mod shape;
+mod sweep;
 
 pub use boundary::Boundary;
 pub use description::{C, In, InOut, Intent, Out, Stencil};
@@ -179,3 +180,4 @@ pub use launch::Launch;
 pub use reduction::{Reduced, Reduction};
 pub use runtime_core::{Error, ErrorKind, Result};
 pub use stencil_macros::{reduction, stencil, stencils};
+pub use sweep::{Part, Use, sweep};

@@ -32,7 +32,7 @@ pub(crate) const ALL: [Suite; 4] = [
     Suite { package: "interchange", programs: &["devices"] },
     Suite {
         package: "stencil",
-        programs: &["gallery", "gather", "ghosts", "heat", "reductions", "sphere"],
+        programs: &["gallery", "gather", "ghosts", "heat", "reductions", "sphere", "sweep"],
     },
 ];
 

@@ -1,0 +1,202 @@
+//! Steps with a kernel that the program brings, compared with a stencil.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+#![expect(unsafe_code, reason = "kernels are brought along")]
+
+#[path = "../../halo/tests/devices/mod.rs"]
+#[macro_use]
+mod devices;
+
+use std::cell::Cell;
+use std::mem::swap;
+use std::sync::Arc;
+
+use halo::communicator::ThreadCommunicator;
+use ndarray::ArrayD;
+use runtime_core::{
+    Arg, Device, Grid as Cores, HostModule, ImageFormat, Kernel, ModuleBundle, ModuleImage, Stream,
+};
+use stencil::{Boundary, ErrorKind, Field, Grid, In, Out, Part, Result, Use, stencil, sweep};
+
+/// Sums with diagonals, so that corners matter.
+#[stencil]
+fn sums(next: Out<f64, 2>, t: In<f64, 2>, a: f64) {
+    next.set(t.at(0, 0) + a * (t.at(-1, -1) + t.at(1, 1)) + a * (t.at(0, 1) + t.at(1, 0)));
+}
+
+#[expect(clippy::too_many_arguments, reason = "those of the kernel in other languages")]
+fn brought(
+    _: &Cores<'_>,
+    next: &mut [f64],
+    t: &[f64],
+    next_at: u64,
+    next_row: u64,
+    t_at: u64,
+    t_row: u64,
+    rows: u64,
+    columns: u64,
+    a: f64,
+) {
+    for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+        let at = |down: i64, across: i64| {
+            let index = (t_at + i * t_row + j).cast_signed() + down * t_row.cast_signed() + across;
+            t[usize::try_from(index).unwrap()]
+        };
+        next[usize::try_from(next_at + i * next_row + j).unwrap()] =
+            at(0, 0) + a * (at(-1, -1) + at(1, 1)) + a * (at(0, 1) + at(1, 0));
+    }
+}
+
+const BODY: &str = "
+    if (i >= rows || j >= columns)
+        return;
+    t += t_at + i * t_row + j;
+    next[next_at + i * next_row + j] = t[0] + a * (*(t - t_row - 1) + t[t_row + 1]) + a * (t[1] + t[t_row]);
+}";
+const NUMBERS: &str = "next_at, L next_row, L t_at, L t_row, L rows, L columns, double a)\n{\n";
+
+fn kernel(device: &Device) -> Kernel {
+    let opencl = format!(
+        "#pragma OPENCL FP_CONTRACT OFF\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#define L ulong\n\
+         kernel void sums(global double *next, global const double *t, L {NUMBERS}\
+         L j = get_global_id(0), i = get_global_id(1);{BODY}"
+    );
+    let cuda = format!(
+        "#define L unsigned long long\n\
+         extern \"C\" __global__ void sums(double *next, const double *t, L {NUMBERS}\
+         L j = (L)blockIdx.x * blockDim.x + threadIdx.x, i = (L)blockIdx.y * blockDim.y + threadIdx.y;{BODY}"
+    );
+    let functions = HostModule::new().with("sums", brought);
+    let hip = ModuleImage::source(ImageFormat::HipC, cuda.clone());
+    let cuda = ModuleImage::source(ImageFormat::CudaC, cuda).with_options(["--fmad=false"]);
+    let bundle = ModuleBundle::new()
+        .with(&functions)
+        .with(ModuleImage::source(ImageFormat::OpenClC, opencl))
+        .with(cuda)
+        .with(hip.with_options(["-ffp-contract=off"]));
+    device.module_load_bundle(&bundle).unwrap().kernel("sums").unwrap()
+}
+
+fn initial([i, j]: [usize; 2]) -> f64 {
+    (i as f64 * 0.3).sin() + (j as f64 * 0.7).cos()
+}
+
+type Step<'s> = &'s (dyn Fn(&mut Field<f64, 2>, &Field<f64, 2>) -> Result<()> + Sync);
+
+/// The values after some steps, and the number of exchanges.
+fn run(device: &Device, ranks: usize, step: Step<'_>) -> (ArrayD<f64>, u64) {
+    let ended = ThreadCommunicator::run(ranks, |rank| {
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = grid.build(device)?;
+        let mut t = grid.field("T").boundary(Boundary::Mirror).from_fn(initial)?;
+        let mut next = t.like("next")?;
+        for _ in 0..3 {
+            step(&mut next, &t)?;
+            swap(&mut t, &mut next);
+        }
+        Ok((t.gather(0)?, grid.exchanges()))
+    });
+    let ended: Result<Vec<_>> = ended.unwrap().into_iter().collect();
+    let (values, exchanges) = ended.unwrap().swap_remove(0);
+    (values.unwrap(), exchanges)
+}
+
+fn launch(
+    kernel: &Kernel,
+    stream: &Stream,
+    part: &Part<2, 2>,
+    [next, t]: [Arg<'_>; 2],
+) -> Result<()> {
+    let Part { extents, elements, strides, .. } = part;
+    let numbers = [elements[0], strides[0][0], elements[1], strides[1][0]];
+    let numbers = numbers.into_iter().chain(*extents).map(Arg::from);
+    let args: Vec<Arg<'_>> = [next, t].into_iter().chain(numbers).chain([0.1.into()]).collect();
+    // SAFETY: the kernel takes these arguments, writes the part, and reads one point around it.
+    unsafe { kernel.launch(stream, &part.geometry, &args) }
+}
+
+fn a_kernel_has_the_bits_of_a_stencil_and_exchanges_as_often(device: &Device) {
+    let (stream, kernel) = (device.default_stream(), kernel(device));
+    for ranks in [1, 4] {
+        let expected = run(device, ranks, &|next, t| sums(next, t, 0.1).run(&stream));
+        let found = run(device, ranks, &|next, t| {
+            let fields = [Use::write(next), Use::read(t, [1, 1])];
+            sweep(&stream, fields, |part, fields| launch(&kernel, &stream, part, fields))
+        });
+        let bits =
+            |(values, exchanges): (ArrayD<f64>, u64)| (values.map(|z| z.to_bits()), exchanges);
+        assert!(bits(found) == bits(expected), "{ranks} ranks");
+    }
+}
+
+on_all_devices!(a_kernel_has_the_bits_of_a_stencil_and_exchanges_as_often);
+
+#[test]
+fn parts_are_the_points_of_a_rank_and_inner_ones_come_first() {
+    let device = devices::host();
+    let (stream, kernel) = (device.default_stream(), kernel(&device));
+    let parts = ThreadCommunicator::run(4, |rank| {
+        let grid = Grid::cartesian([12, 10]).ranks(Arc::new(rank)).build(&device)?;
+        let t = grid.field("T").boundary(Boundary::Clamp).from_fn(initial)?;
+        let mut next = t.like("next")?;
+        let mut parts = Vec::new();
+        sweep(&stream, [Use::write(&mut next), Use::read(&t, [1, 1])], |part, fields| {
+            parts.push((part.first, part.extents));
+            launch(&kernel, &stream, part, fields)
+        })?;
+        Ok::<_, stencil::Error>((grid.block(), parts))
+    });
+    for (rank, parts) in parts.unwrap().into_iter().enumerate() {
+        let (block, parts) = parts.unwrap();
+        let mut times = vec![0; 12 * 10];
+        for (first, extents) in &parts {
+            for i in first[0]..first[0] + extents[0] {
+                for j in first[1]..first[1] + extents[1] {
+                    times[usize::try_from(i * 10 + j).unwrap()] += 1;
+                }
+            }
+        }
+        let expected = (0..120)
+            .map(|at| i32::from(block[0].contains(&(at / 10)) && block[1].contains(&(at % 10))));
+        assert!(parts.len() > 1 && times.iter().copied().eq(expected), "{rank}: {parts:?}");
+        assert!(parts[0].1.iter().all(|n| *n > 1), "the inner points: {parts:?}");
+    }
+}
+
+#[test]
+fn misuse_is_refused_before_a_kernel_runs() {
+    let device = devices::host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([12, 10]).build(&device).unwrap();
+    let t = grid.field("T").from_fn(initial).unwrap();
+    let mut next = t.like("next").unwrap();
+    let ran = Cell::new(false);
+    let mut refused = |reach, part: &str| {
+        let fields = [Use::write(&mut next), Use::read(&t, reach)];
+        let error = sweep(&stream, fields, |_, _| {
+            ran.set(true);
+            Ok(())
+        });
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused([1, 0], "no boundary");
+    refused([0, 2], "halo of 1");
+    refused([0, usize::MAX], "halo of 1");
+    let none = sweep(&stream, [Use::read(&t, [0, 0])], |_, _| Ok(())).unwrap_err();
+    assert!(none.to_string().contains("no output"), "{none}");
+    assert!(!ran.get());
+}
+
+#[test]
+fn an_error_of_a_kernel_leaves_outputs_that_must_be_set_again() {
+    let device = devices::host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([12, 10]).build(&device).unwrap();
+    let mut t = grid.field("T").from_fn(initial).unwrap();
+    let error = stencil::Error::new(ErrorKind::Unsupported, "mine", "not today");
+    let failed = sweep(&stream, [Use::update(&mut t)], |_, _| Err(error.clone()));
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unsupported);
+    t.set_from_fn(initial).unwrap();
+    assert!(t.read_host().is_ok());
+}
