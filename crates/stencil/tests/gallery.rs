@@ -53,6 +53,16 @@ gallery! {
     hdiff "../examples/hdiff/main.rs" [3, 11, 13] 3
     upwind "../examples/upwind/main.rs" [13, 12] 4
     lattice_boltzmann "../examples/lattice_boltzmann/main.rs" [14, 11] 4
+    chebyshev "../examples/chebyshev/main.rs" [12, 9] 60
 }
 
-on_all_devices!(heat_3d, wave, shallow_water, gray_scott, hdiff, upwind, lattice_boltzmann);
+on_all_devices!(
+    heat_3d,
+    wave,
+    shallow_water,
+    gray_scott,
+    hdiff,
+    upwind,
+    lattice_boltzmann,
+    chebyshev
+);
