@@ -23,7 +23,7 @@ const RESULTS: usize = 1024;
 const MANY: usize = 1 << 16;
 
 /// Accumulators on a device and on the host.
-pub(crate) type Accumulators = ArrayBuffer<i64, Ix1>;
+type Accumulators = ArrayBuffer<i64, Ix1>;
 
 /// The kernels that a grid has loaded, and memory that was used before and is free.
 #[derive(Default)]
@@ -42,7 +42,14 @@ pub(crate) struct Scratch<T: Value> {
 struct Partials(Accumulators);
 
 /// The accumulators that the host gets.
-struct Results(Accumulators);
+pub(crate) struct Results {
+    /// Those that were written come first.
+    pub(crate) accumulators: Accumulators,
+    /// How many were written.
+    pub(crate) count: usize,
+    /// Whether the device copies them to the host by itself.
+    is_page_locked: bool,
+}
 
 impl Reducer {
     /// Takes free memory of a type, of which `fits` is true.
@@ -57,13 +64,8 @@ impl Reducer {
         self.free.push(Box::new(memory));
     }
 
-    /// Keeps what [`accumulate`](Self::accumulate) returned, after it was read.
-    pub(crate) fn keep_results(&mut self, results: Accumulators) {
-        self.keep(Results(results));
-    }
-
-    /// Enqueues the accumulation of the values at `points`, which count from the first value that the rank has. Returns
-    /// the accumulators, and how many there are. They are on their way to the host.
+    /// Enqueues the accumulation of the values at `points`, which count from the first value that the rank has. What it
+    /// returns is on its way to the host, and is to be [kept](Self::keep) after it was read.
     pub(crate) fn accumulate<T: Value>(
         &mut self,
         op: Op,
@@ -71,39 +73,35 @@ impl Reducer {
         values: &ReadGuard<'_, T, IxDyn>,
         shape: &Shape,
         at: &Place,
-    ) -> Result<(Accumulators, usize)> {
+    ) -> Result<Results> {
         let fold = Fold { op, dtype: T::DTYPE };
         let device = stream.device();
         let [accumulate, combine] = self.kernels::<T>(device, fold)?;
         let values_args = at.args(shape, device);
         let items = values_args.items();
         let mut results = match self.take(|_: &Results| true) {
-            Some(Results(results)) => results,
+            Some(results) => results,
             None => {
-                let mut results = ArrayBuffer::uninit([RESULTS * WORDS])?;
-                // Without page-locked memory, the copy is made when the values are read.
-                drop(results.page_lock(device));
-                results
+                let mut accumulators = ArrayBuffer::uninit([RESULTS * WORDS])?;
+                let is_page_locked = device.info().kind != DeviceKind::Host
+                    && accumulators.page_lock(device).is_ok();
+                Results { accumulators, count: 0, is_page_locked }
             }
         };
-        let launch = |kernel: &Kernel, geometry: [usize; 2], args: [Arg<'_>; 3]| {
-            let geometry = geometry.map(|items| u32::try_from(items).unwrap_or(u32::MAX));
-            let block = 64.min(device.info().limits.max_block_threads).max(1);
-            let geometry =
-                Launch::new([geometry[0].div_ceil(block), geometry[1], 1], [block, 1, 1]);
+        results.count = items.min(RESULTS);
+        let launch = |kernel: &Kernel, items: usize, args: [Arg<'_>; 3]| {
+            let geometry = Launch::cover(items, device.info().limits.max_block_threads.min(64));
             // SAFETY: the kernels take these arguments. They read the values of the box, or accumulators that were
             // written, and write as many accumulators as there are items, for which there is memory.
             unsafe { kernel.launch(stream, &geometry, &args) }
         };
         // SAFETY: the box is within the values that the guard has.
         let values = unsafe { values.span()? };
-        let geometry =
-            [values_args.lanes, values_args.groups].map(|n| usize::try_from(n).unwrap_or(0));
         if items <= RESULTS {
-            let mut guard = results.write(stream)?;
+            let mut guard = results.accumulators.write(stream)?;
             let args =
                 [values.into(), guard.view_mut()?.into(), Arg::bytes(bytes_of(&values_args))];
-            launch(&accumulate, geometry, args)?;
+            launch(&accumulate, items, args)?;
             guard.commit()?;
         } else {
             let mut partials = match self.take(|_: &Partials| true) {
@@ -113,24 +111,24 @@ impl Reducer {
             let mut guard = partials.write(stream)?;
             let args =
                 [values.into(), guard.view_mut()?.into(), Arg::bytes(bytes_of(&values_args))];
-            launch(&accumulate, geometry, args)?;
+            launch(&accumulate, items, args)?;
             guard.commit()?;
             {
                 let from = partials.read(stream)?;
-                let mut guard = results.write(stream)?;
+                let mut guard = results.accumulators.write(stream)?;
                 let counts = [items as i64, RESULTS as i64];
                 let args =
                     [from.view()?.into(), guard.view_mut()?.into(), Arg::bytes(bytes_of(&counts))];
-                launch(&combine, [RESULTS, 1], args)?;
+                launch(&combine, RESULTS, args)?;
                 guard.commit()?;
             }
             self.keep(Partials(partials));
         }
-        if device.info().kind != DeviceKind::Host {
+        if results.is_page_locked {
             // What cannot be copied now is copied, or reported, when it is read.
-            drop(results.prefetch_host());
+            drop(results.accumulators.prefetch_host());
         }
-        Ok((results, items.min(RESULTS)))
+        Ok(results)
     }
 
     fn kernels<T: Value>(&mut self, device: &Device, fold: Fold) -> Result<[Kernel; 2]> {
@@ -270,7 +268,7 @@ struct Dialect {
     long: &'static str,
     kernel: &'static str,
     memory: &'static str,
-    items: [&'static str; 2],
+    item: &'static str,
 }
 
 impl Dialect {
@@ -279,14 +277,14 @@ impl Dialect {
         long: "long",
         kernel: "__kernel void",
         memory: "__global ",
-        items: ["(i64)get_global_id(0)", "(i64)get_global_id(1)"],
+        item: "(i64)get_global_id(0)",
     };
     const CUDA: Self = Self {
         format: ImageFormat::CudaC,
         long: "long long",
         kernel: "extern \"C\" __global__ void",
         memory: "",
-        items: ["(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)blockIdx.y"],
+        item: "(i64)blockIdx.x * blockDim.x + threadIdx.x",
     };
     const HIP: Self = Self { format: ImageFormat::HipC, ..Self::CUDA };
     const ALL: [Self; 3] = [Self::OPENCL, Self::CUDA, Self::HIP];
@@ -294,7 +292,7 @@ impl Dialect {
 
 /// The kernels in C. They compute with integers alone.
 fn text(fold: Fold, dialect: Dialect) -> String {
-    let Dialect { long, kernel, memory, items: [x, y], .. } = dialect;
+    let Dialect { long, kernel, memory, item, .. } = dialect;
     let digits = fold.digits();
     let words = fold.words();
     let identity = fold.identity();
@@ -359,9 +357,10 @@ struct accumulate_args {{
 
 {kernel} accumulate({memory}const {value} *values, {memory}i64 *results, const struct accumulate_args args)
 {{
-    const i64 lane = {x}, group = {y};
-    if (lane >= args.lanes || group >= args.groups)
+    const i64 item = {item};
+    if (item >= args.lanes * args.groups)
         return;
+    const i64 lane = item % args.lanes, group = item / args.lanes;
 {declare}    const i64 rows = args.extents[0] * args.extents[1];
     for (i64 row = group; row < rows; row += args.groups) {{
         const i64 i = row / args.extents[1], j = row % args.extents[1];
@@ -374,7 +373,7 @@ struct accumulate_args {{
             {carry}
         }}
     }}
-    {memory}i64 *to = results + (group * args.lanes + lane) * WORDS;
+    {memory}i64 *to = results + item * WORDS;
 {store}}}
 
 struct combine_args {{
@@ -383,7 +382,7 @@ struct combine_args {{
 
 {kernel} combine({memory}const i64 *from, {memory}i64 *results, const struct combine_args args)
 {{
-    const i64 result = {x};
+    const i64 result = {item};
     if (result >= args.results)
         return;
 {declare}    for (i64 item = result; item < args.items; item += args.results) {{

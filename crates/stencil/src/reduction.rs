@@ -16,7 +16,7 @@ use crate::erased::Number;
 use crate::field::{Field, own};
 use crate::generated::Scalar;
 use crate::launch::Launch;
-use crate::reducer::{Accumulators, Place, Scratch};
+use crate::reducer::{Place, Results, Scratch};
 
 /// A reduction with its fields and scalars: what a function with the attribute
 /// [`reduction`](macro@crate::reduction) returns. [`run`](Self::run) enqueues it.
@@ -157,8 +157,8 @@ pub struct Reduced<T: Number> {
     token: u64,
     /// Of all ranks.
     points: [usize; 3],
-    /// The accumulators of this rank, and how many there are. `None` if it has no points.
-    results: Option<(Accumulators, usize)>,
+    /// The accumulators of this rank. `None` if it has no points.
+    results: Option<Results>,
     value: PhantomData<T>,
 }
 
@@ -209,9 +209,9 @@ impl<T: Number> Reduced<T> {
     /// What the values of this rank accumulate to.
     fn own(&self) -> Result<Accumulator> {
         let mut sum = self.fold.identity();
-        if let Some((results, count)) = &self.results {
-            let results = results.read_host()?;
-            let words = results.as_slice().unwrap_or(&[]).chunks(self.fold.words());
+        if let Some(Results { accumulators, count, .. }) = &self.results {
+            let accumulators = accumulators.read_host()?;
+            let words = accumulators.as_slice().unwrap_or(&[]).chunks(self.fold.words());
             words.take(*count).for_each(|words| self.fold.combine(&mut sum, words));
             self.fold.carry(&mut sum);
         }
@@ -244,8 +244,8 @@ impl<T: Number> Reduced<T> {
 
 impl<T: Number> Drop for Reduced<T> {
     fn drop(&mut self) {
-        if let Some((results, _)) = self.results.take() {
-            self.grid.state().reducer.keep_results(results);
+        if let Some(results) = self.results.take() {
+            self.grid.state().reducer.keep(results);
         }
     }
 }

@@ -320,15 +320,21 @@ fn only_the_points_that_are_asked_for_count(device: &Device) {
     }
 }
 
+/// In one long row, and in many short ones: more than a device takes at once.
 fn many_values_are_accumulated(device: &Device) {
-    let grid = Grid::cartesian([50_000]).build(device).unwrap();
-    let values = grid
-        .field("values")
-        .from_fn(|[i]| (i as f64 - 20_000.0) * 2_f64.powi(i as i32 % 90))
-        .unwrap();
-    let exact: i128 = (0..50_000).map(|i| (i - 20_000_i128) << (i % 90)).sum();
-    let sum = line(&values).run(&device.default_stream()).unwrap().get().unwrap();
-    assert_eq!(sum.to_bits(), (exact as f64).to_bits());
+    const MANY: usize = 70_000;
+    let value = |i: usize| (i as f64 - 20_000.0) * 2_f64.powi(i as i32 % 90);
+    let exact: i128 = (0..MANY).map(|i| (i as i128 - 20_000) << (i % 90)).sum();
+    let stream = device.default_stream();
+    let row = Grid::cartesian([MANY]).build(device).unwrap();
+    let values = row.field("row").from_fn(|[i]| value(i)).unwrap();
+    let of_row = line(&values).run(&stream).unwrap();
+    let column = Grid::cartesian([MANY, 1]).build(device).unwrap();
+    let values = column.field("column").from_fn(|[i, _]| value(i)).unwrap();
+    let of_column = mass(&values, 1.0).run(&stream).unwrap();
+    for sum in [of_row, of_column] {
+        assert_eq!(sum.get().unwrap().to_bits(), (exact as f64).to_bits());
+    }
 }
 
 fn inexact_reductions_are_marked(device: &Device) {
