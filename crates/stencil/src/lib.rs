@@ -91,6 +91,11 @@
 //! [`Launch::over`] computes only some. The outputs keep their values elsewhere. A field can be no output and input of
 //! the same launch: use `InOut`, or two fields and `swap`.
 //!
+//! # Reductions
+//!
+//! A function with the attribute [`reduction`](macro@reduction) returns a value. Its launch makes one value of those of
+//! all points, with the same bits in any order and for any number of ranks: see [`Reduction`].
+//!
 //! # Boundaries
 //!
 //! Beyond the ends of an axis that is not [periodic](GridBuilder::periodic), a field has the values of its
@@ -114,7 +119,8 @@
 //!
 //! | collective | does it wait for other ranks? |
 //! |---|---|
-//! | [`Launch::run`] | if it reads ghosts that are stale |
+//! | [`Launch::run`], [`Reduction::run`] | if it reads ghosts that are stale |
+//! | [`Reduced::get`] | yes |
 //! | [`Field::write_host`], [`Field::read_write_host`], [`Field::set_from_fn`], [`Field::set_from_array`], [`Field::set_boundary`] | no; ghosts are stale afterwards |
 //! | [`Field::gather`], [`Field::scatter`], `write_npy` and `read_npy` with the feature `npy` | yes |
 //! | [`Grid::reset`], after errors of communication | yes |

@@ -154,7 +154,9 @@ pub(crate) struct Place {
     pub(crate) local: [Range<usize>; 3],
     /// The index in the grid of the rank's first point.
     pub(crate) first: [usize; 3],
-    /// The points of all ranks.
+    /// The tile of the rank, which is 0 unless there are two axes.
+    pub(crate) tile: usize,
+    /// The points of all ranks, or of one tile.
     pub(crate) points: [usize; 3],
 }
 
@@ -205,7 +207,10 @@ impl Place {
             at: at as i64,
             strides: last(shape.strides, 0),
             extents: last(extents, 1),
-            first: last(std::array::from_fn(|axis| self.first[axis] + local[axis].start), 0),
+            first: last(
+                std::array::from_fn(|axis| self.first[axis] + local[axis].start),
+                self.tile,
+            ),
             points: last(self.points, 1),
             lanes: lanes as i64,
             groups: groups as i64,

@@ -51,7 +51,8 @@ use crate::reducer::{Place, Results, Scratch};
 /// ```
 ///
 /// The value at each point is that of a stencil. It belongs to the place in the cell of the first field. The last faces
-/// of a block are those of the next one, and count once, as do those at the two ends of a periodic axis.
+/// of a block are those of the next one, and count once, as do those at the two ends of a periodic axis. On a cubed
+/// sphere, the first field is at centres.
 ///
 /// # Bits
 ///
@@ -102,7 +103,8 @@ impl<T: Number> Reduction<'_, T> {
     ///
     /// # Errors
     ///
-    /// As [`Launch::run`]. `InvalidArgument` for the least or the greatest value of no points.
+    /// As [`Launch::run`]. `InvalidArgument` for the least or the greatest value of no points, and on a cubed sphere if
+    /// the first field is not at centres.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<Reduced<T>> {
         let name = self.launch.name();
@@ -113,6 +115,12 @@ impl<T: Number> Reduction<'_, T> {
         let Some(first) = self.launch.first() else { return Err(refuse("no field".to_owned())) };
         let grid = Arc::clone(&first.grid);
         let staggered = first.shape.staggered;
+        if grid.tiles > 1 && staggered.contains(&true) {
+            return Err(refuse(format!(
+                "{} is at {:?}; on a cubed sphere, only values at centres belong to one tile alone",
+                first.name, first.location
+            )));
+        }
         let known = grid.state().reducer.take(|free: &Scratch<T>| free.staggered == staggered);
         let known = known.map(|known: Scratch<T>| known.array);
         let mut values = Field::<T, 3>::scratch(&grid, first.location, known)?;
@@ -128,7 +136,7 @@ impl<T: Number> Reduction<'_, T> {
         let mut results = None;
         if !computed.local.iter().any(Range::is_empty) {
             let first = std::array::from_fn(|axis| grid.block[axis].start);
-            let place = Place { local: computed.local, first, points };
+            let place = Place { local: computed.local, first, tile: grid.tile, points };
             let guard = array.part(own())?.read(stream)?;
             let reducer = &mut state.reducer;
             results = Some(reducer.accumulate(self.op, stream, &guard, &shape, &place)?);
@@ -230,12 +238,14 @@ impl<T: Number> Reduced<T> {
                     rest /= self.points[axis];
                 }
                 let index = &index[..self.grid.rank];
+                let tile =
+                    if self.grid.tiles > 1 { format!(" of tile {rest}") } else { String::new() };
                 match why {
-                    INFINITE => format!("the value at {index:?} is infinite"),
+                    INFINITE => format!("the value at {index:?}{tile} is infinite"),
                     LARGE => format!(
-                        "the value at {index:?} is 2^138 or more in magnitude; sums of {ty} take less: scale it"
+                        "the value at {index:?}{tile} is 2^138 or more in magnitude; sums of {ty} take less: scale it"
                     ),
-                    _ => format!("the value at {index:?} is NaN"),
+                    _ => format!("the value at {index:?}{tile} is NaN"),
                 }
             }
         }

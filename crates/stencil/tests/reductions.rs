@@ -320,6 +320,30 @@ fn only_the_points_that_are_asked_for_count(device: &Device) {
     }
 }
 
+fn tiles_of_a_cubed_sphere_count_together(device: &Device) {
+    const CELLS: usize = 5;
+    let found = of_all_ranks(6, |ranks| {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(CELLS).ranks(Arc::new(ranks)).build(device)?;
+        let tile = grid.tile();
+        let value = |[i, j]: [usize; 2]| (100 * tile + 10 * i + j) as f64;
+        let field = grid.field("field").from_fn(value)?;
+        let sum = mass(&field, 1.0).run(&stream)?.get()?;
+        let wrong = |at: [usize; 2]| if (tile, at) == (4, [3, 2]) { f64::NAN } else { value(at) };
+        let wrong = grid.field("wrong").from_fn(wrong)?;
+        let wrong = mass(&wrong, 1.0).run(&stream)?.get();
+        let faces = grid.field("faces").at(Location::Face(0)).filled(1.0)?;
+        Ok((sum, wrong, mass(&faces, 1.0).run(&stream).map(|_| ())))
+    });
+    for found in found {
+        let (sum, wrong, faces) = found.unwrap();
+        assert_eq!(sum, (25 * 100 * 15 + 6 * (10 + 1) * 50) as f64);
+        let message = "the value at [3, 2] of tile 4 is NaN";
+        refused(wrong, ErrorKind::InvalidArgument, &["mass", message]);
+        refused(faces, ErrorKind::InvalidArgument, &["faces is at Face(0)", "cubed sphere"]);
+    }
+}
+
 /// In one long row, and in many short ones: more than a device takes at once.
 fn many_values_are_accumulated(device: &Device) {
     const MANY: usize = 70_000;
@@ -389,6 +413,7 @@ on_all_devices!(
     values_that_cannot_be_added_are_named_by_all_ranks,
     points_of_several_ranks_count_once,
     only_the_points_that_are_asked_for_count,
+    tiles_of_a_cubed_sphere_count_together,
     many_values_are_accumulated,
     inexact_reductions_are_marked,
     misuse_is_refused,
