@@ -8,12 +8,12 @@
 mod common;
 mod plain;
 
-use std::f64::consts::FRAC_PI_2;
 use std::mem::swap;
 use std::process::ExitCode;
 
 use common::{Device, Example, Picture, Ranks, Size, plane};
 use ndarray::ArrayD;
+use plain::{charge, factors};
 use stencil::{Boundary, Field, Grid, Result, stencils};
 
 #[stencils]
@@ -45,24 +45,6 @@ mod model {
     pub(super) fn largest(u: In<f64, 2>, f: In<f64, 2>) -> f64 {
         residual(u, f).abs()
     }
-}
-
-/// The factors of each step: those of the last move and of the residual (Golub and Varga, 1961).
-pub(crate) fn factors(cells: [usize; 2]) -> impl Iterator<Item = [f64; 2]> {
-    let least: f64 = cells.map(|n| 4.0 * (FRAC_PI_2 / n as f64).sin().powi(2)).iter().sum();
-    let (centre, radius) = ((8.0 + least) / 2.0, (8.0 - least) / 2.0);
-    let mut last = radius / centre;
-    std::iter::once([0.0, 1.0 / centre]).chain(std::iter::repeat_with(move || {
-        let now = 1.0 / (2.0 * centre / radius - last);
-        let factors = [now * last, 2.0 * now / radius];
-        last = now;
-        factors
-    }))
-}
-
-fn charge([n, m]: [usize; 2], [i, j]: [usize; 2]) -> f64 {
-    let at = |x: usize, y: usize| i == n * x / 4 && j == m * y / 4;
-    f64::from(u8::from(at(1, 2))) - f64::from(u8::from(at(3, 2)))
 }
 
 fn run(
