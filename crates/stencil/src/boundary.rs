@@ -15,14 +15,19 @@ pub enum Boundary<T> {
     #[default]
     Nothing,
     /// This value.
+    #[doc(alias = "Dirichlet")]
     Value(T),
     /// The values of the field, mirrored. If the field has values at the end itself, as on
     /// [faces](crate::Location::Face), that point is the mirror; otherwise it is between the last cell and the first
-    /// ghost.
+    /// ghost. Nothing flows through the end.
+    #[doc(alias = "Neumann")]
+    #[doc(alias = "no-flux")]
+    #[doc(alias = "reflect")]
     Mirror,
     /// As [`Mirror`](Self::Mirror), with the opposite sign.
     OddMirror,
     /// The value of the last point.
+    #[doc(alias = "zero-gradient")]
     Clamp,
     /// The values of the line through the last two points.
     Extrapolate,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use array_buffer::Exchange;
 use halo::{HaloExchange, HaloOptions, MissingCorners, Quantity, Reach};
-use runtime_core::{AnyView, Result, Slot, Stream};
+use runtime_core::{AnyView, ErrorKind, Result, Slot, Stream};
 use smallvec::SmallVec;
 
 use crate::argument::Argument;
@@ -62,7 +62,13 @@ pub(crate) fn refresh(
     }
     exchange(grid, stale, &mut flights, stream, work).map_err(|error| {
         let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
-        error.about(format_args!("ghosts of {}", names.join(", ")))
+        let hint = match error.kind() {
+            ErrorKind::InvalidArgument | ErrorKind::Conflict => {
+                ", for which all ranks make the same launches"
+            }
+            _ => "",
+        };
+        error.about(format_args!("ghosts of {}{hint}", names.join(", ")))
     })?;
     let resets = grid.state().resets;
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| stale.need.corners) {

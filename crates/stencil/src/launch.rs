@@ -249,7 +249,17 @@ impl<'a> Launch<'a> {
         let mut writes: SmallVec<[Any<Writes<'_>>; FEW]> = SmallVec::new();
         for (part, output) in parts.iter_mut().zip(outputs()) {
             let overwrites = output.intent == Intent::Out && (checked.is_whole || self.once);
-            let about = |error| output.core.about(error);
+            let about = |error: Error| {
+                let keeps =
+                    output.intent == Intent::Out && error.kind() == ErrorKind::Uninitialized;
+                let error = output.core.about(error);
+                match keeps {
+                    true => error.about(
+                        "an output keeps the points that a launch leaves out: set it before",
+                    ),
+                    false => error,
+                }
+            };
             writes.push(map!(part, part => {
                 if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
             }));
@@ -586,8 +596,8 @@ fn need(
             let needed = if grid.is_joined(axis) { between[side] } else { beyond[side] };
             if needed > grid.width {
                 return Err(refuse(format!(
-                    "field {} is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}",
-                    known.name, grid.width
+                    "field {} ({}) is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}: make it with `halo({needed})`",
+                    known.name, field.name, grid.width
                 )));
             }
             if !grid.periodic[axis]

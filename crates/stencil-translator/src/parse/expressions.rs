@@ -106,7 +106,7 @@ impl Parser<'_> {
             Some((_, Name::Refused)) => ExprKind::Error,
             None => {
                 let message = format!(
-                    "there is no `{name}` here: a stencil sees its parameters and constants beside it"
+                    "there is no `{name}` here: a stencil sees its parameters, and constants in it or beside it in a module with `#[stencils]`"
                 );
                 return self.refuse(span, message);
             }
