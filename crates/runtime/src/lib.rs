@@ -43,7 +43,7 @@
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
 //! - `npy` adds `stencil::npy`: `.npy` files of fields and arrays.
 //! - `picture` adds `stencil::picture`: pictures of arrays, as PNG files.
-//! - `stencil` adds `stencil`: kernels written once in a subset of Rust, and fields on grids that are divided among ranks.
+//! - `stencil` adds `stencil`: kernels written once in a subset of Rust, and fields on grids that ranks share.
 //!
 //! Features are additive. Neither the build nor the start of the program needs a device. If a device is missing at run
 //! time, opening it returns an [`ErrorKind::Unavailable`] error. On a machine without ROCm, the feature `hip` needs two

@@ -48,12 +48,12 @@ impl Rank {
 }
 
 /// Calls `work` on each rank, and returns the result of rank 0 if it is in this process. The ranks are the processes of
-/// the MPI job that this process belongs to, which needs the feature `mpi`; or otherwise as many threads as `count` says,
-/// or one.
+/// the MPI job that this process belongs to, which needs the feature `mpi`; or otherwise as many threads as `count`
+/// says, or one.
 ///
-/// `selector` chooses the devices; `None` is what the environment variable [`DeviceRegistry::VARIABLE`] says, or `host`.
-/// If it names a backend and none of its devices, as in `cuda`, the ranks of a machine
-/// take the devices of the backend in turn.
+/// `selector` chooses the devices; `None` is what the environment variable [`DeviceRegistry::VARIABLE`] says, or
+/// `host`. If it names a backend and none of its devices, as in `cuda`, the ranks of a machine take the devices of the
+/// backend in turn.
 ///
 /// ```
 /// # #[cfg(feature = "host")]
@@ -71,9 +71,9 @@ impl Rank {
 ///
 /// # Errors
 ///
-/// The errors of opening devices. `InvalidArgument` if `count` is another number than that of the MPI job. `Unavailable`
-/// for a process of an MPI job without the feature `mpi`. The error of a thread that failed: rather one of its own than
-/// one that other ranks have caused. If a process fails, the whole job ends.
+/// The errors of opening devices. `InvalidArgument` if `count` is another number than that of the MPI job.
+/// `Unavailable` for a process of an MPI job without the feature `mpi`. The error of a thread that failed: rather one
+/// of its own than one that other ranks have caused. If a process fails, the whole job ends.
 pub fn run<T, E>(
     count: Option<usize>,
     selector: Option<&str>,

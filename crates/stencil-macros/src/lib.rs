@@ -16,7 +16,8 @@ pub fn reduction(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::reduction(options.into(), function.into()).into()
 }
 
-/// Makes stencils and reductions of the functions of a module that have the attribute `stencil` or `reduction`: see the crate `stencil`.
+/// Makes stencils and reductions of the functions of a module that have the attribute `stencil` or `reduction`: see the
+/// crate `stencil`.
 #[proc_macro_attribute]
 pub fn stencils(options: TokenStream, module: TokenStream) -> TokenStream {
     expand::module(options.into(), module.into()).into()

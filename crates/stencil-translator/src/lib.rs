@@ -47,9 +47,10 @@
 //! | helpers | `#[stencil_fn] fn lap(f: In<f64, 2>) -> f64 { … }` beside the stencil; called as `lap(t)`, `lap(t.shift(1, 0))` |
 //!
 //! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
-//! constants, loop variables, and parameters of helpers whose arguments are known. So are the divisors of integers. If a condition is known in the same way, only the
-//! branch that it chooses is translated. A block that gives a value changes only variables of its own. Both branches of
-//! an `if` that gives a value may be computed. A constant beside the stencils is refused only if one of them uses it.
+//! constants, loop variables, and parameters of helpers whose arguments are known. So are the divisors of integers. If
+//! a condition is known in the same way, only the branch that it chooses is translated. A block that gives a value
+//! changes only variables of its own. Both branches of an `if` that gives a value may be computed. A constant beside
+//! the stencils is refused only if one of them uses it.
 //!
 //! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an
 //! integer literal is an `i32`, and a float literal has the float type that occurs in the function.

@@ -82,8 +82,8 @@ impl Stencil {
         self.0.is_inexact
     }
 
-    /// What is made of the values at all points, if it is a reduction. Its last field is then one that the source does not
-    /// have: an output, which is set to the value that the function returns.
+    /// What is made of the values at all points, if it is a reduction. Its last field is then one that the source does
+    /// not have: an output, which is set to the value that the function returns.
     pub fn reduction(&self) -> Option<Reduction> {
         self.0.reduction
     }
@@ -119,9 +119,9 @@ impl Stencil {
     }
 
     /// The text of a program for an embedded device: the function of [`Dialect::C`], and a kernel as `kernel.h` of
-    /// `backend-embedded` declares it, which calls the function. The kernel takes the fields' pointers, and then each word
-    /// of eight bytes of the struct of arguments as an integer. Its name is [`kernel_name`](Self::kernel_name) with a
-    /// hash of the function's text.
+    /// `backend-embedded` declares it, which calls the function. The kernel takes the fields' pointers, and then each
+    /// word of eight bytes of the struct of arguments as an integer. Its name is [`kernel_name`](Self::kernel_name)
+    /// with a hash of the function's text.
     pub fn embedded_source(&self) -> String {
         embedded::source(&self.0)
     }

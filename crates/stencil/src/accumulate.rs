@@ -1,9 +1,9 @@
 //! What a reduction accumulates: integers, which are the same in any order of the values.
 //!
 //! A sum of floats is a number of 46-bit digits in 64-bit integers, as in R. Hallberg and A. Adcroft, *An
-//! order-invariant real-to-integer conversion sum*, 2014. Its unit is a quantum, of which each value is a multiple after
-//! it was cut off there. The last integer takes the carries, so that no number of values overflows. A sum of integers
-//! has digits of 32 bits. The least and the greatest value are kept as integers of the same order.
+//! order-invariant real-to-integer conversion sum*, 2014. Its unit is a quantum, of which each value is a multiple
+//! after it was cut off there. The last integer takes the carries, so that no number of values overflows. A sum of
+//! integers has digits of 32 bits. The least and the greatest value are kept as integers of the same order.
 //!
 //! Beside these, a *mark* has the first point with a value that cannot be accumulated.
 
@@ -202,8 +202,8 @@ fn sign(words: &Accumulator) -> f64 {
     if words[6] < 0 { -1.0 } else { 1.0 }
 }
 
-/// The leading 64 bits of the absolute value of a sum, and how many bits follow. The last bit of the 64 is set if any of
-/// the bits that follow is, which rounds as all of them would.
+/// The leading 64 bits of the absolute value of a sum, and how many bits follow. The last bit of the 64 is set if any
+/// of the bits that follow is, which rounds as all of them would.
 fn leading(digits: &[i64]) -> (u64, i32) {
     let mut digits: [i64; 7] = std::array::from_fn(|place| digits[place]);
     if digits[6] < 0 {

@@ -36,8 +36,8 @@ pub(crate) fn comes_from_blocks(grid: &Domain, stale: &[Stale<'_, '_>]) -> bool 
     stale.iter().any(|stale| from(&stale.need))
 }
 
-/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. If ghosts come from blocks, it calls
-/// `work` once with the own values of the fields, while messages are in transit. Collective.
+/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. If ghosts come from blocks, it
+/// calls `work` once with the own values of the fields, while messages are in transit. Collective.
 #[track_caller]
 pub(crate) fn refresh(
     grid: &Domain,

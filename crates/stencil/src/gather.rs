@@ -20,9 +20,9 @@ const BYTES: usize = 1 << 22;
 const TEXT: usize = 120;
 
 impl<T: Number, const N: usize> Field<T, N> {
-    /// The values of all ranks on rank `root`, in an array of [`points`](Self::points); `None` on the others. On a cubed
-    /// sphere, the tiles follow one another along axis 0.
-    /// Collective. Blocks until all ranks have computed them. They are sent in messages of at most 4 MiB.
+    /// The values of all ranks on rank `root`, in an array of [`points`](Self::points); `None` on the others. On a
+    /// cubed sphere, the tiles follow one another along axis 0. Collective. Blocks until all ranks have computed them.
+    /// They are sent in messages of at most 4 MiB.
     ///
     /// ```
     /// use runtime_core::Device;
@@ -39,9 +39,9 @@ impl<T: Number, const N: usize> Field<T, N> {
     ///
     /// # Errors
     ///
-    /// Those of [`read_host`](Self::read_host). `OutOfMemory` if `root` has no room for the values. `InvalidArgument` if
-    /// there is no such rank, if another rank failed, or if another rank makes another call. Errors of communication,
-    /// after which all ranks call [`Grid::reset`](crate::Grid::reset).
+    /// Those of [`read_host`](Self::read_host). `OutOfMemory` if `root` has no room for the values. `InvalidArgument`
+    /// if there is no such rank, if another rank failed, or if another rank makes another call. Errors of
+    /// communication, after which all ranks call [`Grid::reset`](crate::Grid::reset).
     #[track_caller]
     pub fn gather(&mut self, root: usize) -> Result<Option<ArrayD<T>>> {
         let grid = Arc::clone(&self.core().grid);
@@ -68,8 +68,8 @@ impl<T: Number, const N: usize> Field<T, N> {
         Ok(Some(whole))
     }
 
-    /// Sets the points of all ranks to the values of an array of [`points`](Self::points) that rank `root` has. Only this
-    /// rank calls `values`. Collective, as [`write_host`](Self::write_host).
+    /// Sets the points of all ranks to the values of an array of [`points`](Self::points) that rank `root` has. Only
+    /// this rank calls `values`. Collective, as [`write_host`](Self::write_host).
     ///
     /// # Errors
     ///

@@ -56,10 +56,10 @@ impl<const N: usize> Grid<N> {
         FieldBuilder::new(Arc::clone(&self.0), name.into(), None)
     }
 
-    /// Begins to make the components of a vector along each axis. Where tiles of a
-    /// [cubed sphere](Grid::cubed_sphere) meet, the axes of one tile are others on its neighbour: then components change
-    /// places and signs. There, a stencil that reads ghosts of one component must read the other one, too. On other
-    /// grids, components are as any fields.
+    /// Begins to make the components of a vector along each axis. Where tiles of a [cubed sphere](Grid::cubed_sphere)
+    /// meet, the axes of one tile are others on its neighbour: then components change places and signs. There, a
+    /// stencil that reads ghosts of one component must read the other one, too. On other grids, components are as any
+    /// fields.
     pub fn vector<T: Number>(&self, names: [&str; N]) -> [FieldBuilder<T, N>; N] {
         let mut state = self.0.state();
         state.vectors += 1;
@@ -156,9 +156,9 @@ impl<const N: usize> Grid<N> {
         self.0.state().kernels.add(stencil, image)
     }
 
-    /// Makes launches possible again after one has failed on some rank, for example because a rank was late. Collective.
-    /// Blocks until all ranks have called it. Fields that the failed launches were to set must be set again. All ghosts
-    /// are stale.
+    /// Makes launches possible again after one has failed on some rank, for example because a rank was late.
+    /// Collective. Blocks until all ranks have called it. Fields that the failed launches were to set must be set
+    /// again. All ghosts are stale.
     ///
     /// # Errors
     ///

@@ -110,8 +110,8 @@ fn run(
         return Ok(());
     }
     let call = |words: &Words, range: Range<usize>| {
-        // SAFETY: the launch has checked that the box and the footprints around it lie in the memories, and that outputs
-        // are no other arguments. The words are those of this stencil, and no two calls compute the same point.
+        // SAFETY: the launch has checked that the box and the footprints around it lie in the memories, and that
+        // outputs are no other arguments. The words are those of this stencil, and no two calls compute the same point.
         unsafe { rows(words.as_ptr(), pointers.get(), range) }
     };
     if count == 1 {

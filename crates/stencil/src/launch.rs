@@ -148,7 +148,8 @@ impl<'a> Launch<'a> {
     /// reads farther than the halo, or if it reads beyond an end of the grid where a field has no boundary; no rank has
     /// enqueued anything then. `Uninitialized` if a field is read before it was set. `WrongDevice`. `InvalidModule` if
     /// the stencil cannot be compiled. Errors of the exchange: `Timeout`, `PeerLost`, and `InvalidArgument` or
-    /// `Conflict` if other ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then. Errors of the device.
+    /// `Conflict` if other ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then.
+    /// Errors of the device.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<()> {
         self.compute(stream)

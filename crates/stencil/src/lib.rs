@@ -1,8 +1,8 @@
 //! Stencils and fields: one safe kernel for every device, on any number of ranks, with the same bits everywhere.
 //!
 //! A *stencil* is what one point of a grid computes from its neighbours. It is a function in a subset of Rust, with the
-//! attribute [`stencil`](macro@stencil). A [`Grid`] is divided among ranks, and a [`Field`] holds values on it. A launch
-//! of the stencil exchanges ghosts that are stale, and computes all points on the grid's device.
+//! attribute [`stencil`](macro@stencil). A [`Grid`] is divided among ranks, and a [`Field`] holds values on it. A
+//! launch of the stencil exchanges ghosts that are stale, and computes all points on the grid's device.
 //!
 //! ```
 //! use std::mem::swap;
@@ -77,15 +77,15 @@
 //! assert_eq!(model::smooth::STENCIL.reach("t"), Some(&[[-1, 2], [-1, 1]][..]));
 //! ```
 //!
-//! The documentation of the crate `stencil-translator` lists the whole subset. What is no part of it is a compile error,
-//! which says what to write instead. How far a stencil reads is found from its body. [`Stencil::source`] is its text for
-//! a device.
+//! The documentation of the crate `stencil-translator` lists the whole subset. What is no part of it is a compile
+//! error, which says what to write instead. How far a stencil reads is found from its body. [`Stencil::source`] is its
+//! text for a device.
 //!
 //! # Fields and launches
 //!
-//! A field has one value for each cell, on faces or at corners: see [`Location`]. The outputs of one launch have the same
-//! location. What is read may have others: `u.at(1, 0)` of a field on [faces](Location::Face) across axis 0 is the face
-//! behind the cell.
+//! A field has one value for each cell, on faces or at corners: see [`Location`]. The outputs of one launch have the
+//! same location. What is read may have others: `u.at(1, 0)` of a field on [faces](Location::Face) across axis 0 is the
+//! face behind the cell.
 //!
 //! [`Launch::run`] enqueues a launch. [`Launch::inside`] leaves out points near the ends of the grid, and
 //! [`Launch::over`] computes only some. The outputs keep their values elsewhere. A field can be no output and input of
@@ -99,8 +99,8 @@
 //! # Boundaries
 //!
 //! Beyond the ends of an axis that is not [periodic](GridBuilder::periodic), a field has the values of its
-//! [`Boundary`]. Each end may have another: see [`FieldBuilder::boundary_at`]. This is what stencils read before the first
-//! values `a, b, c, …` of a field:
+//! [`Boundary`]. Each end may have another: see [`FieldBuilder::boundary_at`]. This is what stencils read before the
+//! first values `a, b, c, …` of a field:
 //!
 //! | boundary | at centres | at the ends themselves, as on faces |
 //! |---|---|---|
@@ -130,9 +130,9 @@
 //!
 //! # Bits
 //!
-//! A stencil gives the same bits on every device and for any number of ranks. A device that rounds otherwise refuses it.
-//! `#[stencil(inexact)]` gives this up, for the sake of such devices and of `exp`, `sin`, `cos` and `powf`. NaN is NaN
-//! everywhere, but its sign and payload may differ.
+//! A stencil gives the same bits on every device and for any number of ranks. A device that rounds otherwise refuses
+//! it. `#[stencil(inexact)]` gives this up, for the sake of such devices and of `exp`, `sin`, `cos` and `powf`. NaN is
+//! NaN everywhere, but its sign and payload may differ.
 //!
 //! # Limits
 //!

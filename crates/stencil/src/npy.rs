@@ -112,7 +112,8 @@ impl<T: Readable, const N: usize> Field<T, N> {
     ///
     /// # Errors
     ///
-    /// Those of [`gather`](Self::gather), and of writing on rank 0. `InvalidArgument` on the other ranks if that failed.
+    /// Those of [`gather`](Self::gather), and of writing on rank 0. `InvalidArgument` on the other ranks if that
+    /// failed.
     #[track_caller]
     pub fn write_npy(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let (path, what) = (path.as_ref(), format!("write {self:?}"));

@@ -43,8 +43,8 @@ impl Picture {
         Self(values.map(|value| gradient(colours, ((*value).into() - low) / (high - low))))
     }
 
-    /// Adds light and shade of a relief with these heights, measured in pixels, under a low sun at the upper left. Pixels
-    /// without a height stay.
+    /// Adds light and shade of a relief with these heights, measured in pixels, under a low sun at the upper left.
+    /// Pixels without a height stay.
     ///
     /// Slopes are computed by Horn's method: from all eight neighbours, with double weight for the nearer ones. At the
     /// ends, the nearest heights replace those outside.

@@ -46,9 +46,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The years per step, and the coefficients `D dt / dx²` and `D dt / dy²`. A step is a quarter of the longest stable
-    /// one, `1 / (2 D (1/dx² + 1/dy²))`. Below the longest, a new height is a weighted mean of old heights with positive
-    /// weights. Below half of it, even the roughest terrain decays without changing sign.
+    /// The years per step, and the coefficients `D dt / dx²` and `D dt / dy²`. A step is a quarter of the longest
+    /// stable one, `1 / (2 D (1/dx² + 1/dy²))`. Below the longest, a new height is a weighted mean of old heights with
+    /// positive weights. Below half of it, even the roughest terrain decays without changing sign.
     pub(crate) fn scheme(&self) -> [f64; 3] {
         let [x, y] = [self.dx, self.dy].map(|d| 1.0 / (d * d));
         let dt = 0.25 / (2.0 * self.diffusivity * (x + y));

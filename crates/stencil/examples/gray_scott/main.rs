@@ -1,5 +1,5 @@
-//! Patterns of Gray and Scott: a substance `v` feeds on another one, `u`, and both diffuse. The Laplacian has nine points,
-//! so that the corners of blocks are exchanged too. The values are `f32`.
+//! Patterns of Gray and Scott: a substance `v` feeds on another one, `u`, and both diffuse. The Laplacian has nine
+//! points, so that the corners of blocks are exchanged too. The values are `f32`.
 //!
 //! `cargo run --release -p stencil --example gray_scott -- --device host --ranks 4 --steps 5000`
 #![forbid(unsafe_code)]

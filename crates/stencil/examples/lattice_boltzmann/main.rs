@@ -1,6 +1,7 @@
 //! Flow around a cylinder in a channel, by the lattice Boltzmann method with nine speeds (D2Q9). Each of nine fields
-//! holds what moves at one speed. A step pulls it from the neighbours and relaxes it towards equilibrium. The values are
-//! `f32`, and a field of `u32` says where walls are.
+//! holds what moves at one speed. A step pulls it from the neighbours and relaxes it towards equilibrium. The values
+//! are `f32`, and a field of `u32` says where walls are.
+//!
 //! `cargo run --release -p stencil --example lattice_boltzmann -- --device host --ranks 4 --steps 10000`
 #![forbid(unsafe_code)]
 

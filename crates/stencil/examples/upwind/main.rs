@@ -1,5 +1,5 @@
-//! Advection in a rotating flow, upwind and limited (van Leer): shapes keep their edges, and no value is beyond those at
-//! the start. A step sweeps along one axis, then along the other. The limiter reads two points far against the flow.
+//! Advection in a rotating flow, upwind and limited (van Leer): shapes keep their edges, and no value is beyond those
+//! at the start. A step sweeps along one axis, then along the other. The limiter reads two points far against the flow.
 //!
 //! `cargo run --release -p stencil --example upwind -- --device host --ranks 4 --steps 628`
 #![forbid(unsafe_code)]
