@@ -55,6 +55,9 @@
 //! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an
 //! integer literal is an `i32`, and a float literal has the float type that occurs in the function.
 //!
+//! Names are compared as texts. In a stencil that `macro_rules!` makes, a variable of the macro and one of the caller
+//! must not have the same name.
+//!
 //! # What is refused
 //!
 //! | what | why, and what to write |

@@ -56,6 +56,19 @@ impl<T> Boundary<T> {
     }
 }
 
+impl Rule {
+    /// The number of points that `width` ghosts are made of. `staggered` is 1 if there is a point at the end itself.
+    pub(crate) fn points(self, width: usize, staggered: usize) -> usize {
+        match self {
+            _ if width == 0 => 0,
+            Self::Mirror { .. } => width + staggered,
+            Self::Extrapolate => 2,
+            Self::Clamp => 1,
+            Self::Nothing | Self::Value => 0,
+        }
+    }
+}
+
 /// The rules at both ends of each axis.
 pub(crate) type Rules = [[Rule; 2]; 3];
 
@@ -123,11 +136,7 @@ impl Plan<'_> {
         }
         let own = self.shape.own(axis);
         let on_point = usize::from(self.shape.staggered[axis]);
-        let needed = match rule {
-            Rule::Mirror { .. } => width + on_point,
-            Rule::Extrapolate if width > 0 => 2,
-            _ => 0,
-        };
+        let needed = rule.points(width, on_point);
         if needed > own.len() {
             let message = format!(
                 "a boundary that needs {needed} points along axis {axis}; the block has {}",

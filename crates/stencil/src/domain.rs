@@ -30,6 +30,8 @@ pub(crate) struct Domain {
     pub(crate) topology: Topology,
     /// The cells of this rank.
     pub(crate) block: [Range<usize>; 3],
+    /// The cells of the blocks at both ends of each axis.
+    pub(crate) at_ends: [[usize; 2]; 3],
     pub(crate) communicator: Arc<dyn Communicator>,
     pub(crate) device: Device,
     pub(crate) timeout: Duration,
@@ -81,4 +83,10 @@ impl Domain {
     pub(crate) fn wrapped(&self, axis: usize, at: usize) -> usize {
         if self.periodic[axis] && self.tiles == 1 { at % self.cells[axis] } else { at }
     }
+}
+
+/// A number for numbers, the same on all ranks (FNV-1a).
+pub(crate) fn hash_of(parts: impl Iterator<Item = u64>) -> u64 {
+    let step = |hash: u64, part: u64| (hash ^ part).wrapping_mul(0x0100_0000_01b3);
+    parts.fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -9,7 +9,7 @@ use ndarray::{
 };
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::domain::Domain;
+use crate::domain::{Domain, hash_of};
 use crate::erased::Number;
 use crate::field::Field;
 
@@ -183,14 +183,17 @@ impl<T: Number, const N: usize> Field<T, N> {
 impl Domain {
     /// Ends a step of a collective call: the result of this rank if all ranks make the same call and none has failed.
     pub(crate) fn agree<R>(&self, what: &str, result: Result<R>) -> Result<R> {
-        let mut mine = [0; TEXT + 1];
+        // The text may be longer.
+        let hash = hash_of(what.bytes().map(u64::from)).to_ne_bytes();
+        let mut mine = [0; TEXT + 9];
         mine[0] = u8::from(result.is_ok());
-        mine[1..].iter_mut().zip(what.bytes()).for_each(|(to, from)| *to = from);
+        let bytes = hash.into_iter().chain(what.bytes());
+        mine[1..].iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         let all = self.communicator.all_gather(&mine, self.timeout);
         let result = result?;
         for (rank, theirs) in all?.chunks_exact(mine.len()).enumerate() {
             let message = if theirs[1..] != mine[1..] {
-                let theirs = String::from_utf8_lossy(&theirs[1..]);
+                let theirs = String::from_utf8_lossy(&theirs[9..]);
                 format!("rank {rank}: {}; this rank: {what}", theirs.trim_end_matches('\0'))
             } else if theirs[0] == 0 {
                 format!("rank {rank} failed to {what}")

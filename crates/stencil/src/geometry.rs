@@ -1,5 +1,7 @@
 //! The shape of launches.
 
+use std::ops::Range;
+
 use runtime_core::{Launch, Limits};
 
 /// A launch of one work-item for each point of a box: x runs along the last axis.
@@ -16,4 +18,47 @@ pub(crate) fn geometry(limits: &Limits, extents: &[usize]) -> Launch {
         grid[dimension] = points.div_ceil(block[dimension]);
     }
     Launch::new(grid, block)
+}
+
+/// The boxes into which a box is cut so that a device takes the launch of each: usually one.
+pub(crate) fn pieces(
+    limits: &Limits,
+    rank: usize,
+    points: &[Range<usize>; 3],
+) -> impl Iterator<Item = [Range<usize>; 3]> + use<> {
+    let points = points.clone();
+    // A block has at least one point along each dimension.
+    let most: [usize; 3] = std::array::from_fn(|axis| match rank.checked_sub(axis + 1) {
+        Some(dimension) => (limits.max_grid[dimension] as usize).max(1),
+        None => usize::MAX,
+    });
+    let counts: [usize; 3] = std::array::from_fn(|axis| points[axis].len().div_ceil(most[axis]));
+    (0..counts.iter().product()).map(move |number| {
+        let places =
+            [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];
+        std::array::from_fn(|axis| {
+            let Range { start, end } = points[axis];
+            let first = start + places[axis] * most[axis].min(end - start);
+            first..end.min(first.saturating_add(most[axis]))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_are_cut_where_a_device_takes_too_few_blocks() {
+        let limits = Limits::new(1 << 30, [u32::MAX, 100, 100], [64; 3], 256);
+        let cut = |rank, points| pieces(&limits, rank, &points).collect::<Vec<_>>();
+        assert_eq!(cut(2, [3..9, 0..5000, 0..1]), [[3..9, 0..5000, 0..1]]);
+        assert_eq!(
+            cut(2, [5..255, 1..4, 0..1]),
+            [[5..105, 1..4, 0..1], [105..205, 1..4, 0..1], [205..255, 1..4, 0..1]]
+        );
+        assert_eq!(cut(3, [0..150, 0..101, 7..9]).len(), 4);
+        assert_eq!(cut(1, [0..300, 0..1, 0..1]).len(), 1);
+        assert!(cut(2, [3..3, 0..5, 0..1]).is_empty());
+    }
 }

@@ -275,6 +275,7 @@ impl<const N: usize> GridBuilder<N> {
             }
         }
         let own = topology.block(communicator.rank())?;
+        let ends = [topology.block(0)?.cells, topology.block(topology.ranks() - 1)?.cells];
         let inner = Domain {
             rank: N,
             cells: filled(cells, 1),
@@ -284,6 +285,7 @@ impl<const N: usize> GridBuilder<N> {
             width,
             blocks: std::array::from_fn(|axis| blocks.get(axis).copied().unwrap_or(1)),
             block: std::array::from_fn(|axis| own.start[axis]..own.start[axis] + own.cells[axis]),
+            at_ends: std::array::from_fn(|axis| ends.each_ref().map(|cells| cells[axis])),
             topology,
             communicator,
             device: device.clone(),

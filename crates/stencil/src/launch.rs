@@ -14,13 +14,14 @@ use smallvec::SmallVec;
 
 use crate::argument::Argument;
 use crate::arguments::Words;
+use crate::boundary::Rule;
 use crate::description::{FieldParts, Intent, Stencil};
-use crate::domain::{Domain, State};
+use crate::domain::{Domain, State, hash_of};
 use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, Field, own};
 use crate::generated::Scalar;
-use crate::geometry::geometry;
+use crate::geometry::{geometry, pieces};
 use crate::shape::Need;
 
 /// The number of fields for which a launch allocates nothing.
@@ -351,7 +352,7 @@ impl<'a> Launch<'a> {
             local: [0..1, 0..1, 0..1],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
-            hash: hash(self.name(), &global),
+            hash: hash(self.name(), &self.arguments, &global),
             stale: SmallVec::new(),
             uses: SmallVec::new(),
         };
@@ -468,12 +469,19 @@ impl<'a> Launch<'a> {
         let mut margins = [(0, 0); 3];
         for (axis, (low, high)) in margins.iter_mut().enumerate().take(rank) {
             let width = |side: usize| {
-                // With corners, the ghosts beyond the ends of the grid are filled after the messages have come.
-                let comes = |stale: &&Stale<'_, '_>| {
-                    stale.need.corners || !output.core.shape.is_end[axis][side]
-                };
-                let stale = checked.stale.iter().filter(comes);
-                stale.map(|stale| stale.need.widths[axis][side]).max().unwrap_or(0)
+                let uses = self.arguments.iter().zip(self.known).zip(&checked.uses);
+                let reaches = uses.map(|((argument, known), (stale, _))| match stale {
+                    // With corners, the ghosts beyond the ends of the grid are filled after the messages have come.
+                    Some(stale)
+                        if known.is_read
+                            && (checked.stale[*stale].need.corners
+                                || !output.core.shape.is_end[axis][side]) =>
+                    {
+                        reach(known, output.core, argument.core, axis)[side]
+                    }
+                    _ => 0,
+                });
+                reaches.max().unwrap_or(0)
             };
             let (points, range) = (output.core.shape.points(axis), &checked.local[axis]);
             *low = width(0).saturating_sub(range.start);
@@ -525,11 +533,9 @@ impl Work<'_, '_, '_> {
             }));
         }
         let mut words = launch.words.clone();
-        for points in boxes {
+        let limits = &grid.device.info().limits;
+        for points in boxes.iter().flat_map(|points| pieces(limits, grid.rank, points)) {
             let extents = std::array::from_fn(|axis| points[axis].len());
-            if extents[..grid.rank].contains(&0) {
-                continue;
-            }
             let first = std::array::from_fn(|axis| grid.block[axis].start + points[axis].start);
             words.set_box(&extents, &first, &grid.cells);
             let mut args: SmallVec<[Arg<'_>; 16]> = SmallVec::new();
@@ -585,14 +591,12 @@ fn need(
     let mut shifted = false;
     for (axis, range) in global.iter().enumerate().take(grid.rank) {
         let [low, high] = known.reach[axis];
-        // An output on faces has one point more than an input at centres.
-        let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
-        shifted |= more > 0;
+        shifted |= output.shape.staggered[axis] && !field.shape.staggered[axis];
         let points = grid.cells[axis] as i64 + i64::from(field.shape.staggered[axis]);
         let first = range.start as i64 + low;
         let end = range.end as i64 + high;
         let beyond = [-first, end - points].map(|n| usize::try_from(n).unwrap_or(0));
-        let between = [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0));
+        let between = reach(known, output, field, axis);
         for side in 0..2 {
             let needed = if grid.is_joined(axis) { between[side] } else { beyond[side] };
             if needed > grid.width {
@@ -601,14 +605,25 @@ fn need(
                     known.name, field.name, grid.width
                 )));
             }
-            if !grid.periodic[axis]
-                && beyond[side] > 0
-                && field.rules[axis][side] == crate::boundary::Rule::Nothing
-            {
+            if grid.periodic[axis] || beyond[side] == 0 {
+                need.widths[axis][side] = needed;
+                continue;
+            }
+            let rule = field.rules[axis][side];
+            if rule == Rule::Nothing {
                 let end = if side == 0 { "before the first" } else { "behind the last" };
                 return Err(refuse(format!(
                     "field {} ({}) is read {} {end} point along axis {axis}, where it has no boundary: give it one, or use `inside`",
                     known.name, field.name, beyond[side]
+                )));
+            }
+            let staggered = usize::from(field.shape.staggered[axis]);
+            let (taken, has) =
+                (rule.points(needed, staggered), grid.at_ends[axis][side] + staggered);
+            if taken > has {
+                return Err(refuse(format!(
+                    "the boundary of field {} ({}) at an end of axis {axis} is made of {taken} points; the block there has {has}",
+                    known.name, field.name
                 )));
             }
             need.widths[axis][side] = needed;
@@ -619,6 +634,14 @@ fn need(
     Ok(need)
 }
 
+/// How far beyond the low and the high end of a block a stencil reads a field, when it computes all points of an output.
+fn reach(known: &FieldParts, output: &Core, field: &Core, axis: usize) -> [usize; 2] {
+    let [low, high] = known.reach[axis];
+    // An output on faces has one point more than an input at centres.
+    let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
+    [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0))
+}
+
 /// The ghosts of two needs.
 fn both(one: &Need, other: &Need) -> Need {
     let widths = std::array::from_fn(|axis| {
@@ -627,11 +650,11 @@ fn both(one: &Need, other: &Need) -> Need {
     Need { widths, corners: one.corners || other.corners }
 }
 
-/// A number for a stencil and the points that it computes, the same on all ranks (FNV-1a).
-fn hash(name: &str, points: &Points) -> u64 {
-    let step = |hash: u64, part: u64| (hash ^ part).wrapping_mul(0x0100_0000_01b3);
+/// A number for a stencil, its fields and the points that it computes, the same on all ranks.
+fn hash(name: &str, arguments: &[Argument<'_>], points: &Points) -> u64 {
     let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
-    name.bytes().map(u64::from).chain(bounds).fold(0xcbf2_9ce4_8422_2325, step)
+    let names = arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
+    hash_of(name.bytes().chain([0]).chain(names).map(u64::from).chain(bounds))
 }
 
 fn refuse(message: String) -> Error {

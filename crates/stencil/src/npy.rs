@@ -67,6 +67,8 @@ readable! {
 pub fn read<T: Readable>(source: impl Read + Seek) -> Result<ArrayD<T>> {
     let mut source = BufReader::new(source);
     source.rewind().map_err(failed)?;
+    check_header(&mut source)?;
+    source.rewind().map_err(failed)?;
     let header = Header::from_reader(&mut source).map_err(|error| wrong(error.into()))?;
     let data = source.stream_position().map_err(failed)?;
     let bytes = source.seek(SeekFrom::End(0)).map_err(failed)? - data;
@@ -93,6 +95,27 @@ pub fn read<T: Readable>(source: impl Read + Seek) -> Result<ArrayD<T>> {
         None => Err(refuse(format!("elements of type {name}"))),
     }
 }
+
+/// Refuses a header whose text is too long for an array. The parser of the text needs stack in proportion.
+fn check_header(source: &mut impl Read) -> Result<()> {
+    let mut start = [0; 12];
+    source.read_exact(&mut start).map_err(|error| wrong(error.into()))?;
+    if !start.starts_with(b"\x93NUMPY") {
+        return Err(refuse("no .npy array: another magic string".to_owned()));
+    }
+    // Then come the version and the length, which has two bytes in version 1 and four later.
+    let length = match start[6] {
+        1 => u32::from(u16::from_le_bytes([start[8], start[9]])),
+        _ => u32::from_le_bytes([start[8], start[9], start[10], start[11]]),
+    };
+    if length > MAX_HEADER {
+        return Err(refuse(format!("a header of {length} bytes; at most {MAX_HEADER}")));
+    }
+    Ok(())
+}
+
+/// The longest header. That of an array of 32 dimensions is shorter.
+const MAX_HEADER: u32 = 1024;
 
 /// Writes an array.
 ///

@@ -142,6 +142,11 @@ fn misuse_is_refused_on_all_ranks() {
     refused("rank 3; there are 3", &|_, field| field.gather(3).map(drop));
     refused("rank 3; there are 3", &|_, field| field.scatter(3, || Ok(numbers(N, 1.0))));
     refused("on rank 0", &|grid, field| field.gather(grid.rank().min(1)).map(drop));
+    // Names that differ behind what a message has room for.
+    refused("", &|grid, _| {
+        let name = "long".repeat(50) + &grid.rank().to_string();
+        grid.field(name).filled(1.0)?.gather(0).map(drop)
+    });
     refused("[7, 9]", &|_, field| field.set_from_array(&Array2::zeros([7, 9])));
     refused("", &|_, field| field.scatter(1, || Ok(Array2::zeros([7, 9]))));
 }
@@ -248,6 +253,12 @@ mod files {
             npy.extend(header.as_bytes());
             refused(&npy, "0 bytes of data");
         }
+        // A parser of nested texts would need as much stack.
+        let sum = format!("{{'descr': '<f8', 'shape': (4,{}1)}}", "1+".repeat(150_000));
+        let mut npy = b"\x93NUMPY\x02\x00".to_vec();
+        npy.extend(u32::try_from(sum.len()).unwrap().to_le_bytes());
+        npy.extend(sum.as_bytes());
+        refused(&npy, "a header of 300032 bytes; at most 1024");
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("short.npy"), &file[..20]).unwrap();
         let short = fs::File::open(folder.path().join("short.npy")).unwrap();

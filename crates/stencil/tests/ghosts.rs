@@ -142,11 +142,14 @@ impl Random {
 type Values = Vec<([usize; 2], f64)>;
 
 /// What the ranks of one run have in common.
+#[derive(Debug)]
 struct Setup {
     cells: [usize; 2],
     periodic: [bool; 2],
     locations: [Location; 3],
     boundaries: [[[Boundary<f64>; 2]; 2]; 2],
+    /// An axis, and the points along it that are computed.
+    over: (usize, std::ops::Range<usize>),
 }
 
 fn random(seed: u64) -> Setup {
@@ -164,6 +167,7 @@ fn random(seed: u64) -> Setup {
         periodic: [random.below(3) == 0, random.below(3) == 0],
         locations: std::array::from_fn(|_| LOCATIONS[random.below(4)]),
         boundaries,
+        over: (random.below(2), random.below(5)..8 + random.below(5)),
     }
 }
 
@@ -193,6 +197,10 @@ fn run(device: &Device, ranks: usize, setup: &Setup, case: &Case) -> Vec<Result<
             field.from_fn(|[i, j]| initial([i as i64, j as i64], number as f64))
         };
         let (a, b) = (field(0)?, field(1)?);
+        // Some of the points come first: those that are left out keep their values.
+        let mut part = grid.field("part").at(setup.locations[2]).filled(-1.0)?;
+        let (axis, points) = setup.over.clone();
+        case.0(&mut part, &a, &b).over(axis, points.clone()).run(&stream)?;
         let mut out = grid.field("out").at(setup.locations[2]).uninit()?;
         case.0(&mut out, &a, &b).run(&stream)?;
         let exchanges = grid.exchanges();
@@ -200,6 +208,11 @@ fn run(device: &Device, ranks: usize, setup: &Setup, case: &Case) -> Vec<Result<
         assert_eq!(grid.exchanges(), exchanges, "nothing is stale");
         let first = out.first();
         let values = out.read_host()?;
+        for (at, value) in part.read_host()?.indexed_iter() {
+            let is_computed = points.contains(&(first[axis] + at[axis]));
+            let expected = if is_computed { values[[at[0], at[1]]] } else { -1.0 };
+            assert_eq!(value.to_bits(), expected.to_bits(), "{:?} at {at:?} of {setup:?}", case.0);
+        }
         Ok(values
             .indexed_iter()
             .map(|(at, v)| ([first[0] + at[0], first[1] + at[1]], *v))

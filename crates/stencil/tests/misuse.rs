@@ -120,7 +120,7 @@ fn grids_and_fields_that_make_no_sense_are_refused() {
     let t = wide.field("t").boundary(Boundary::Mirror).filled(1.0).unwrap();
     let mut out = t.like("out").unwrap();
     let error = wrap(&mut out, &t).run(&device.default_stream()).err();
-    refused(error, "needs 2 points along axis 0; the block has 1");
+    refused(error, "at an end of axis 0 is made of 2 points; the block there has 1");
 }
 
 #[stencil]
@@ -187,6 +187,51 @@ fn ranks_that_make_other_launches_get_errors_and_go_on_after_a_reset() {
         let expected = [ErrorKind::InvalidArgument, ErrorKind::Conflict, ErrorKind::Timeout];
         assert!(expected.contains(&kind), "{kind:?}");
         assert_eq!(found, sum);
+    }
+}
+
+#[test]
+fn a_block_that_is_too_small_for_a_boundary_is_refused_on_all_ranks() {
+    let device = host();
+    let results = pair(|ranks| {
+        let stream = device.default_stream();
+        let grid = Grid::cartesian([3, 5]).blocks([2, 1]).ranks(ranks).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Extrapolate).filled(1.0)?;
+        let mut out = grid.field("out").filled(2.0)?;
+        let error = back_and_forth(&mut out, &t).run(&stream).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(
+            error.to_string().contains("is made of 2 points; the block there has 1"),
+            "{error}"
+        );
+        Ok::<_, Error>(out.read_host()?.sum())
+    });
+    let sums = results.map(Result::unwrap);
+    assert_eq!(sums.iter().sum::<f64>(), 30.0);
+}
+
+#[stencil]
+fn back_and_forth(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(1, 0) + t.at(-1, 0));
+}
+
+#[test]
+fn ranks_that_pass_other_fields_get_errors() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_secs(5);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let field = |name| grid.field(name).boundary(Boundary::Clamp).filled(1.0);
+        let (one, other, mut out) = (field("one")?, field("other")?, field("out")?);
+        east(&mut out, if rank == 0 { &one } else { &other }).run(&stream)
+    });
+    for result in results {
+        refused(
+            result,
+            ErrorKind::InvalidArgument,
+            &["stencil east", "all ranks make the same launches"],
+        );
     }
 }
 
