@@ -634,7 +634,8 @@ fn need(
     Ok(need)
 }
 
-/// How far beyond the low and the high end of a block a stencil reads a field, when it computes all points of an output.
+/// How far beyond the low and the high end of a block a stencil reads a field, when it computes all points of an
+/// output.
 fn reach(known: &FieldParts, output: &Core, field: &Core, axis: usize) -> [usize; 2] {
     let [low, high] = known.reach[axis];
     // An output on faces has one point more than an input at centres.
