@@ -3,7 +3,7 @@
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use stencil_translator::{Dialect, Intent, Module, Reduction, Stencil, Type};
+use stencil_translator::{Dialect, Intent, Module, Reduction, Stencil, Type, can_be_parsed};
 use syn::{
     Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, ReturnType,
     Type as SynType,
@@ -40,6 +40,9 @@ fn translated(whole: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Errors, and a function that has the signature of a refused stencil: calls of it are no further errors.
 fn with_stubs(errors: TokenStream, function: TokenStream) -> TokenStream {
+    if !can_be_parsed(&function) {
+        return errors;
+    }
     let stub = syn::parse2::<ItemFn>(function).map(|function| stub(&function, &root()));
     let stub = stub.unwrap_or_default();
     quote!(#errors #stub)
@@ -121,6 +124,9 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
 
 /// Errors, and the module with stubs of its stencils and its other items.
 fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
+    if !can_be_parsed(&module) {
+        return errors;
+    }
     let Ok(ItemMod { vis, ident, content: Some((_, items)), .. }) = syn::parse2(module) else {
         return errors;
     };

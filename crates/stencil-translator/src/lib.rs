@@ -165,6 +165,7 @@ pub use description::{Field, Member, Scalar};
 pub use errors::{Error, Errors};
 pub use footprint::Footprint;
 pub use interpret::Point;
+pub use parse::can_be_parsed;
 pub use stencil::{Module, Stencil};
 pub use syntax::{Intent, Reduction};
 pub use value::{Type, Value};

@@ -107,9 +107,11 @@ impl Core {
         need.is_nothing() || self.fresh.get().is_some_and(has)
     }
 
-    /// Notes that these ghosts have current values, and no others.
+    /// Notes that these ghosts have current values, besides those that had them before.
     pub(crate) fn set_fresh(&self, need: Need, resets: u64) {
-        self.fresh.set(Some((need, resets)));
+        let before = self.fresh.get().filter(|(_, then)| *then == resets);
+        let fresh = before.map_or(need, |(fresh, _)| fresh.with(&need));
+        self.fresh.set(Some((fresh, resets)));
     }
 
     /// Notes that values have changed.

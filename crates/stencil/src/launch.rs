@@ -470,13 +470,9 @@ impl<'a> Launch<'a> {
         for (axis, (low, high)) in margins.iter_mut().enumerate().take(rank) {
             let width = |side: usize| {
                 let uses = self.arguments.iter().zip(self.known).zip(&checked.uses);
+                // Meanwhile kernels get the own values of stale fields alone, also at the ends of the grid.
                 let reaches = uses.map(|((argument, known), (stale, _))| match stale {
-                    // With corners, the ghosts beyond the ends of the grid are filled after the messages have come.
-                    Some(stale)
-                        if known.is_read
-                            && (checked.stale[*stale].need.corners
-                                || !output.core.shape.is_end[axis][side]) =>
-                    {
+                    Some(_) if known.is_read => {
                         reach(known, output.core, argument.core, axis)[side]
                     }
                     _ => 0,

@@ -23,6 +23,20 @@ impl Need {
         self.widths == Widths::default()
     }
 
+    /// These ghosts and others. Those at corners are left out, unless one of the two includes the other.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        if self.includes(other) {
+            return *self;
+        }
+        if other.includes(self) {
+            return *other;
+        }
+        let widest =
+            |axis: usize, side: usize| self.widths[axis][side].max(other.widths[axis][side]);
+        let widths = std::array::from_fn(|axis| [widest(axis, 0), widest(axis, 1)]);
+        Self { widths, corners: false }
+    }
+
     /// Whether these ghosts include others.
     pub(crate) fn includes(&self, other: &Self) -> bool {
         let wide = self.widths.iter().zip(&other.widths).all(|(a, b)| a[0] >= b[0] && a[1] >= b[1]);

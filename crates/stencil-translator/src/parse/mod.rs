@@ -69,6 +69,11 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
     parser.program
 }
 
+/// Whether a source is so small, and nested so little, that a recursive parser may read it.
+pub fn can_be_parsed(tokens: &TokenStream) -> bool {
+    size::check(tokens.clone()).is_ok()
+}
+
 struct Parser<'a> {
     program: Program,
     errors: &'a mut Errors,
