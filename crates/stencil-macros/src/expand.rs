@@ -131,17 +131,13 @@ fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
         return errors;
     };
     let root = root();
-    let is = |function: &ItemFn, name: &str| {
-        let mut attributes = function.attrs.iter();
-        attributes.any(|attribute| {
-            attribute.path().segments.last().is_some_and(|last| last.ident == name)
-        })
-    };
+    let has =
+        |function: &ItemFn, name: &str| function.attrs.iter().any(|attribute| is(attribute, name));
     let items = items.into_iter().map(|item| match item {
-        Item::Fn(function) if is(&function, "stencil") || is(&function, "reduction") => {
+        Item::Fn(function) if has(&function, "stencil") || has(&function, "reduction") => {
             stub(&function, &root)
         }
-        Item::Fn(function) if is(&function, "stencil_fn") => TokenStream::new(),
+        Item::Fn(function) if has(&function, "stencil_fn") => TokenStream::new(),
         other => other.into_token_stream(),
     });
     quote! {
@@ -149,6 +145,11 @@ fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
         #[allow(unused_imports, reason = "what uses them was refused")]
         #vis mod #ident { #(#items)* }
     }
+}
+
+/// Whether an attribute has this name, with any path before it.
+fn is(attribute: &Attribute, name: &str) -> bool {
+    attribute.path().segments.last().is_some_and(|last| last.ident == name)
 }
 
 /// The path of the crate `stencil`, by the name that the program has for it.
@@ -175,10 +176,7 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
     let attributes: Vec<&Attribute> = function
         .attrs
         .iter()
-        .filter(|attribute| {
-            let last = attribute.path().segments.last();
-            last.is_none_or(|last| last.ident != "stencil" && last.ident != "reduction")
-        })
+        .filter(|attribute| !is(attribute, "stencil") && !is(attribute, "reduction"))
         .collect();
     let generated = stencil.to_rust();
     let description = description(stencil, root);

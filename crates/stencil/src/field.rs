@@ -11,7 +11,6 @@ use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
 use crate::boundary::{Boundary, Constants, Filling, Rules};
 use crate::domain::Domain;
 use crate::erased::{Array, Number};
-
 use crate::shape::{Need, Shape};
 
 /// The number of the part that a rank owns. The other parts are ghosts and padding.

@@ -9,9 +9,10 @@ use ndarray::{
 };
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::domain::{Domain, hash_of};
+use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::Field;
+use crate::hash::hash_of;
 
 /// The most bytes of one message, of which a rank holds two.
 const BYTES: usize = 1 << 22;

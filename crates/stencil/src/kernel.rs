@@ -8,6 +8,7 @@ use runtime_core::{
 };
 
 use crate::description::{C, Parts, Stencil};
+use crate::hash::hash_of;
 use crate::{host, probe};
 
 /// The kernels that were loaded, images that are not made here, and what is known of the device.
@@ -101,11 +102,12 @@ fn load<'a>(
         }
         images.clone().fold(bundle, |bundle, image| bundle.with(image.clone()))
     };
-    let name = match bundle(true).best_for(&device.info().formats) {
+    let exact = bundle(true);
+    let name = match exact.best_for(&device.info().formats) {
         Ok(image) if image.format() == ImageFormat::Elf => image_kernel(parts),
         _ => parts.kernel.to_owned(),
     };
-    let mut loaded = device.module_load_bundle(&bundle(true));
+    let mut loaded = device.module_load_bundle(&exact);
     if loaded.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidModule) {
         // A device that rounds otherwise refuses the options that forbid it. The probe finds that.
         loaded = device.module_load_bundle(&bundle(false)).or(loaded);
@@ -117,9 +119,8 @@ fn load<'a>(
 /// The name of the kernel in an image that was made of the stencil's text. It has the same hash as in
 /// `stencil-translator`.
 fn image_kernel(parts: &Parts) -> String {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = parts.sources.iter().find(|source| source.format == C).map_or("", |c| c.text);
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = hash_of(text.bytes().map(u64::from));
     format!("{}_{hash:016x}", parts.kernel)
 }
 

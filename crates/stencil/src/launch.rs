@@ -16,12 +16,13 @@ use crate::argument::Argument;
 use crate::arguments::Words;
 use crate::boundary::Rule;
 use crate::description::{FieldParts, Intent, Stencil};
-use crate::domain::{Domain, State, hash_of};
+use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, Field, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
+use crate::hash::hash_of;
 use crate::shape::Need;
 
 /// The number of fields for which a launch allocates nothing.
@@ -375,7 +376,7 @@ impl<'a> Launch<'a> {
             }
             let same = |stale: &Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);
             match checked.stale.iter_mut().find(|stale| same(stale)) {
-                Some(stale) => stale.need = both(&stale.need, &need),
+                Some(stale) => stale.need = stale.need.and(&need),
                 None => checked.stale.push(Stale { argument, need }),
             }
         }
@@ -422,7 +423,7 @@ impl<'a> Launch<'a> {
                 Some(known) => stale.remove(known),
                 None => Stale { argument: other, need: first.need },
             };
-            first.need = both(&first.need, &second.need);
+            first.need = first.need.and(&second.need);
             second.need = first.need;
             let in_order = if component.axis == 0 { [first, second] } else { [second, first] };
             paired.extend(in_order);
@@ -637,14 +638,6 @@ fn reach(known: &FieldParts, output: &Core, field: &Core, axis: usize) -> [usize
     // An output on faces has one point more than an input at centres.
     let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
     [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0))
-}
-
-/// The ghosts of two needs.
-fn both(one: &Need, other: &Need) -> Need {
-    let widths = std::array::from_fn(|axis| {
-        std::array::from_fn(|side| one.widths[axis][side].max(other.widths[axis][side]))
-    });
-    Need { widths, corners: one.corners || other.corners }
 }
 
 /// A number for a stencil, its fields and the points that it computes, the same on all ranks.

@@ -164,6 +164,7 @@ mod gather;
 pub mod generated;
 mod geometry;
 mod grid;
+mod hash;
 mod host;
 mod kernel;
 mod launch;

@@ -189,7 +189,7 @@ impl<T: Number> Reduced<T> {
     }
 
     fn read(&self) -> Result<T> {
-        // A rank that has failed tells the others.
+        // The other ranks learn that this one has failed.
         let own = self.own();
         let mut message: Message = [0; _];
         message[0] = self.token.cast_signed();

@@ -23,6 +23,14 @@ impl Need {
         self.widths == Widths::default()
     }
 
+    /// What two stencils read together.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let widths = std::array::from_fn(|axis| {
+            std::array::from_fn(|side| self.widths[axis][side].max(other.widths[axis][side]))
+        });
+        Self { widths, corners: self.corners || other.corners }
+    }
+
     /// These ghosts and others. Those at corners are left out, unless one of the two includes the other.
     pub(crate) fn with(&self, other: &Self) -> Self {
         if self.includes(other) {
@@ -31,10 +39,7 @@ impl Need {
         if other.includes(self) {
             return *other;
         }
-        let widest =
-            |axis: usize, side: usize| self.widths[axis][side].max(other.widths[axis][side]);
-        let widths = std::array::from_fn(|axis| [widest(axis, 0), widest(axis, 1)]);
-        Self { widths, corners: false }
+        Self { corners: false, ..self.and(other) }
     }
 
     /// Whether these ghosts include others.
