@@ -44,6 +44,7 @@ impl Dialect {
     const fn names(self) -> &'static Names {
         const GPU: Names = Names {
             types: ["float", "double", "int", "long long", "unsigned int", "bool"],
+            item: "unsigned int",
             unsigned_long: "unsigned long long",
             long_suffix: "LL",
             helper: "static __device__ inline ",
@@ -55,6 +56,7 @@ impl Dialect {
         match self {
             Self::OpenCl => &Names {
                 types: ["float", "double", "int", "long", "uint", "bool"],
+                item: "long",
                 unsigned_long: "ulong",
                 long_suffix: "L",
                 helper: "static inline ",
@@ -66,6 +68,7 @@ impl Dialect {
             Self::Cuda | Self::Hip => &GPU,
             Self::C => &Names {
                 types: ["float", "double", "int32_t", "int64_t", "uint32_t", "_Bool"],
+                item: "int64_t",
                 unsigned_long: "uint64_t",
                 long_suffix: "LL",
                 helper: "static inline ",
@@ -83,7 +86,7 @@ impl Dialect {
             Self::OpenCl => format!("(long)get_global_id({dimension})"),
             Self::Cuda | Self::Hip => {
                 let axis = ["x", "y", "z"][dimension];
-                format!("(long long)blockIdx.{axis} * blockDim.{axis} + threadIdx.{axis}")
+                format!("blockIdx.{axis} * blockDim.{axis} + threadIdx.{axis}")
             }
             Self::C => String::new(),
         }
@@ -93,6 +96,9 @@ impl Dialect {
 struct Names {
     /// In the order of [`Type::ALL`].
     types: [&'static str; 6],
+    /// The type of a point's place in the box. Boxes have at most 2³¹ points along an axis. Arithmetic of 32 bits takes
+    /// GPUs fewer instructions.
+    item: &'static str,
     unsigned_long: &'static str,
     long_suffix: &'static str,
     helper: &'static str,
@@ -164,6 +170,11 @@ const SUM: u8 = 1;
 const PRODUCT: u8 = 2;
 const UNARY: u8 = 3;
 const ATOM: u8 = 4;
+
+/// The qualifier of the elements of a field.
+fn constant(field: &Field) -> &'static str {
+    if field.intent == Intent::In { "const " } else { "" }
+}
 
 struct Writer<'a> {
     stencil: &'a Description,
@@ -267,8 +278,8 @@ impl Writer<'_> {
         let (names, rank, name) = (self.names, self.stencil.rank, self.stencil.name());
         let mut parameters = Vec::new();
         for field in &self.stencil.fields {
-            let constant = if field.intent == Intent::In { "const " } else { "" };
             let (memory, ty, restrict) = (names.memory, names.ty(field.element), names.restrict);
+            let constant = constant(field);
             parameters.push(format!("{memory}{constant}{ty} *{restrict} p_{}", field.name));
         }
         let by = if self.dialect == Dialect::C { "*restrict " } else { "" };
@@ -276,11 +287,11 @@ impl Writer<'_> {
         self.line(format!("{} {name}_kernel({})", names.kernel, parameters.join(", ")));
         self.line("{");
         self.indent += 1;
-        let integer = names.ty(Type::I64);
+        let item = names.item;
         if self.dialect == Dialect::C {
             for axis in 0..rank {
                 self.line(format!(
-                    "for ({integer} i{axis} = 0; i{axis} < {}extents[{axis}]; i{axis}++) {{",
+                    "for ({item} i{axis} = 0; i{axis} < {}extents[{axis}]; i{axis}++) {{",
                     self.args
                 ));
                 self.indent += 1;
@@ -288,17 +299,19 @@ impl Writer<'_> {
         } else {
             for axis in 0..rank {
                 self.line(format!(
-                    "const {integer} i{axis} = {};",
+                    "const {item} i{axis} = {};",
                     self.dialect.item(rank - 1 - axis)
                 ));
             }
-            let outside: Vec<_> =
-                (0..rank).map(|axis| format!("i{axis} >= {}extents[{axis}]", self.args)).collect();
+            let convert =
+                if item == names.ty(Type::I64) { String::new() } else { format!("({item})") };
+            let outside = |axis| format!("i{axis} >= {convert}{}extents[{axis}]", self.args);
+            let outside: Vec<_> = (0..rank).map(outside).collect();
             self.line(format!("if ({})", outside.join(" || ")));
             self.line("    return;");
         }
         for field in &self.stencil.fields {
-            let line = self.place(field);
+            let line = self.pointer(field);
             self.line(line);
         }
         for field in self.stencil.outputs() {
@@ -306,7 +319,7 @@ impl Writer<'_> {
         }
         self.statements(&self.stencil.body.statements);
         for Field { name, .. } in self.stencil.outputs() {
-            self.line(format!("p_{name}[at_{name}] = out_{name};"));
+            self.line(format!("at_{name}[0] = out_{name};"));
         }
         while self.indent > 0 {
             self.indent -= 1;
@@ -314,30 +327,37 @@ impl Writer<'_> {
         }
     }
 
-    /// The declaration of the place of a point's element in a field.
-    fn place(&self, field: &Field) -> String {
-        let (name, args) = (&field.name, self.args);
-        let mut sum = format!("const {} at_{name} = {args}{name}_first", self.names.ty(Type::I64));
+    /// The declaration of a pointer to a point's element of a field.
+    fn pointer(&self, field: &Field) -> String {
+        let (memory, constant) = (self.names.memory, constant(field));
+        let (name, ty, args) = (&field.name, self.names.ty(field.element), self.args);
+        let mut text =
+            format!("{memory}{constant}{ty} *const at_{name} = p_{name} + ({args}{name}_first");
         for axis in 0..self.stencil.rank - 1 {
-            let _ = write!(sum, " + i{axis} * {args}{name}_strides[{axis}]");
+            let _ = write!(text, " + i{axis} * {args}{name}_strides[{axis}]");
         }
-        let _ = write!(sum, " + i{};", self.stencil.rank - 1);
-        sum
+        let _ = write!(text, " + i{});", self.stencil.rank - 1);
+        text
     }
 
     fn read(&self, field: usize, offset: Offset) -> String {
         let (name, last) = (&self.stencil.fields[field].name, self.stencil.rank - 1);
-        let mut place = format!("at_{name}");
+        let mut place = String::new();
         for (axis, &by) in offset[..=last].iter().enumerate().filter(|(_, by)| **by != 0) {
-            let sign = if by < 0 { '-' } else { '+' };
+            place.push_str(match (place.is_empty(), by < 0) {
+                (true, false) => "",
+                (true, true) => "-",
+                (false, false) => " + ",
+                (false, true) => " - ",
+            });
             let stride = format!("{}{name}_strides[{axis}]", self.args);
             let _ = match (axis == last, by.abs()) {
-                (true, by) => write!(place, " {sign} {by}"),
-                (false, 1) => write!(place, " {sign} {stride}"),
-                (false, by) => write!(place, " {sign} {by} * {stride}"),
+                (true, by) => write!(place, "{by}"),
+                (false, 1) => write!(place, "{stride}"),
+                (false, by) => write!(place, "{by} * {stride}"),
             };
         }
-        format!("p_{name}[{place}]")
+        format!("at_{name}[{}]", if place.is_empty() { "0" } else { &place })
     }
 
     fn variable(&self, variable: usize) -> String {

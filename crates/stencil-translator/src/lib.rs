@@ -116,7 +116,7 @@
 //!
 //! A kernel takes a pointer for each field, in the order of the parameters, and then the struct. It computes one point
 //! for each work-item: x counts the last axis, y the one before it, z the first of three. Work-items outside of the box
-//! do nothing. [`Dialect::C`] is a function that computes the whole box.
+//! do nothing. On CUDA and HIP devices, a box has at most 2³¹ points along an axis. [`Dialect::C`] is a function that computes the whole box.
 //!
 //! The Rust function is `unsafe fn diffuse_rows(args: &diffuse_args, …, rows: Range<usize>)`, with a raw pointer for
 //! each field. It computes some of the box's rows along the last axis: row `i` for two axes, `i * extents[1] + j` for

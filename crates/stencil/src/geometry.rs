@@ -20,6 +20,10 @@ pub(crate) fn geometry(limits: &Limits, extents: &[usize]) -> Launch {
     Launch::new(grid, block)
 }
 
+/// The most points of a box along an axis: kernels on GPUs count them in 32 bits, also those of the last block that
+/// lie behind the box.
+const MOST: usize = 1 << 31;
+
 /// The boxes into which a box is cut so that a device takes the launch of each: usually one.
 pub(crate) fn pieces(
     limits: &Limits,
@@ -29,7 +33,7 @@ pub(crate) fn pieces(
     let points = points.clone();
     // A block has at least one point along each dimension.
     let most: [usize; 3] = std::array::from_fn(|axis| match rank.checked_sub(axis + 1) {
-        Some(dimension) => (limits.max_grid[dimension] as usize).max(1),
+        Some(dimension) => (limits.max_grid[dimension] as usize).clamp(1, MOST),
         None => usize::MAX,
     });
     let counts: [usize; 3] = std::array::from_fn(|axis| points[axis].len().div_ceil(most[axis]));
@@ -60,5 +64,16 @@ mod tests {
         assert_eq!(cut(3, [0..150, 0..101, 7..9]).len(), 4);
         assert_eq!(cut(1, [0..300, 0..1, 0..1]).len(), 1);
         assert!(cut(2, [3..3, 0..5, 0..1]).is_empty());
+    }
+
+    #[test]
+    fn points_of_a_box_are_counted_in_32_bits() {
+        let limits = Limits::new(1 << 30, [u32::MAX; 3], [64; 3], 256);
+        let end = (1_usize << 32) + 5;
+        let boxes: Vec<_> = pieces(&limits, 2, &[0..3, 0..end, 0..1]).collect();
+        assert_eq!(
+            boxes,
+            [[0..3, 0..MOST, 0..1], [0..3, MOST..2 * MOST, 0..1], [0..3, 2 * MOST..end, 0..1]]
+        );
     }
 }

@@ -152,6 +152,11 @@ pub(crate) fn hip_without_gpu(totals: &mut Totals, programs: &Programs) {
                 .each(|program| rocm_compiler::compile_with(program.arg("compiled"), &compiler)))
         };
         totals.tests("HIP kernels", kernels, &[], "");
+        let stencils = || {
+            let tests = programs.of("stencil-translator", &["differential"])?;
+            Ok(tests.each(|program| rocm_compiler::compile_with(program.arg("hip::"), &compiler)))
+        };
+        totals.tests("HIP C of stencils", stencils, &[], "");
     } else {
         totals.skip("HIP kernels", "no hipcc; --install installs it");
     }

@@ -1,5 +1,7 @@
 //! CUDA C and HIP C are compiled by NVRTC, which `BACKEND_CUDA_NVRTC` names, and what it makes of them keeps bits.
 
+mod instructions;
+
 use std::ffi::CString;
 use std::io::{Write as _, stderr};
 use std::path::Path;
@@ -23,12 +25,15 @@ fn compiler() -> Option<&'static Nvrtc> {
 }
 
 fn ptx(nvrtc: &Nvrtc, text: &str, dialect: Dialect) -> String {
+    ptx_for(nvrtc, text, dialect, if nvrtc.version().0 < 13 { 60 } else { 75 })
+}
+
+fn ptx_for(nvrtc: &Nvrtc, text: &str, dialect: Dialect, architecture: u32) -> String {
     let c = |text: &str| CString::new(text).unwrap();
-    let architecture = if nvrtc.version().0 < 13 { "compute_60" } else { "compute_75" };
     // The flags of hiprtc are not those of NVRTC.
     let flags = if dialect == Dialect::Hip { Dialect::Cuda } else { dialect }.flags();
     let mut options: Vec<_> = flags.iter().map(|flag| c(flag)).collect();
-    options.push(c(&format!("--gpu-architecture={architecture}")));
+    options.push(c(&format!("--gpu-architecture=compute_{architecture}")));
     let source = Source { name: c("stencils.cu"), text: c(text), options, ..Source::default() };
     nvrtc.compile(&source).unwrap_or_else(|log| panic!("{log}\n{text}")).ptx
 }

@@ -5,6 +5,8 @@
 mod cuda;
 mod engines;
 mod generate;
+mod hand_written;
+mod hip;
 mod opencl;
 
 use std::env;

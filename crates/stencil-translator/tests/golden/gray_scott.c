@@ -25,19 +25,19 @@ void gray_scott_kernel(float *restrict p_u1, float *restrict p_v1, const float *
 {
     for (int64_t i0 = 0; i0 < args->extents[0]; i0++) {
         for (int64_t i1 = 0; i1 < args->extents[1]; i1++) {
-            const int64_t at_u1 = args->u1_first + i0 * args->u1_strides[0] + i1;
-            const int64_t at_v1 = args->v1_first + i0 * args->v1_strides[0] + i1;
-            const int64_t at_u = args->u_first + i0 * args->u_strides[0] + i1;
-            const int64_t at_v = args->v_first + i0 * args->v_strides[0] + i1;
+            float *const at_u1 = p_u1 + (args->u1_first + i0 * args->u1_strides[0] + i1);
+            float *const at_v1 = p_v1 + (args->v1_first + i0 * args->v1_strides[0] + i1);
+            const float *const at_u = p_u + (args->u_first + i0 * args->u_strides[0] + i1);
+            const float *const at_v = p_v + (args->v_first + i0 * args->v_strides[0] + i1);
             float out_u1;
             float out_v1;
-            const float v0_reaction = p_u[at_u] * p_v[at_v] * p_v[at_v];
-            const float v1_laplacian = p_u[at_u - args->u_strides[0]] + p_u[at_u + args->u_strides[0]] + p_u[at_u - 1] + p_u[at_u + 1] - 4.0f * p_u[at_u];
-            out_u1 = p_u[at_u] + 0.2f * v1_laplacian - v0_reaction + args->feed_value * (1.0f - p_u[at_u]);
-            const float v2_laplacian = p_v[at_v - args->v_strides[0]] + p_v[at_v + args->v_strides[0]] + p_v[at_v - 1] + p_v[at_v + 1] - 4.0f * p_v[at_v];
-            out_v1 = p_v[at_v] + 0.1f * v2_laplacian + v0_reaction - (args->feed_value + args->kill_value) * p_v[at_v];
-            p_u1[at_u1] = out_u1;
-            p_v1[at_v1] = out_v1;
+            const float v0_reaction = at_u[0] * at_v[0] * at_v[0];
+            const float v1_laplacian = at_u[-args->u_strides[0]] + at_u[args->u_strides[0]] + at_u[-1] + at_u[1] - 4.0f * at_u[0];
+            out_u1 = at_u[0] + 0.2f * v1_laplacian - v0_reaction + args->feed_value * (1.0f - at_u[0]);
+            const float v2_laplacian = at_v[-args->v_strides[0]] + at_v[args->v_strides[0]] + at_v[-1] + at_v[1] - 4.0f * at_v[0];
+            out_v1 = at_v[0] + 0.1f * v2_laplacian + v0_reaction - (args->feed_value + args->kill_value) * at_v[0];
+            at_u1[0] = out_u1;
+            at_v1[0] = out_v1;
         }
     }
 }

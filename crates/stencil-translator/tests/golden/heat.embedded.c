@@ -22,17 +22,17 @@ void heat_kernel(double *restrict p_next, const double *restrict p_t, const stru
 {
     for (int64_t i0 = 0; i0 < args->extents[0]; i0++) {
         for (int64_t i1 = 0; i1 < args->extents[1]; i1++) {
-            const int64_t at_next = args->next_first + i0 * args->next_strides[0] + i1;
-            const int64_t at_t = args->t_first + i0 * args->t_strides[0] + i1;
+            double *const at_next = p_next + (args->next_first + i0 * args->next_strides[0] + i1);
+            const double *const at_t = p_t + (args->t_first + i0 * args->t_strides[0] + i1);
             double out_next;
-            const double v0_c = p_t[at_t];
-            out_next = v0_c + args->ax_value * (p_t[at_t - args->t_strides[0]] - 2.0 * v0_c + p_t[at_t + args->t_strides[0]]) + args->ay_value * (p_t[at_t - 1] - 2.0 * v0_c + p_t[at_t + 1]);
-            p_next[at_next] = out_next;
+            const double v0_c = at_t[0];
+            out_next = v0_c + args->ax_value * (at_t[-args->t_strides[0]] - 2.0 * v0_c + at_t[args->t_strides[0]]) + args->ay_value * (at_t[-1] - 2.0 * v0_c + at_t[1]);
+            at_next[0] = out_next;
         }
     }
 }
 
-KERNEL(heat_kernel_32844f51ca70d64e, double *p0, const double *p1, uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3, uint64_t w4, uint64_t w5, uint64_t w6, uint64_t w7, uint64_t w8, uint64_t w9, uint64_t w10, uint64_t w11)
+KERNEL(heat_kernel_c4fb4b4add573eed, double *p0, const double *p1, uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3, uint64_t w4, uint64_t w5, uint64_t w6, uint64_t w7, uint64_t w8, uint64_t w9, uint64_t w10, uint64_t w11)
 {
     const union { uint64_t words[12]; struct heat_args args; } all = {{w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11}};
     (void)launch;
