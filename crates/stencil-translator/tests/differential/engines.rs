@@ -116,27 +116,31 @@ pub(crate) fn plain(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
     let mut text = String::from(include_str!("plain.rs"));
     for (program, _) in batch {
         let name = &program.name;
-        let mut arguments: Vec<_> = program
-            .fields
-            .iter()
-            .enumerate()
-            .map(|(field, _)| format!("View::new(*p.add({field}), strides.add({field}))"))
+        let mut arguments: Vec<_> = (0..program.fields.len())
+            .map(|field| format!("View::new(*p.add({field}), strides.add({field}))"))
             .collect();
+        let values = program.reduction.and_then(|_| arguments.pop());
         arguments.extend(program.scalars.iter().enumerate().map(|(scalar, ty)| match ty {
             Type::F32 => format!("f32::from_bits(*s.add({scalar}) as u32)"),
             Type::F64 => format!("f64::from_bits(*s.add({scalar}))"),
             Type::Bool => format!("*s.add({scalar}) != 0"),
             ty => format!("*s.add({scalar}) as {ty}"),
         }));
+        let call = format!("{name}(&*ctx, {})", arguments.join(", "));
+        let call = match (values, program.fields.last()) {
+            (Some(values), Some((_, ty))) => {
+                format!("let values: Out<{ty}, {}> = {values}; values.set({call})", program.rank)
+            }
+            _ => call,
+        };
         let _ = write!(
             text,
             "{}
 #[unsafe(no_mangle)]
 unsafe extern \"C\" fn run_{name}(ctx: *const Ctx, p: *const [*mut u8; 2], strides: *const [i64; 3], s: *const u64) {{
-    unsafe {{ {name}(&*ctx, {}) }}
+    unsafe {{ {call} }}
 }}\n",
             program.rust(),
-            arguments.join(", "),
         );
     }
     Build::start(

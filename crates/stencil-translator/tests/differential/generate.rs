@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use stencil_translator::{Intent, Type};
+use stencil_translator::{Intent, Reduction, Type};
 
 pub(crate) type Offsets = BTreeSet<Vec<i64>>;
 
-/// A random stencil.
+/// A random stencil or reduction.
 pub(crate) struct Program {
     pub(crate) name: String,
+    pub(crate) reduction: Option<Reduction>,
+    /// The last field of a reduction is the one of its values, which its text does not have.
     pub(crate) fields: Vec<(Intent, Type)>,
     pub(crate) scalars: Vec<Type>,
     pub(crate) rank: usize,
@@ -108,6 +110,7 @@ const FLOATS: [&str; 15] = [
 pub(crate) fn written(name: &str, fields: &[(Intent, Type)], text: &str) -> Program {
     Program {
         name: name.to_owned(),
+        reduction: None,
         fields: fields.to_vec(),
         scalars: Vec::new(),
         rank: 1,
@@ -165,8 +168,10 @@ impl Generator {
         for _ in 0..self.random.usize(0..3) {
             text += &self.helper(&name);
         }
+        let reduction = if self.chance(25) { Some(self.pick(&Reduction::ALL)) } else { None };
         let mut fields: Vec<(Intent, Type)> = Vec::new();
-        for _ in 0..self.random.usize(1..=2) {
+        let outputs = if reduction.is_some() { 0 } else { self.random.usize(1..=2) };
+        for _ in 0..outputs {
             let intent = if self.chance(30) { Intent::InOut } else { Intent::Out };
             fields.push((intent, self.number_type()));
         }
@@ -183,7 +188,19 @@ impl Generator {
         for _ in 0..self.random.usize(1..5) {
             body += &self.statement(2);
         }
-        body += &self.sets(&fields);
+        let (attribute, returned) = match reduction {
+            None => {
+                body += &self.sets(&fields);
+                ("stencil".to_owned(), String::new())
+            }
+            Some(reduction) => {
+                let ty = self.number_type();
+                self.budget += 12;
+                body += &format!("{}\n", self.expression(ty, 4));
+                fields.push((Intent::Out, ty));
+                (format!("reduction({})", reduction.name()), format!(" -> {ty}"))
+            }
+        };
         let rank = self.rank;
         let mut parameters: Vec<String> = Vec::new();
         for ((name, ..), (intent, ty)) in self.scope.fields.iter().zip(&fields) {
@@ -191,8 +208,12 @@ impl Generator {
         }
         parameters.extend(self.scope.scalars.iter().map(|(name, ty)| format!("{name}: {ty}")));
         let parameters = parameters.join(", ");
-        text += &format!("«#[stencil]¦»\nfn {name}(«¦ctx: &Ctx, »{parameters}) {{\n{body}}}\n");
-        Program { name, fields, scalars, rank: self.rank, reads: self.scope.reads, text, seed }
+        text += &format!(
+            "«#[{attribute}]¦»\nfn {name}(«¦ctx: &Ctx, »{parameters}){returned} {{\n{body}}}\n"
+        );
+        let mut reads = self.scope.reads;
+        reads.resize(fields.len(), Offsets::new());
+        Program { name, reduction, fields, scalars, rank, reads, text, seed }
     }
 
     fn enter(&mut self, fields: &[(Intent, Type)], scalars: &[Type]) {

@@ -1,5 +1,6 @@
-//! Random stencils: the interpreter, C, the Rust function over rows, and the same program as plain Rust give the same
-//! bits. `STENCIL_FUZZ_SEED` chooses the first program, and `STENCIL_FUZZ_PROGRAMS` their number.
+//! Random stencils, and the values of random reductions: the interpreter, C, the Rust function over rows, and the same
+//! program as plain Rust give the same bits. `STENCIL_FUZZ_SEED` chooses the first program, and `STENCIL_FUZZ_PROGRAMS`
+//! their number.
 #![cfg(test)]
 
 mod cuda;
@@ -386,6 +387,7 @@ fn translated(seed: u64) -> (Program, Stencil) {
     let text = program.subset();
     let tokens = text.parse().unwrap_or_else(|error| panic!("{error}:\n{text}"));
     let stencil = Stencil::parse(tokens).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert_eq!(stencil.reduction(), program.reduction, "{text}");
     for ((field, reads), (intent, _)) in
         stencil.fields().iter().zip(&program.reads).zip(&program.fields)
     {
