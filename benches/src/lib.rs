@@ -12,6 +12,7 @@
 
 pub mod overhead;
 pub mod statistics;
+pub mod team;
 pub mod turns;
 
 use std::process::ExitCode;

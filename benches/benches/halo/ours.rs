@@ -1,10 +1,9 @@
 //! The measured exchanges: on one rank, on ranks that are threads, and over any communicator.
 
 use std::cell::RefCell;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::Arc;
 
+use benches::team::Team;
 use benches::turns::{Contestant, time};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{Field, HaloExchange, Result};
@@ -36,47 +35,6 @@ impl Ours {
 pub(crate) fn alone() -> Result<Arc<dyn Communicator>> {
     let ranks = ThreadCommunicator::group(1)?.pop().expect("one rank");
     Ok(Arc::new(ranks))
-}
-
-/// Ranks that are threads and wait until they are called to run their part.
-pub(crate) struct Team {
-    orders: Vec<Sender<u32>>,
-    times: Receiver<f64>,
-}
-
-impl Team {
-    /// `rank` makes the part of each rank, in the rank's thread.
-    pub(crate) fn new<R: FnMut()>(
-        size: usize,
-        rank: impl Fn(ThreadCommunicator) -> R + Clone + Send + 'static,
-    ) -> Result<Self> {
-        let (reported, times) = channel();
-        let together = Arc::new(Barrier::new(size));
-        let orders = ThreadCommunicator::group(size)?.into_iter().map(|communicator| {
-            let (order, orders) = channel();
-            let (reported, together, rank) =
-                (reported.clone(), Arc::clone(&together), rank.clone());
-            thread::spawn(move || {
-                let mut part = rank(communicator);
-                for calls in orders {
-                    together.wait();
-                    if reported.send(time(calls, &mut part)).is_err() {
-                        return;
-                    }
-                }
-            });
-            order
-        });
-        Ok(Self { orders: orders.collect(), times })
-    }
-
-    /// Makes every rank run its part this number of times. Returns the seconds per run on the slowest rank.
-    pub(crate) fn run(&self, calls: u32) -> f64 {
-        self.orders.iter().for_each(|order| order.send(calls).expect("a rank"));
-        // If a rank panics, the others fail too, and their ends of the channel close.
-        let slowest = |slowest: f64, _| slowest.max(self.times.recv().expect("a rank"));
-        self.orders.iter().fold(0.0, slowest)
-    }
 }
 
 /// The ranks of a case, with fields on one device.

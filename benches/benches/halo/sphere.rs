@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use benches::Bench;
+use benches::team::Team;
 use benches::turns::{Contestant, time};
 use halo::communicator::ThreadCommunicator;
 use halo::{Dim, Field, FieldSpec, HaloExchange, HaloTransformer, Quantity, Result, Topology};
@@ -11,7 +12,6 @@ use runtime_core::{DType, Device, Memory};
 
 use crate::allocator;
 use crate::case::{HALO, device};
-use crate::ours::Team;
 
 const LEVELS: usize = 79;
 const TILES: usize = 6;
