@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CU_MEMHOSTREGISTER_PORTABLE,
     CUcontext, CUevent_flags, CUfunction_attribute, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationType, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUmemPool_attribute,
-    CUmemPoolProps, CUstream_flags, CUstreamCaptureMode,
+    CUmemPoolProps, CUstream_flags, CUstreamCaptureMode, CUstreamWaitValue_flags,
 };
 use runtime_core::Launch;
 
@@ -21,6 +21,7 @@ use crate::library::Library;
 
 const CAPTURE_MODE: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 const MANAGED: c_uint = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as c_uint;
+const AT_LEAST: c_uint = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
 const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
 
 const THREADS: CUfunction_attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
@@ -104,6 +105,10 @@ unsafe impl Api for Library {
             (library.functions.cuStreamSynchronize)(stream.pointer());
         unsafe fn stream_wait(stream: Stream, event: Event) =
             (library.functions.cuStreamWaitEvent)(stream.pointer(), event.pointer(), 0);
+        unsafe fn stream_wait_value(stream: Stream, signal: u64, value: u32) =
+            Cuda::optional(library.functions.cuStreamWaitValue32_v2)?(
+                stream.pointer(), signal, value, AT_LEAST,
+            );
         unsafe fn capture_begin(stream: Stream) =
             (library.functions.cuStreamBeginCapture_v2)(stream.pointer(), CAPTURE_MODE);
         unsafe fn capture_end(stream: Stream) -> Graph |graph| =
@@ -131,6 +136,9 @@ unsafe impl Api for Library {
         fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
             (library.functions.cuMemHostAlloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
+        fn allocate_signal() -> u64 |memory| =
+            (library.functions.cuMemHostAlloc)(&mut memory, 8, CU_MEMHOSTALLOC_PORTABLE);
+        unsafe fn free_signal(address: u64) = (library.functions.cuMemFreeHost)(pointer(address));
         unsafe fn register_host(address: u64, bytes: usize) =
             Cuda::optional(library.functions.cuMemHostRegister_v2)?(
                 pointer(address), bytes, CU_MEMHOSTREGISTER_PORTABLE,

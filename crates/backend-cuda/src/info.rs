@@ -70,6 +70,9 @@ fn description(
         registration: library.functions.cuMemHostRegister_v2.is_some()
             && library.functions.cuMemHostUnregister.is_some()
             && has(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED),
+        // The driver has no attribute for waits for 32 bits, which are the least that these operations need.
+        gates: library.functions.cuStreamWaitValue32_v2.is_some()
+            && has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS),
         regions: true,
         graphs: true,
         peers: library.devices > 1,

@@ -150,6 +150,9 @@ function_table! {
         // Every supported driver has them, but other libraries that take its place may lack them.
         cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
         cuMemHostUnregister(pointer: *mut c_void);
+        cuStreamWaitValue32_v2(
+            stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint,
+        );
         // 12.4
         cuFuncGetParamInfo(
             function: CUfunction, index: usize, offset: *mut usize, size: *mut usize,

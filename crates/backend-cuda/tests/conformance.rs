@@ -15,7 +15,7 @@ mod defaults {
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::cuda_c(),
         abilities: [
-            CooperativeLaunch, Fault, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+            CooperativeLaunch, Fault, Gates, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
         ],
     }
 }
@@ -33,7 +33,7 @@ mod others {
             ModuleBundle::new().with(ptx.expect("the bundle has PTX").clone())
         },
         abilities: [
-            CooperativeLaunch, Fault, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+            CooperativeLaunch, Fault, Gates, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
         ],
     }
 }

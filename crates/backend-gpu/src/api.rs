@@ -71,6 +71,9 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     unsafe fn stream_synchronize(&self, stream: Stream) -> Result<(), u32>;
     /// Makes a stream wait for an event.
     unsafe fn stream_wait(&self, stream: Stream, event: Event) -> Result<(), u32>;
+    /// Makes a stream wait until the number in 4 bytes of a signal is at least `value`. The number and the value are
+    /// less than 2³¹.
+    unsafe fn stream_wait_value(&self, stream: Stream, signal: u64, value: u32) -> Result<(), u32>;
     /// Begins a capture that does not affect the calls of threads.
     unsafe fn capture_begin(&self, stream: Stream) -> Result<(), u32>;
     /// Ends a capture.
@@ -103,6 +106,10 @@ pub unsafe trait Api: Debug + Send + Sync + 'static {
     fn allocate_host(&self, bytes: usize, write_combined: bool) -> Result<u64, u32>;
     /// Frees page-locked host memory.
     unsafe fn free_host(&self, address: u64) -> Result<(), u32>;
+    /// Allocates a signal: 8 bytes that the host writes and for which streams can wait.
+    fn allocate_signal(&self) -> Result<u64, u32>;
+    /// Frees a signal.
+    unsafe fn free_signal(&self, address: u64) -> Result<(), u32>;
     /// Page-locks memory of the host for all devices.
     unsafe fn register_host(&self, address: u64, bytes: usize) -> Result<(), u32>;
     /// Unlocks memory of the host that was registered.

@@ -38,6 +38,7 @@ pub struct Device<V: Vendor> {
     cooperative: bool,
     managed: bool,
     registration: bool,
+    gates: bool,
     regions: bool,
     graphs: bool,
     peers: bool,
@@ -120,6 +121,7 @@ impl<V: Vendor> Device<V> {
             pools,
             managed,
             registration,
+            gates,
             regions,
             graphs,
             peers,
@@ -143,6 +145,7 @@ impl<V: Vendor> Device<V> {
             cooperative,
             managed,
             registration,
+            gates,
             regions,
             graphs,
             peers,
@@ -204,6 +207,9 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
             .with_monitor(self);
         if self.registration {
             abilities = abilities.with_host_registration(self);
+        }
+        if self.gates {
+            abilities = abilities.with_gates(self);
         }
         if self.regions {
             abilities = abilities.with_region_copy(self);
@@ -300,7 +306,7 @@ unsafe impl<V: Vendor> AcceleratorDevice for Device<V> {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        self.shared.failures.take()
+        self.shared.take_failure()
     }
 }
 

@@ -30,6 +30,7 @@ mod context;
 mod device;
 mod event;
 mod fill;
+mod gate;
 mod graph;
 pub mod handle;
 mod interop;

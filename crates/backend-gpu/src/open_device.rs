@@ -12,6 +12,7 @@ use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 use crate::api::Api;
 use crate::config::PoolKind;
 use crate::context::Context;
+use crate::gate::Signals;
 use crate::pool::{DriverPool, Pool};
 use crate::raw_stream::{Mark, RawStream};
 use crate::reaper::Object;
@@ -36,6 +37,7 @@ pub struct OpenDevice<V: Vendor> {
     /// All streams. Dropped ones stay until their work is done.
     streams: Mutex<Vec<Arc<RawStream<V>>>>,
     pub(crate) failures: Arc<Failures>,
+    pub(crate) signals: Signals,
     /// Whether this instance has reported the fault that broke its context.
     reported: AtomicBool,
     /// The context of the library's calls.
@@ -69,6 +71,7 @@ impl<V: Vendor> OpenDevice<V> {
             service,
             streams: Mutex::new(streams),
             failures,
+            signals: Signals::default(),
             reported: AtomicBool::new(false),
             context,
         })
@@ -161,10 +164,18 @@ impl<V: Vendor> OpenDevice<V> {
         fault.and_then(Result::err)
     }
 
-    /// Keeps a stream until its work is done, which may be after the stream was dropped.
+    /// Takes the first failure that was not taken before, of a stream or of a release.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        let of_a_stream = || lock(&self.streams).iter().find_map(|s| s.failures().take());
+        self.failures.take().or_else(of_a_stream).map(|failure| failure.on(&self.id))
+    }
+
+    /// Keeps a stream until its work is done and its failures are taken, which may be after the stream was dropped.
     pub(crate) fn add_stream(&self, stream: &Arc<RawStream<V>>) {
         let mut streams = lock(&self.streams);
-        streams.retain(|s| Arc::strong_count(s) > 1 || s.finished() != Some(true));
+        streams.retain(|s| {
+            Arc::strong_count(s) > 1 || s.finished() != Some(true) || s.failures().any()
+        });
         streams.push(Arc::clone(stream));
     }
 
@@ -249,5 +260,6 @@ impl<V: Vendor> Drop for OpenDevice<V> {
             stream.wait_before_close();
         }
         self.reaper.drain();
+        self.signals.free(&self.context);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backend_support::{POLL_TIMEOUT, lock, poll_until_finished};
+use backend_support::{Failures, POLL_TIMEOUT, lock, poll_until_finished};
 
 use crate::api::Api;
 use crate::context::Context;
@@ -16,6 +16,8 @@ use crate::vendor::Vendor;
 pub(crate) struct RawStream<V: Vendor> {
     raw: handle::Stream,
     context: Arc<Context<V>>,
+    /// Failures that the library does not know.
+    failures: Arc<Failures>,
     /// The state of a stream that another library owns. `None` for a stream of this backend.
     borrowed: Option<Mutex<Borrowed<V>>>,
 }
@@ -34,13 +36,21 @@ struct Borrowed<V: Vendor> {
 impl<V: Vendor> RawStream<V> {
     /// A stream that this backend owns.
     pub(crate) fn owned(raw: handle::Stream, context: &Arc<Context<V>>) -> Self {
-        Self { raw, context: Arc::clone(context), borrowed: None }
+        Self::new(raw, context, None)
+    }
+
+    fn new(
+        raw: handle::Stream,
+        context: &Arc<Context<V>>,
+        borrowed: Option<Mutex<Borrowed<V>>>,
+    ) -> Self {
+        Self { raw, context: Arc::clone(context), failures: Arc::default(), borrowed }
     }
 
     /// A stream that another library owns, to be used until [`end`](Self::end).
     pub(crate) fn borrowed(raw: handle::Stream, context: &Arc<Context<V>>) -> Result<Self, u32> {
         let borrowed = Mutex::new(Borrowed { ended: false, last: None });
-        let stream = Self { raw, context: Arc::clone(context), borrowed: Some(borrowed) };
+        let stream = Self::new(raw, context, Some(borrowed));
         if let Some(borrowed) = &stream.borrowed
             && stream.is_per_thread()
         {
@@ -57,6 +67,10 @@ impl<V: Vendor> RawStream<V> {
     #[inline]
     pub(crate) fn raw(&self) -> handle::Stream {
         self.raw
+    }
+
+    pub(crate) fn failures(&self) -> &Arc<Failures> {
+        &self.failures
     }
 
     #[inline]

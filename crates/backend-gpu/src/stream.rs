@@ -272,7 +272,8 @@ unsafe impl<V: Vendor> DeviceStream for Stream<V> {
     }
 
     fn take_failure(&self) -> Option<Error> {
-        self.shared.take_fault()
+        let kept = self.raw.failures().take().map(|failure| failure.on(&self.shared.id));
+        kept.or_else(|| self.shared.take_fault())
     }
 
     fn native(&self) -> NativeHandle {

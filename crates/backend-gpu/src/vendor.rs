@@ -200,6 +200,8 @@ pub struct Description<V: Vendor> {
     pub managed: bool,
     /// Whether host memory of the program can be page-locked for it.
     pub registration: bool,
+    /// Whether streams can wait for numbers that the host writes.
+    pub gates: bool,
     /// Whether there are kernels for region copies for it.
     pub regions: bool,
     /// Whether the device supports graphs.

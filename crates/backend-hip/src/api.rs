@@ -10,9 +10,9 @@ use backend_gpu::handle::{
 use backend_gpu::{Api, Codes, calls};
 use hip_sys::hiprt::{
     hipEventDefault, hipEventDisableTiming, hipFunction_attribute, hipHostMallocPortable,
-    hipHostMallocWriteCombined, hipMemAccessDesc, hipMemAccessFlags, hipMemAllocationType,
-    hipMemAttachGlobal, hipMemLocation, hipMemLocationType, hipMemPoolAttr, hipMemPoolProps,
-    hipStreamCaptureMode, hipStreamNonBlocking,
+    hipHostMallocWriteCombined, hipMallocSignalMemory, hipMemAccessDesc, hipMemAccessFlags,
+    hipMemAllocationType, hipMemAttachGlobal, hipMemLocation, hipMemLocationType, hipMemPoolAttr,
+    hipMemPoolProps, hipStreamCaptureMode, hipStreamNonBlocking, hipStreamWaitValueGte,
 };
 use runtime_core::Launch;
 
@@ -119,6 +119,10 @@ unsafe impl Api for Library {
             (library.functions.hipStreamSynchronize)(stream.pointer());
         unsafe fn stream_wait(stream: Stream, event: Event) =
             (library.functions.hipStreamWaitEvent)(stream.pointer(), event.pointer(), 0);
+        unsafe fn stream_wait_value(stream: Stream, signal: u64, value: u32) =
+            Hip::optional(library.functions.hipStreamWaitValue32)?(
+                stream.pointer(), pointer(signal), value, hipStreamWaitValueGte, u32::MAX,
+            );
         unsafe fn capture_begin(stream: Stream) =
             (library.graphs()?.hipStreamBeginCapture)(stream.pointer(), CAPTURE_MODE);
         unsafe fn capture_end(stream: Stream) -> Graph |graph| =
@@ -146,6 +150,11 @@ unsafe impl Api for Library {
         fn allocate_host(bytes: usize, write_combined: bool) -> u64 |memory| =
             (library.functions.hipHostMalloc)(&mut memory, bytes, host_flags(write_combined));
         unsafe fn free_host(address: u64) = (library.functions.hipHostFree)(pointer(address));
+        fn allocate_signal() -> u64 |memory| =
+            Hip::optional(library.functions.hipExtMallocWithFlags)?(
+                &mut memory, 8, hipMallocSignalMemory,
+            );
+        unsafe fn free_signal(address: u64) = (library.functions.hipFree)(pointer(address));
         unsafe fn register_host(address: u64, bytes: usize) =
             Hip::optional(library.functions.hipHostRegister)?(pointer(address), bytes, REGISTER_PORTABLE);
         unsafe fn unregister_host(address: u64) =

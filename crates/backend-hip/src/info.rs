@@ -67,6 +67,9 @@ fn description(
             && has(Attribute::hipDeviceAttributeManagedMemory)
             && has(Attribute::hipDeviceAttributeConcurrentManagedAccess),
         registration: functions.hipHostRegister.is_some() && functions.hipHostUnregister.is_some(),
+        gates: functions.hipStreamWaitValue32.is_some()
+            && functions.hipExtMallocWithFlags.is_some()
+            && has(Attribute::hipDeviceAttributeCanUseStreamWaitValue),
         // The kernel for region copies must be compiled.
         regions: compiles,
         graphs: library.graphs.is_some(),

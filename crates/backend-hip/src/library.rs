@@ -112,6 +112,10 @@ function_table! {
         hipMallocManaged(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         hipHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint);
         hipHostUnregister(pointer: *mut c_void);
+        hipExtMallocWithFlags(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+        hipStreamWaitValue32(
+            stream: hipStream_t, pointer: *mut c_void, value: u32, flags: c_uint, mask: u32,
+        );
         // Without it, a capture of another library may forbid waiting.
         hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         // 6.0. The suffix names the layout of the structure.

@@ -19,7 +19,7 @@ mod defaults {
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::hip_c(),
         // Some runtimes have no graphs. The test below requires them of the stand-in.
-        abilities: [Fault, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
+        abilities: [Fault, Gates, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
         faults: faults_may_end_the_process,
     }
 }
@@ -31,7 +31,7 @@ mod cached {
         open: |index| super::open(index, "?pool=cache"),
         kernels: conformance::kernels::hip_c(),
         // Some runtimes have no graphs. The test below requires them of the stand-in.
-        abilities: [Fault, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
+        abilities: [Fault, Gates, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
         faults: faults_may_end_the_process,
     }
 }

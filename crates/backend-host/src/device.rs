@@ -145,6 +145,7 @@ unsafe impl AcceleratorDevice for HostDevice {
             .with_unified_memory(self)
             .with_memory_adoption(self)
             .with_host_registration(self)
+            .with_gates(self)
             .with_memory_pool(&self.heap);
         if let Some(monitor) = &self.monitor {
             abilities = abilities.with_monitor(monitor);

@@ -58,6 +58,7 @@ mod counters;
 mod device;
 mod event;
 mod flops;
+mod gate;
 mod graph;
 mod machine;
 mod memory;

@@ -33,6 +33,10 @@ impl HostStream {
         Self { queue, cores: Arc::clone(cores), capture: None }
     }
 
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
     /// The same stream, but it captures enqueued work.
     pub(crate) fn capturing(self) -> Self {
         Self { capture: Some(Mutex::default()), ..self }

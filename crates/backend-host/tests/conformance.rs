@@ -9,7 +9,7 @@ conformance::accelerator! {
     kernels: conformance::kernels::host_functions(),
     // Counters need the permission of the system.
     abilities: [
-        Fault, Graphs, HostFunctions, HostRegistration, HostVisibleMemory, MemoryAdoption, MemoryPool, Monitor, Parameters,
+        Fault, Gates, Graphs, HostFunctions, HostRegistration, HostVisibleMemory, MemoryAdoption, MemoryPool, Monitor, Parameters,
         RegionCopy, SecondDevice, UnifiedMemory,
     ],
 }

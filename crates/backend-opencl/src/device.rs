@@ -247,7 +247,8 @@ impl CommonRuntime for OpenClDevice {
 // over; objects that it does not keep are retired until then.
 unsafe impl AcceleratorDevice for OpenClDevice {
     fn abilities(&self) -> Abilities<'_> {
-        let mut abilities = Abilities::none().with_memory_adoption(self).with_interop(self);
+        let mut abilities =
+            Abilities::none().with_memory_adoption(self).with_interop(self).with_gates(self);
         if self.regions.is_supported() {
             abilities = abilities.with_region_copy(self);
         }

@@ -63,6 +63,7 @@ mod config;
 mod device;
 mod end;
 mod event;
+mod gate;
 mod handle;
 mod info;
 mod interop;

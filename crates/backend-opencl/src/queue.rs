@@ -28,7 +28,7 @@ const SWEEP_AT: usize = 64;
 pub(crate) struct Queue {
     raw: Handle<CommandQueue>,
     pending: Mutex<Pending>,
-    failures: Failures,
+    failures: Arc<Failures>,
     keep: Arc<Failures>,
     device: DeviceId,
 }
@@ -94,7 +94,7 @@ impl Label {
 impl Queue {
     /// Wraps a queue. Failures of later releases are stored in `keep`.
     pub(crate) fn new(raw: Handle<CommandQueue>, keep: Arc<Failures>, device: DeviceId) -> Self {
-        Self { raw, pending: Mutex::default(), failures: Failures::default(), keep, device }
+        Self { raw, pending: Mutex::default(), failures: Arc::default(), keep, device }
     }
 
     pub(crate) fn raw(&self) -> cl_command_queue {
@@ -241,6 +241,11 @@ impl Queue {
         self.lock().unflushed = false;
         // If the command failed, the queue records that.
         wait_until_over(event)
+    }
+
+    /// The failures that are not taken yet.
+    pub(crate) fn failures(&self) -> &Arc<Failures> {
+        &self.failures
     }
 
     /// Whether there is a failure to take.

@@ -27,7 +27,7 @@ mod defaults {
         name: "opencl",
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::opencl_c(),
-        abilities: [Interop, MemoryAdoption, Parameters],
+        abilities: [Gates, Interop, MemoryAdoption, Parameters],
     }
 }
 
@@ -44,6 +44,6 @@ mod others {
             device => device,
         },
         kernels: conformance::kernels::opencl_c(),
-        abilities: [Interop, MemoryAdoption, Parameters],
+        abilities: [Gates, Interop, MemoryAdoption, Parameters],
     }
 }

@@ -33,6 +33,7 @@ pub struct SimConfig {
     pub(crate) region_copies: bool,
     pub(crate) graphs: bool,
     pub(crate) registration: bool,
+    pub(crate) gates: bool,
     pub(crate) unified: bool,
     pub(crate) link: Option<u64>,
 }
@@ -48,6 +49,7 @@ impl Default for SimConfig {
             region_copies: true,
             graphs: true,
             registration: true,
+            gates: true,
             unified: false,
             link: None,
         }
@@ -110,6 +112,12 @@ impl SimConfig {
         Self { registration, ..self }
     }
 
+    /// Whether the device has gates, at which streams wait for the host.
+    #[must_use]
+    pub fn gates(self, gates: bool) -> Self {
+        Self { gates, ..self }
+    }
+
     /// Whether the device has unified memory, which the host can address.
     #[must_use]
     pub fn unified_memory(self, unified: bool) -> Self {
@@ -131,7 +139,7 @@ impl SimConfig {
     /// | `seed` | a number |
     /// | `jitter` | the longest pause in microseconds, at most 60000000 |
     /// | `memory` | bytes, or a number with `KiB`, `MiB` or `GiB`; from 1 byte to 1024 GiB |
-    /// | `peers`, `regions`, `graphs`, `registration`, `unified` | `on` or `off` |
+    /// | `peers`, `regions`, `graphs`, `registration`, `gates`, `unified` | `on` or `off` |
     /// | `link` | the bytes per second, from 1; `KiB`, `MiB` and `GiB` as for `memory` |
     /// | `fail-allocation`, `fail-copy`, `fail-launch` | the number of the call, `N`; `N:late` to fail when it runs |
     /// | `lose` | the number of the operation |
@@ -186,6 +194,7 @@ impl SimConfig {
             "regions" => self.region_copies(switch()?),
             "graphs" => self.graphs(switch()?),
             "registration" => self.registration(switch()?),
+            "gates" => self.gates(switch()?),
             "unified" => self.unified_memory(switch()?),
             "link" => {
                 let rate = bytes(value).filter(|rate| *rate > 0);
@@ -205,7 +214,7 @@ impl SimConfig {
                 ))
             }
             _ => {
-                let known = "seed, jitter, memory, peers, regions, graphs, registration, unified, link, fail-allocation, fail-copy, fail-launch, lose, hang";
+                let known = "seed, jitter, memory, peers, regions, graphs, registration, gates, unified, link, fail-allocation, fail-copy, fail-launch, lose, hang";
                 let message =
                     format!("no option {option:?} (={value}); a simulated device takes {known}");
                 return Err(Error::new(ErrorKind::UnknownDevice, "open", message));
@@ -243,6 +252,7 @@ mod tests {
             ("regions", "off", SimConfig::new().region_copies(false)),
             ("graphs", "off", SimConfig::new().graphs(false)),
             ("registration", "off", SimConfig::new().registration(false)),
+            ("gates", "off", SimConfig::new().gates(false)),
             ("unified", "on", SimConfig::new().unified_memory(true)),
             ("link", "2GiB", SimConfig::new().link(2 << 30)),
             ("fail-allocation", "1", SimConfig::new().fault(Fault::fail(Operation::Allocation, 1))),

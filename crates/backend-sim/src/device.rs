@@ -139,6 +139,9 @@ unsafe impl AcceleratorDevice for SimDevice {
         if config.registration {
             abilities = abilities.with_host_registration(self);
         }
+        if config.gates {
+            abilities = abilities.with_gates(self);
+        }
         if config.region_copies {
             abilities = abilities.with_region_copy(self);
         }

@@ -68,6 +68,7 @@ mod counts;
 mod device;
 mod event;
 mod fault;
+mod gate;
 mod graph;
 mod interop;
 mod link;

@@ -54,6 +54,10 @@ impl SimStream {
         Self { lane, device: Arc::clone(device), capture: None }
     }
 
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.lane.queue
+    }
+
     /// The same stream, but it captures enqueued work.
     pub(crate) fn capturing(self) -> Self {
         Self { capture: Some(Mutex::default()), ..self }

@@ -35,15 +35,21 @@ macro_rules! simulated {
     };
 }
 
-simulated!(plain, "sim", SimConfig::new(), Graphs HostRegistration RegionCopy);
+simulated!(plain, "sim", SimConfig::new(), Gates Graphs HostRegistration RegionCopy);
 simulated!(
     seeded,
     "sim, seed 7",
     SimConfig::new().seed(7).unified_memory(true),
-    Graphs HostRegistration HostVisibleMemory RegionCopy UnifiedMemory
+    Gates Graphs HostRegistration HostVisibleMemory RegionCopy UnifiedMemory
 );
 simulated!(
     bare,
     "sim, bare",
-    SimConfig::new().seed(9).peers(false).region_copies(false).graphs(false).registration(false),
+    SimConfig::new()
+        .seed(9)
+        .peers(false)
+        .region_copies(false)
+        .graphs(false)
+        .registration(false)
+        .gates(false),
 );

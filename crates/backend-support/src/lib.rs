@@ -6,7 +6,7 @@
 //! copies, fills, region copies, host kernels. It locks the blocks that it touches in one global order while it runs,
 //! and never while it waits in a queue. Unordered operations of two streams therefore leave unspecified bytes, but
 //! cause no data race and no deadlock. A *queue* runs tasks in order on its own thread. An *event* is a recorded point
-//! in a queue.
+//! in a queue. A *gate* holds queues up until the host opens it.
 //!
 //! Work in a queue holds its blocks by reference count, so a backend frees memory by dropping it. The storage is freed
 //! when the last operation on it is done, and no thread waits for that. Objects whose destructors run code of the
@@ -178,6 +178,7 @@ mod event;
 mod fault;
 mod fill;
 mod functions;
+mod gate;
 #[cfg(feature = "library")]
 mod library;
 pub mod options;
@@ -198,6 +199,7 @@ pub use event::Event;
 pub use fault::{Failures, Identity, guarded};
 pub use fill::Fill;
 pub use functions::{Function, functions_load};
+pub use gate::{Gate, GateState};
 #[cfg(feature = "library")]
 pub use library::{Refusal, file_of, libloading, load, named, reason};
 pub use poll::{POLL_TIMEOUT, poll_until_finished};

@@ -14,6 +14,8 @@ pub enum Ability {
     Counters,
     /// A kernel `fault`, which makes the device stop the program.
     Fault,
+    /// Gates.
+    Gates,
     /// Graphs.
     Graphs,
     /// Kernels that are Rust functions.
@@ -41,11 +43,12 @@ pub enum Ability {
 }
 
 impl Ability {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Console,
         Self::CooperativeLaunch,
         Self::Counters,
         Self::Fault,
+        Self::Gates,
         Self::Graphs,
         Self::HostFunctions,
         Self::HostRegistration,
@@ -73,6 +76,7 @@ impl fmt::Display for Ability {
             Self::CooperativeLaunch => "cooperative launches",
             Self::Counters => "counters",
             Self::Fault => "a kernel that faults",
+            Self::Gates => "gates",
             Self::Graphs => "graphs",
             Self::HostFunctions => "kernels that are Rust functions",
             Self::HostRegistration => "registration of host memory",

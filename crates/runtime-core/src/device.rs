@@ -561,6 +561,7 @@ fn capabilities(abilities: &Abilities<'_>) -> Capabilities {
         unified_memory: present(abilities.unified_memory().is_some()),
         memory_adoption: present(abilities.memory_adoption().is_some()),
         host_registration: present(abilities.host_registration().is_some()),
+        gates: present(abilities.gates().is_some()),
         interop: present(abilities.interop().is_some()),
         memory_pool: present(abilities.memory_pool().is_some()),
         monitor: present(abilities.monitor().is_some()),

@@ -340,6 +340,8 @@ pub struct Capabilities {
     pub memory_adoption: Support,
     /// Page-locking of host memory that the program allocated.
     pub host_registration: Support,
+    /// Gates, at which streams wait for the host.
+    pub gates: Support,
     /// Use of streams, events and addresses that other libraries own.
     pub interop: Support,
     /// A memory pool that reports its bytes and can be trimmed.
@@ -362,6 +364,7 @@ impl Capabilities {
             ("unified_memory", self.unified_memory),
             ("memory_adoption", self.memory_adoption),
             ("host_registration", self.host_registration),
+            ("gates", self.gates),
             ("interop", self.interop),
             ("memory_pool", self.memory_pool),
             ("monitor", self.monitor),

@@ -13,7 +13,7 @@
 //! # Order and blocking
 //!
 //! The work of one stream runs in the order in which it was enqueued. Work of two streams is ordered by events, and by
-//! the use of the same pinned memory.
+//! the use of the same pinned memory. A [`Gate`] holds a stream up until the host opens it.
 //!
 //! The host blocks only where it needs a result:
 //!
@@ -32,6 +32,7 @@ mod device;
 mod element;
 mod embedded;
 mod error;
+mod gate;
 mod graph;
 mod host_module;
 mod id;
@@ -69,6 +70,7 @@ pub use device::{Device, Unified};
 pub use element::{Bool, DType, Element};
 pub use embedded::Embedded;
 pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use gate::{Gate, Opener};
 pub use graph::{Graph, Graphs};
 pub use host_module::{
     Grid, HostArg, HostKernel, HostModule, KernelFunction, KernelParameter, KernelResult,

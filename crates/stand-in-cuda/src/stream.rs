@@ -20,6 +20,13 @@ stand_in::functions! {
             0 => Ok(()),
             code => Err(Code(code)),
         };
+    cuStreamWaitValue32_v2(stream: Handle, address: u64, value: u32, flags: u32) = {
+        let (engine, context) = current()?;
+        match flags {
+            0 => engine.stream_wait_value(&context, stream, address, value),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    };
     cuStreamGetCtx(stream: Handle, context: Out<Handle>) = {
         let engine = engine()?;
         context.put(engine.stream(current_handle(engine, stream)?)?.context().handle())

@@ -78,6 +78,7 @@ fn attribute(attribute: u32, device: usize) -> Result<u64> {
         (Attribute::hipDeviceAttributeConcurrentManagedAccess, 1),
         (Attribute::hipDeviceAttributeCooperativeLaunch, 1),
         (Attribute::hipDeviceAttributeMemoryPoolsSupported, 1),
+        (Attribute::hipDeviceAttributeCanUseStreamWaitValue, 1),
     ];
     if !has_attribute(version()?, attribute) {
         return Err(Code::INVALID_VALUE);

@@ -46,7 +46,17 @@ fn memory_type(memory: &AddressInfo) -> Result<u32> {
     })
 }
 
+/// The size of a signal.
+pub(crate) const SIGNAL_BYTES: usize = 8;
+
 stand_in::functions! {
+    /// Allocates a signal.
+    hipExtMallocWithFlags(address: Out<u64>, bytes: usize, flags: u32) = match (flags, bytes) {
+        (2, SIGNAL_BYTES) => {
+            allocate(address, bytes, |engine, context| engine.allocate_managed(context, bytes))
+        }
+        _ => Err(Code::INVALID_VALUE),
+    };
     hipMemGetAddressRange(base: Out<u64>, bytes: Out<usize>, address: u64) = {
         let memory = engine()?.memory_at(address).ok_or(Code::NOT_FOUND)?;
         base.offer(memory.base);

@@ -4,6 +4,7 @@ use stand_in::abi::{Handle, Out};
 use stand_in::{Code, Engine, Result};
 
 use crate::device::int;
+use crate::memory::SIGNAL_BYTES;
 use crate::process::{answer, current, engine};
 use crate::quirks::check_queries;
 use crate::versions::{HIP_5_6, check};
@@ -24,6 +25,19 @@ stand_in::functions! {
             0 => Ok(()),
             code => Err(Code(code)),
         };
+    /// Waits for signals alone, as the runtime does.
+    hipStreamWaitValue32(stream: Handle, signal: u64, value: u32, flags: u32, mask: u32) = {
+        let (engine, context) = current()?;
+        let is_signal = engine
+            .memory_at(signal)
+            .is_some_and(|at| at.is_managed && (at.base, at.len) == (signal, SIGNAL_BYTES));
+        match (flags, mask) {
+            (0, u32::MAX) if is_signal => {
+                engine.stream_wait_value(&context, stream, signal, value)
+            }
+            _ => Err(Code::INVALID_VALUE),
+        }
+    };
     hipStreamGetDevice(stream: Handle, device: Out<i32>) = {
         check(HIP_5_6)?;
         check_queries()?;

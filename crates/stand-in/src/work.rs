@@ -1,6 +1,9 @@
 //! The work that streams execute, and graphs of such work.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -24,6 +27,7 @@ pub(crate) enum Work {
     Call(Callback),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
+    WaitValue(Arc<Allocation>, usize, u32),
     Allocate(Arc<Allocation>),
     Free(Arc<Allocation>),
     Graph(Arc<Executable>),
@@ -73,6 +77,7 @@ impl Work {
             Self::Graph(graph) => {
                 graph.nodes.iter().try_for_each(|node| node.work.note(stamp, clock, report))?;
             }
+            Self::WaitValue(memory, ..) => used(memory),
             Self::Allocate(memory) => memory.allocated_by(stamp),
             Self::Free(memory) => memory.freed(Some(stamp), clock, report)?,
             Self::Call(_) | Self::Record(_) | Self::Wait(_) => {}
@@ -89,6 +94,7 @@ impl Work {
                 let _status = mark.wait();
                 return;
             }
+            Self::WaitValue(memory, at, value) => return wait_for(memory, *at, *value, context),
             Self::Allocate(memory) => return memory.fill_fresh(),
             Self::Free(memory) => return state.space.remove(memory),
             _ if context.check().is_err() => return,
@@ -103,11 +109,29 @@ impl Work {
                 callback.call();
                 Ok(())
             }
-            Self::Record(_) | Self::Wait(_) | Self::Allocate(_) | Self::Free(_) => Ok(()),
+            Self::Record(_)
+            | Self::Wait(_)
+            | Self::WaitValue(..)
+            | Self::Allocate(_)
+            | Self::Free(_) => Ok(()),
         };
         if let Err(code) = result {
             context.fail(code);
         }
+    }
+}
+
+/// Waits until the host has written a number that is at least `value`, or the context has failed.
+fn wait_for(memory: &Allocation, at: usize, value: u32, context: &Context) {
+    while context.check().is_ok() {
+        let mut number = [0; 4];
+        memory.bytes.read(at, &mut number);
+        // Acquires what the host wrote before the number.
+        fence(Ordering::Acquire);
+        if u32::from_le_bytes(number).wrapping_sub(value).cast_signed() >= 0 {
+            return;
+        }
+        thread::sleep(Duration::from_micros(20));
     }
 }
 

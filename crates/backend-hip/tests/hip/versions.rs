@@ -14,7 +14,7 @@ use crate::common::{in_child, is_child, open, open_with_compiler, run, skip, sou
 use crate::vendor::QUIRKS;
 
 /// Functions that HIP 5.2 has, and other runtimes may lack.
-const OPTIONAL: [&str; 8] = [
+const OPTIONAL: [&str; 9] = [
     "hipDeviceGetUuid",
     "hipDeviceGetPCIBusId",
     "hipDeviceGetStreamPriorityRange",
@@ -23,6 +23,7 @@ const OPTIONAL: [&str; 8] = [
     "hipModuleOccupancyMaxPotentialBlockSize",
     "hipMallocManaged",
     "hipHostRegister",
+    "hipStreamWaitValue32",
 ];
 /// One of the functions of each ability that a runtime may lack: pools, graphs, copies between devices.
 const ABILITIES: [&str; 3] = ["hipMemPoolTrimTo", "hipGraphLaunch", "hipMemcpyPeerAsync"];
@@ -107,6 +108,7 @@ fn optional_attributes_may_be_absent() {
         assert!(device.unified_memory().is_none());
         let refused = device.pin_vec(vec![1_u8]).unwrap_err();
         assert_eq!(refused.error().kind(), ErrorKind::Unsupported);
+        assert_eq!(device.gate().unwrap_err().kind(), ErrorKind::Unsupported);
         let capabilities = device.capabilities();
         assert!([capabilities.graphs, capabilities.peer].iter().all(|has| *has != Support::Native));
         let error = HipBackend::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();

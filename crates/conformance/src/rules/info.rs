@@ -78,6 +78,7 @@ pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
     for (what, support, there) in [
         ("graphs", reported.graphs, device.graphs().is_some()),
         ("unified memory", reported.unified_memory, device.unified_memory().is_some()),
+        ("gates", reported.gates, has_gates(device)?),
         ("interop", reported.interop, device.interop().is_some()),
         ("memory pool", reported.memory_pool, device.memory_pool().is_some()),
         ("monitor", reported.monitor, device.monitor().is_some()),
@@ -98,6 +99,15 @@ pub fn capabilities_agree_with_the_accessors(fixture: &Fixture) -> Outcome {
         reported.region_copy
     );
     Ok(())
+}
+
+/// Whether the device makes gates. If it lacks them, the error says so.
+fn has_gates(device: &Device) -> Outcome<bool> {
+    match device.gate() {
+        Ok((_, opener)) => opener.open(),
+        made => return refused(made, ErrorKind::Unsupported, "a gate").map(|_| false),
+    }
+    Ok(true)
 }
 
 /// One device opened twice gives two devices with one name: both work, and each refuses objects of the other.

@@ -7,6 +7,7 @@
 mod abilities;
 mod events;
 mod faults;
+mod gates;
 mod graphs;
 mod info;
 mod interop;
@@ -122,6 +123,12 @@ macro_rules! for_each_rule {
                 a_vector_comes_back_after_its_copies,
                 registered_memory_dropped_in_flight_stays_until_the_copies_are_done,
                 refused_registrations_give_the_vector_back,
+            }
+            gates isolated: false {
+                work_behind_a_closed_gate_does_not_run,
+                work_behind_a_gate_sees_what_the_host_wrote_before_it_opened,
+                a_gate_that_is_given_up_fails_its_streams_once,
+                an_open_gate_holds_nothing_up,
             }
             lifetimes isolated: false {
                 memory_dropped_in_flight_stays_until_the_work_is_done,

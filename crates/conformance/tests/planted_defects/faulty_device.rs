@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use runtime_core::contract::{
-    Abilities, AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGraph,
-    DeviceKernel, DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions,
-    DeviceStream, EventOptions, GraphCapture, HostRegistration, MemoryAdoption, MemoryAt,
+    Abilities, AcceleratorDevice, CommonRuntime, CounterSet, Counters, DeviceEvent, DeviceGate,
+    DeviceGraph, DeviceKernel, DeviceLoad, DeviceMemory, DeviceModule, DevicePinned, DeviceRegions,
+    DeviceStream, EventOptions, Gates, GraphCapture, HostRegistration, MemoryAdoption, MemoryAt,
     MemoryPool, Monitor, NativeInterop, PeerAccess, PinnedAt, PinnedOptions, RawArg, RawSlot,
     RegionCopyAbility, Released, UnifiedMemory, own, own_box,
 };
@@ -69,6 +69,17 @@ pub(crate) enum Broken {
     FailuresAreTakenSlowly,
     FillIsTooLong,
     CopyIsShifted,
+    // Gates.
+    GatesHoldNothing,
+    /// Opens as failed.
+    GatesCannotBeOpened,
+    GatesOpenByThemselves,
+    /// Opens instead of failing.
+    FailuresOfGatesAreLost,
+    /// Returns each failure of a stream once more.
+    FailuresRepeat,
+    /// Holds streams up for a while even if it is open.
+    OpenGatesHoldUp,
     // Events.
     EventWait,
     EventQueryIsTrue,
@@ -271,6 +282,7 @@ unsafe impl AcceleratorDevice for FaultyDevice {
             unified_memory with_unified_memory,
             memory_adoption with_memory_adoption,
             host_registration with_host_registration,
+            gates with_gates,
             interop with_interop,
             memory_pool with_memory_pool,
             monitor with_monitor,
@@ -481,6 +493,65 @@ unsafe impl NativeInterop for FaultyDevice {
             Broken::OriginOfEverything => origin.or(Some(any)),
             _ => origin,
         })
+    }
+}
+
+/// A gate of the inner device.
+struct Gate {
+    inner: Box<dyn DeviceGate>,
+    broken: Broken,
+    /// Whether the host has opened it.
+    open: AtomicBool,
+    /// Another gate, for a defect.
+    other: Box<dyn DeviceGate>,
+}
+
+// SAFETY: forwarded. A defect does not hold streams up, or for another time; the memory is locked.
+unsafe impl Gates for FaultyDevice {
+    fn create(&self) -> Result<Box<dyn DeviceGate>> {
+        let ability = self.inner.abilities().gates().expect("the ability");
+        let (inner, other) = (ability.create()?, ability.create()?);
+        Ok(Box::new(Gate { inner, broken: self.broken, open: AtomicBool::new(false), other }))
+    }
+}
+
+impl DeviceGate for Gate {
+    fn hold_up(&self, on: &dyn DeviceStream) -> Result<()> {
+        match self.broken {
+            Broken::GatesHoldNothing => return Ok(()),
+            Broken::OpenGatesHoldUp if self.open.load(Ordering::Relaxed) => {
+                return self.other.hold_up(stream(on)?);
+            }
+            _ => {}
+        }
+        self.inner.hold_up(stream(on)?)?;
+        if self.broken == Broken::GatesOpenByThemselves {
+            self.inner.open();
+        }
+        Ok(())
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::Relaxed);
+        if self.broken == Broken::GatesCannotBeOpened {
+            self.inner.fail()
+        } else {
+            self.inner.open()
+        }
+    }
+
+    fn fail(&self) {
+        if self.broken == Broken::FailuresOfGatesAreLost {
+            self.inner.open()
+        } else {
+            self.inner.fail()
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.other.open();
     }
 }
 
@@ -808,6 +879,12 @@ unsafe impl DeviceStream for Stream {
         let failure = kept
             .or_else(|| self.inner.take_failure())
             .filter(|_| self.broken != Broken::FailuresAreForgotten);
+        if let (Some(failure), Broken::FailuresRepeat) = (&failure, self.broken)
+            && failure.operation() != "again"
+        {
+            let again = Error::new(failure.kind(), "again", "the same failure");
+            *self.failure.lock().expect("no panic under the lock") = Some(again);
+        }
         if failure.is_some() && self.broken == Broken::FailuresAreTakenSlowly {
             thread::sleep(MOMENT);
         }

@@ -73,6 +73,12 @@ bites! {
     query_is_false: simulated QueryIsFalse => is_done_is_reported_correctly;
     synchronize_that_takes_failures: simulated SynchronizeTakesFailures => a_fault_that_one_thread_receives_is_known_to_the_others;
     failures_that_are_forgotten: simulated FailuresAreForgotten => a_fault_before_a_reached_event_is_found_without_a_wait;
+    gates_that_hold_nothing: simulated GatesHoldNothing => work_behind_a_closed_gate_does_not_run;
+    gates_that_open_by_themselves: simulated GatesOpenByThemselves => work_behind_a_closed_gate_does_not_run;
+    gates_that_cannot_be_opened: simulated GatesCannotBeOpened => work_behind_a_gate_sees_what_the_host_wrote_before_it_opened;
+    failures_of_gates_that_are_lost: simulated FailuresOfGatesAreLost => a_gate_that_is_given_up_fails_its_streams_once;
+    failures_that_repeat: simulated FailuresRepeat => a_gate_that_is_given_up_fails_its_streams_once;
+    open_gates_that_hold_up: simulated OpenGatesHoldUp => an_open_gate_holds_nothing_up;
     synchronize: simulated Synchronize => synchronizing_a_stream_waits_for_its_work;
     event_wait_on_the_host: host EventWait => host_visible_memory_is_lent_to_the_host;
     event_wait: simulated EventWait => waiting_for_an_event_waits_for_the_work_before_it;

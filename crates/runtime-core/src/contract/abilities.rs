@@ -100,6 +100,8 @@ abilities! {
         memory_adoption: MemoryAdoption, with_memory_adoption;
         /// Page-locking of host memory that the program allocated.
         host_registration: HostRegistration, with_host_registration;
+        /// Points at which streams wait for the host.
+        gates: Gates, with_gates;
         /// Use of streams, events and addresses that other libraries own.
         interop: NativeInterop, with_interop;
         /// The pool that memory comes from.
@@ -297,6 +299,44 @@ pub unsafe trait HostRegistration {
         after: &[&dyn DeviceStream],
         owner: Box<dyn Any + Send + Sync>,
     );
+}
+
+/// Points at which streams wait for the host.
+///
+/// # Safety
+///
+/// Work that is enqueued behind a closed gate touches no byte. What the host wrote before it opened the gate is visible
+/// to this work.
+pub unsafe trait Gates {
+    /// Creates a closed gate.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver.
+    fn create(&self) -> Result<Box<dyn DeviceGate>>;
+}
+
+/// A point at which streams wait for the host. It is dropped only after it was opened or failed, but possibly before the
+/// streams have passed it.
+pub trait DeviceGate: Any + Send + Sync {
+    /// Makes work enqueued on `stream` from now on wait, on the device, until the gate [opens](Self::open) or
+    /// [fails](Self::fail). *Must not* block. An open gate delays nothing. A gate that has failed fails the stream.
+    ///
+    /// The work behind it may hold up other streams too, but not work that was enqueued before this call.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver.
+    fn hold_up(&self, stream: &dyn DeviceStream) -> Result<()>;
+
+    /// Opens the gate, for good. Any thread may call this, once. *Must not* block, and *must not* panic.
+    fn open(&self);
+
+    /// Opens the gate because the host cannot do what the work behind it waits for. For each stream that it holds up, a
+    /// `DeviceFault` is kept for [`take_failure`](DeviceStream::take_failure), as after a failure of work: what is
+    /// enqueued behind the gate still ends. Any thread may call this, once and instead of [`open`](Self::open). *Must
+    /// not* block, and *must not* panic.
+    fn fail(&self);
 }
 
 /// The pool that memory comes from.

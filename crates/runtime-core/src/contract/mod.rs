@@ -26,6 +26,7 @@
 //! - *Kernels* are dropped after their last launch was enqueued, possibly before it has run, and before their module is
 //!   unloaded.
 //! - *Events* are dropped at any time. Waits that were already enqueued for their point remain in force.
+//! - *Gates* are dropped after they were opened or failed. Waits that were already enqueued end.
 //! - *Streams* are dropped at any time, but not before the last `release` that takes them in `after`. Their work runs
 //!   to completion. The work of a capture stream is dropped, and none of it is enqueued to run.
 //! - *The device* is dropped last, possibly with work in flight. Only a [`CounterSet`] and the state of a
@@ -45,6 +46,7 @@
 //!   such memory only when the stream is done. An enqueue on a stream of [`GraphCapture::begin`] ends the capture;
 //! - *[`record`](DeviceStream::record), `wait` (of [streams](DeviceStream::wait) and of [events](DeviceEvent::wait)),
 //!   `synchronize`, `take_failure` and `query`* have done nothing: no work is known to be done, and no failure is taken;
+//! - *[`DeviceGate::hold_up`]* has held the stream up, or has done nothing;
 //! - *a method that creates an object* has created none, and what was passed to it by value is dropped;
 //! - *[`MemoryPool::trim`]* has returned any part of the unused memory, and no memory in use;
 //! - *a method of [`EmbeddedDevice`] that changes the device* ([`flash`](EmbeddedDevice::flash),
@@ -56,8 +58,9 @@
 //!   any part of it.
 //!
 //! An object *must* remain usable after one of its methods panicked, as after an error. Methods that release something
-//! ([`AcceleratorDevice::release`], [`HostRegistration::unregister`], [`NativeInterop::stream_end`]) and destructors
-//! *must not* panic: the front calls them in its own destructors, where a second panic aborts the process.
+//! ([`AcceleratorDevice::release`], [`HostRegistration::unregister`], [`NativeInterop::stream_end`]), those that open a
+//! gate ([`DeviceGate::open`], [`DeviceGate::fail`]) and destructors *must not* panic: the front calls them in its own
+//! destructors, where a second panic aborts the process.
 #![expect(unsafe_code, reason = "declares the unsafe traits and functions that backends implement")]
 
 mod abilities;
@@ -70,9 +73,9 @@ mod module;
 mod stream;
 
 pub use abilities::{
-    Abilities, CounterSet, Counters, DeviceLoad, DeviceRegions, EmbeddedAbilities,
-    HostRegistration, KernelAbilities, MemoryAdoption, MemoryPool, Monitor, PeerAccess, RawSlot,
-    RegionCopyAbility, UnifiedMemory,
+    Abilities, CounterSet, Counters, DeviceGate, DeviceLoad, DeviceRegions, EmbeddedAbilities,
+    Gates, HostRegistration, KernelAbilities, MemoryAdoption, MemoryPool, Monitor, PeerAccess,
+    RawSlot, RegionCopyAbility, UnifiedMemory,
 };
 pub use accelerator::{
     AcceleratorDevice, DeviceMemory, DevicePinned, EventOptions, PinnedOptions, Released,

@@ -164,6 +164,27 @@ impl Engine {
         }
     }
 
+    /// Makes a stream wait until 4 bytes that the host can write contain a number that is at least `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::INVALID_VALUE`] unless the address is aligned, and in memory that host and devices can access.
+    pub fn stream_wait_value(
+        &self,
+        context: &Arc<Context>,
+        stream: u64,
+        address: u64,
+        value: u32,
+    ) -> Result<()> {
+        context.check()?;
+        let stream = self.stream_in(context, stream)?;
+        let (memory, at) = self.range(address, 4)?;
+        if !address.is_multiple_of(4) || !(memory.is_pinned() || memory.is_managed()) {
+            return Err(Code::INVALID_VALUE);
+        }
+        stream.submit(Work::WaitValue(memory, at, value), None)
+    }
+
     /// Makes a stream call a function of the program.
     ///
     /// # Errors
