@@ -318,9 +318,18 @@ fn a_refused_access_frees_no_memory() {
     assert_eq!(empty.read(s).map(drop).unwrap_err().kind(), ErrorKind::Uninitialized);
     assert_eq!(budget.evicted().count, 0);
     // An overwrite needs no copy for itself, but the values that leave need one.
-    let _limit = TransferBudget::forbid();
+    let limit = TransferBudget::forbid();
     assert_eq!(empty.write(s).map(drop).unwrap_err().kind(), ErrorKind::LimitExceeded);
     assert!(is_there(&array, 0, s));
+    // Explicit transfers do not count, and neither do the copies that make room for them.
+    let filled = {
+        let mut filled = ArrayBuffer::from_vec(vec![1.0_f64; 10], 10).unwrap();
+        filled.set_memory_budget(&budget).unwrap();
+        filled
+    };
+    filled.prefetch(s).unwrap();
+    assert_eq!((limit.used(), budget.evicted().count), (0, 1));
+    assert!(is_there(&filled, 0, s));
 }
 
 /// Without a limit of its own, the budget is what the device has.
@@ -761,9 +770,10 @@ fn unexpected_uses_are_right() {
     }
 }
 
-/// A failing copy ahead of its use is an error of an access, and no value is lost.
+/// A copy ahead of its use that cannot begin is made later. One that fails is an error of an access. No value is lost.
 #[test]
-fn failures_of_copies_ahead_are_reported() {
+fn copies_ahead_that_fail_lose_nothing() {
+    let mut repeated = 0;
     for number in 1..12 {
         for late in [false, true] {
             let setup = Setup::apart();
@@ -788,11 +798,17 @@ fn failures_of_copies_ahead_are_reported() {
                     failures += 1;
                 }
             }
-            assert_eq!(failures, 1, "{number} {late}");
+            if late {
+                assert_eq!(failures, 1, "{number}");
+            } else {
+                assert!(failures <= 1, "{number}: {failures}");
+                repeated += 1 - failures;
+            }
             assert_eq!(values(&array), [0.0; 50]);
             add_to(&mut array, 0, s).unwrap();
         }
     }
+    assert!(repeated > 0, "some of these copies were made ahead");
 }
 
 /// A failure that concerns a part does not free the memory that a guard or a lease still uses.

@@ -64,7 +64,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             let message = "host memory that a device works in";
             return Err(Error::new(ErrorKind::Conflict, "evict", message));
         }
-        let done = core.carry_out(&mut state, &request, Action::Evict { at }, None);
+        let done = core.carry_out(&mut state, &request, Action::Evict { at }, None, false);
         core.mirror.show(&mut state.parts);
         done?;
         state.transfers.evict(at);

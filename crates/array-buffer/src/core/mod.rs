@@ -497,14 +497,14 @@ impl<T: Element, D> Core<T, D> {
                 let got: Set = rooms.iter().map(|room| room.part).collect();
                 let budget = state.budget(at)?;
                 let Request { access, call_site, .. } = *request;
-                let cause = RoomCause { access, call_site };
+                let cause = RoomCause { access, call_site, is_charged: is_charged(action) };
                 if std::mem::take(&mut is_first) {
                     let overwrites =
                         matches!(action, Action::Acquire { access: Access::Write, .. });
                     looks_ahead = budget.touch(needed, !overwrites);
                     if !missing.is_empty() || looks_ahead {
                         // A refused access frees no memory.
-                        self.plan(&state, request, action)?;
+                        self.plan(&state, request, action, is_charged(action))?;
                     }
                 }
                 if missing.and(got) != missing {
@@ -518,7 +518,7 @@ impl<T: Element, D> Core<T, D> {
                 }
                 if std::mem::take(&mut looks_ahead) {
                     drop(state);
-                    budget.look_ahead(needed, cause)?;
+                    budget.look_ahead(needed, cause);
                     continue;
                 }
                 for room in rooms.drain(..).filter(|room| !divided.has_memory(room.part)) {
@@ -535,7 +535,7 @@ impl<T: Element, D> Core<T, D> {
             if let Action::Acquire { .. } = action {
                 state.wait_for_forgotten(by)?;
             }
-            let done = self.carry_out(&mut state, request, action, Some(at));
+            let done = self.carry_out(&mut state, request, action, Some(at), is_charged(action));
             let hold = match (&done, divided, action) {
                 (Ok(()), Some(divided), _) if !matches!(action, Action::Prefetch { .. }) => {
                     Some(divided.hold(state.needed(request.set, action)))
@@ -713,15 +713,17 @@ impl<T: Element, D> Core<T, D> {
         state
     }
 
-    /// Plans an action and carries it out. On an error, validity is as before.
+    /// Plans an action and carries it out. Its copies count for limits on transfers if it `is_charged`. On an error,
+    /// validity is as before.
     fn carry_out(
         &self,
         state: &mut State<T>,
         request: &Request<'_>,
         action: Action,
         at: Option<ReplicaId>,
+        is_charged: bool,
     ) -> Result<()> {
-        let (plan, is_charged) = self.plan(state, request, action)?;
+        let plan = self.plan(state, request, action, is_charged)?;
         let places = plan.steps.iter().filter_map(|step| match step {
             Step::Copy { from, to, .. } => Some([*from, *to]),
             _ => None,
@@ -732,7 +734,7 @@ impl<T: Element, D> Core<T, D> {
         if state.paths.locked.is_some() && self.storage.is_ordinary() {
             // The device could not lock as much memory when the host's replica was made.
             state.paths.locked = None;
-            return self.carry_out(state, request, action, at);
+            return self.carry_out(state, request, action, at, is_charged);
         }
         self.run(state, request, &plan, is_charged)?;
         if plan.committed {
@@ -750,13 +752,14 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Plans an action. Returns whether its copies count for limits on transfers, which allow them.
+    /// Plans an action. Limits on transfers allow its copies if it `is_charged`.
     fn plan(
         &self,
         state: &State<T>,
         request: &Request<'_>,
         action: Action,
-    ) -> Result<(Plan, bool)> {
+        is_charged: bool,
+    ) -> Result<Plan> {
         let plan = plan(&state.parts, request.set, action, &state.paths).map_err(|why| {
             let error =
                 state.refused(why, request.access, Some(request.call_site), &self.partition);
@@ -769,7 +772,6 @@ impl<T: Element, D> Core<T, D> {
             }
         })?;
         let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
-        let is_charged = !matches!(action, Action::Prefetch { .. } | Action::Evict { .. });
         if is_charged {
             let copies = plan.steps.iter().filter_map(|step| match step {
                 Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
@@ -777,7 +779,7 @@ impl<T: Element, D> Core<T, D> {
             });
             budget::check(copies, request.access, request.call_site)?;
         }
-        Ok((plan, is_charged))
+        Ok(plan)
     }
 
     fn ensure(&self, state: &State<T>, at: ReplicaId) -> Result<()> {
@@ -1196,6 +1198,11 @@ impl<T: Element> State<T> {
         };
         Error::new(kind, operation, message + &access)
     }
+}
+
+/// Whether copies of an action count for limits on transfers. Explicit transfers do not.
+fn is_charged(action: Action) -> bool {
+    !matches!(action, Action::Prefetch { .. } | Action::Evict { .. })
 }
 
 /// The only part of the set.

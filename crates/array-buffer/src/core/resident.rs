@@ -65,12 +65,13 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         if is_used || divided.is_held(part) || !divided.has_memory(part) {
             return Ok(None);
         }
-        let RoomCause { access, call_site } = cause;
+        let RoomCause { access, call_site, is_charged } = cause;
         let set = Set::one(part);
         let request =
             Request { set, stream: None, access: "make room", call_site, may_refresh: false };
         let budget = state.budget(at)?;
-        let done = self.carry_out(&mut state, &request, Action::MakeRoom { at }, None);
+        let action = Action::MakeRoom { at };
+        let done = self.carry_out(&mut state, &request, action, None, is_charged);
         self.mirror.show(&mut state.parts);
         let bytes = self.partition.len(part) * size_of::<T>();
         done.map_err(|error| {
@@ -94,19 +95,19 @@ impl<T: Element, D> Core<T, D> {
         cause: RoomCause,
     ) -> Result<()> {
         let (lane, _) = state.lane(on, &self.mirror)?;
-        let RoomCause { call_site, .. } = cause;
+        let RoomCause { call_site, is_charged, .. } = cause;
         let (set, access) = (Set::one(part), "copy ahead");
         let request = Request { set, stream: Some(on), access, call_site, may_refresh: false };
         let action = Action::Prefetch { at: to, by: Some(lane) };
         let bytes = self.partition.len(part) * size_of::<T>();
         let copy = std::iter::once((bytes, to == HOST));
-        let is_allowed = budget::check(copy, request.access, call_site).is_ok();
+        let is_allowed = !is_charged || budget::check(copy, request.access, call_site).is_ok();
         if !is_allowed || readable(&state.parts, part).is_some() {
             // The access itself will say why.
             return Ok(());
         }
-        let done = self.carry_out(state, &request, action, Some(to));
+        let done = self.carry_out(state, &request, action, Some(to), is_charged);
         self.mirror.show(&mut state.parts);
-        done.map(|()| budget::charge(bytes, to == HOST))
+        done
     }
 }

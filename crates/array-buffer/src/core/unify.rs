@@ -54,7 +54,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
         let request = Request { set, stream: None, access: "unify", call_site, may_refresh: false };
         // A log subscriber, for instance, may panic.
         let evicted = catch_unwind(AssertUnwindSafe(|| {
-            core.carry_out(&mut state, &request, Action::Evict { at }, None)
+            core.carry_out(&mut state, &request, Action::Evict { at }, None, false)
         }));
         let is_done = matches!(evicted, Ok(Ok(())));
         // SAFETY: as above. Copies to the host's replica are done when they return.

@@ -197,6 +197,8 @@ impl Account {
 pub(crate) struct RoomCause {
     pub(crate) access: &'static str,
     pub(crate) call_site: CallSite,
+    /// Whether copies for it count for limits on transfers.
+    pub(crate) is_charged: bool,
 }
 
 impl Idle {
@@ -353,7 +355,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn error(&self, kind: ErrorKind, message: String) -> Error {
-        let RoomCause { access, call_site } = self.cause;
+        let RoomCause { access, call_site, .. } = self.cause;
         let at = At(call_site).to_string();
         let at = if at.is_empty() { at } else { format!(" (access{at})") };
         Error::new(kind, access, message + &at)

@@ -125,8 +125,8 @@ impl Membership {
     }
 
     /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
-    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) -> Result<()> {
-        self.budget.look_ahead(self.owner, needed, cause)
+    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) {
+        self.budget.look_ahead(self.owner, needed, cause);
     }
 
     /// The part has the memory from now on. Returns it.

@@ -71,7 +71,14 @@ impl MemoryBudget {
     }
 
     /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
-    pub(super) fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
+    /// If a copy cannot begin, the access that needs it makes it, and returns the error if there is one.
+    pub(super) fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) {
+        if let Err(error) = self.try_look_ahead(owner, needed, cause) {
+            tracing::debug!(%error, "a copy ahead of its use did not begin");
+        }
+    }
+
+    fn try_look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
         let (ahead, missing) = {
             let account = self.account();
             let Some(ahead) = &account.ahead else { return Ok(()) };
