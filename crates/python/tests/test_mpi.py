@@ -30,11 +30,21 @@ class Status:
         return self.source
 
 
+class Sent(bytes):
+    """The bytes of a message, and whether they were taken."""
+
+    taken = False
+
+
 class StandIn:
-    """A rank of a stand-in for an mpi4py communicator. The ranks are threads. Each call runs `hooks[name]` once."""
+    """A rank of a stand-in for an mpi4py communicator. The ranks are threads. Each call runs `hooks[name]` once.
+
+    `buffers` says whether a message is sent before its receive takes it.
+    """
 
     def __init__(self, rank, size, lines):
         self.rank, self.size, self.lines, self.hooks, self.freed = rank, size, lines, {}, False
+        self.buffers = True
 
     def called(self, name, *arguments):
         return self.hooks.pop(name, lambda *arguments: None)(*arguments)
@@ -52,9 +62,10 @@ class StandIn:
         return not self.freed
 
     def Isend(self, view, to, tag):
-        self.lines[self.rank, to, tag].append(bytes(view))
+        sent = Sent(view)
+        self.lines[self.rank, to, tag].append(sent)
         self.called("Isend", view)
-        return StandInRequest(self)
+        return StandInRequest(self, lambda: self.buffers or sent.taken)
 
     def Improbe(self, peer, tag, status):
         self.called("Improbe")
@@ -68,12 +79,12 @@ class StandIn:
 
 
 class StandInRequest:
-    def __init__(self, comm):
-        self.comm = comm
+    def __init__(self, comm, done=lambda: True):
+        self.comm, self.done = comm, done
 
     def Test(self):
         self.comm.called("Test")
-        return True
+        return self.done()
 
 
 class StandInMessage:
@@ -82,6 +93,7 @@ class StandInMessage:
 
     def Irecv(self, view):
         view[:] = self.sent
+        self.sent.taken = True
         self.comm.called("Irecv", view)
         return StandInRequest(self.comm)
 
@@ -305,3 +317,21 @@ def test_failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again(ran
                     break
 
     assert on_ranks(work) == [None, None]
+
+
+def test_messages_of_other_exchanges_are_taken_while_a_rank_waits(ranks, host):
+    comms, communicators = ranks
+    for comm in comms:
+        comm.buffers = False
+
+    def work(rank):
+        first, second = (halo(communicators[rank], host) for _ in range(2))
+        one, two = host.array(values(rank)), host.array(values(rank))
+        if rank == 0:
+            first.overlap([one], lambda progress: second.exchange([two]))
+        else:
+            first.exchange([one])
+            second.exchange([two])
+        return one.get().tolist(), two.get().tolist()
+
+    assert on_ranks(work) == [(values, values) for values in EXCHANGED]
