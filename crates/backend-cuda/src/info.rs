@@ -75,7 +75,8 @@ fn description(
             && has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS),
         regions: true,
         graphs: true,
-        peers: library.devices > 1,
+        // Even of one device there may be a second context, of another library.
+        peers: true,
     })
 }
 

@@ -72,7 +72,17 @@ impl<V: Vendor> Context<V> {
             thread::yield_now();
         };
         let failed = |code| error::<V>(api, "open", code, V::WORDS.broken).on(id);
-        let (device, place) = V::retain(api, ordinal).map_err(failed)?;
+        let (device, place) = V::retain(api, ordinal).map_err(|code| {
+            if !V::is_sticky(code) {
+                return failed(code);
+            }
+            // There is no other context that could be lost.
+            let message = format!(
+                "a program was stopped in this process, for which the {} works no more; it does in a new process",
+                V::WORDS.library
+            );
+            lost(&message).with_driver(api.name(code), code.into())
+        })?;
         let context = Arc::new(Self::of(api, ordinal, device, place, false));
         in_use.push((ordinal, Arc::downgrade(&context)));
         drop(in_use);

@@ -60,8 +60,10 @@ impl<V: Vendor> Module<V> {
             let instead = V::instead_of(&self.signatures, name);
             format!("no kernel {name:?} in the module{instead}")
         };
-        let text = CString::new(name)
-            .map_err(|_| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
+        // Drivers refuse the empty name as an invalid value.
+        let text = CString::new(name).ok().filter(|name| !name.is_empty());
+        let text =
+            text.ok_or_else(|| Error::new(ErrorKind::KernelNotFound, OPERATION, missing()))?;
         // SAFETY: the module is loaded.
         let found =
             shared.context.outside_captures(|api| unsafe { api.module_function(self.raw, &text) });

@@ -81,10 +81,11 @@ impl<V: Vendor> DriverPool<V> {
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64, u32> {
-        let (api, stream) = (self.context().api, self.allocating.raw());
-        self.context().bind()?;
+        let stream = self.allocating.raw();
+        // A pool that grows makes calls that captures forbid.
         // SAFETY: pool and stream are alive and of one device.
-        let address = allocated::<V>(unsafe { api.pool_allocate(self.raw, bytes, stream) }, bytes)?;
+        let allocate = |api: &V::Api| unsafe { api.pool_allocate(self.raw, bytes, stream) };
+        let address = allocated::<V>(self.context().outside_captures(allocate), bytes)?;
         match self.allocating.synchronize() {
             Ok(()) => Ok(address),
             Err(code) => {
@@ -114,9 +115,8 @@ impl<V: Vendor> DriverPool<V> {
                 &*self.freeing
             }
         };
-        self.context().bind()?;
         // SAFETY: the memory belongs to this pool, and all work that uses it comes earlier in the stream.
-        unsafe { self.context().api.pool_free(address, stream.raw()) }
+        self.context().outside_captures(|api| unsafe { api.pool_free(address, stream.raw()) })
     }
 
     fn trim(&self, keep: usize) -> Result<(), u32> {

@@ -87,6 +87,11 @@ impl Fixture {
         Ok(self.other.get_or_init(open).clone()?.with_stream()?)
     }
 
+    /// Opens device `index`.
+    pub(crate) fn try_open(&self, index: usize) -> Result<Device> {
+        (self.open)(index)
+    }
+
     /// A new instance of device `index`. If device 0 is not available on this machine, the rule is skipped.
     pub(crate) fn open(&self, index: usize) -> Outcome<Device> {
         (self.open)(index).map_err(|error| match error.kind() {

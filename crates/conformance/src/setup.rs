@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use runtime_core::{
-    Arg, Device, Element, Error, ErrorKind, Graph, Kernel, Launch, Memory, MemoryView,
+    Arg, Device, DeviceKind, Element, Error, ErrorKind, Graph, Kernel, Launch, Memory, MemoryView,
     MemoryViewMut, Module, ModuleBundle, Result, Stream, StreamOptions, args,
 };
 
@@ -248,8 +248,18 @@ impl Kernels {
             Ok(busy.since.elapsed())
         };
         let mut rounds = 1 << 10;
-        // The first launch may take longer than later ones.
+        // The first launch may take longer than later ones, and GPUs raise their clocks while they work.
+        let warm_up = match self.module.device().info().kind {
+            DeviceKind::Gpu => Duration::from_millis(200),
+            _ => Duration::ZERO,
+        };
+        let since = Instant::now();
         time(rounds)?;
+        while since.elapsed() < warm_up {
+            time(rounds)?;
+            rounds = (rounds * 2).min(1 << 20);
+        }
+        rounds = 1 << 10;
         while time(rounds)? < LONG_ENOUGH {
             rounds *= 2;
             check!(rounds < 1 << 44, "{rounds} rounds of spin take less than {LONG_ENOUGH:?}");

@@ -1,10 +1,10 @@
 //! Contexts.
 
 use stand_in::Code;
-use stand_in::abi::{Handle, Out, answer};
+use stand_in::abi::{Handle, Out};
 
 use crate::device::{int, ordinal};
-use crate::process::{change_contexts, current, engine, handle};
+use crate::process::{answer, change_contexts, current, engine, handle};
 
 stand_in::functions! {
     cuDevicePrimaryCtxRetain(context: Out<Handle>, device: i32) =

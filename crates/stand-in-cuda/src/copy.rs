@@ -1,9 +1,9 @@
 //! Copies and fills.
 
-use stand_in::abi::{Handle, answer};
+use stand_in::abi::Handle;
 use stand_in::{Engine, Result};
 
-use crate::process::{current, engine};
+use crate::process::{answer, current, engine};
 
 stand_in::copy_functions! {
     to: cuMemcpyHtoDAsync_v2, from: cuMemcpyDtoHAsync_v2, within: cuMemcpyDtoDAsync_v2,

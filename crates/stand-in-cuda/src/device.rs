@@ -1,10 +1,10 @@
 //! Devices and their properties.
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use stand_in::abi::{Buffer, Out, answer};
+use stand_in::abi::{Buffer, Out};
 use stand_in::{BLOCK, BLOCK_THREADS, Code, GRID, MULTIPROCESSORS, Result, SHARED_BYTES, process};
 
-use crate::process::{current, engine, initialise};
+use crate::process::{answer, current, engine, initialise};
 
 /// The compute capability: major and minor number.
 const CAPABILITY: (u32, u32) = (9, 0);

@@ -1,8 +1,8 @@
 //! Captures and graphs.
 
-use stand_in::abi::{Buffer, Handle, Out, answer};
+use stand_in::abi::{Buffer, Handle, Out};
 
-use crate::process::{current, engine};
+use crate::process::{answer, current, engine};
 
 stand_in::graph_functions! {
     exchange_mode: cuThreadExchangeStreamCaptureMode, begin: cuStreamBeginCapture_v2,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
-use stand_in::abi::{Buffer, Handle, Out, answer};
+use stand_in::abi::{Buffer, Handle, Out};
 use stand_in::{Code, Context, Engine, Result};
 
 use crate::device::int;
-use crate::process::{current, current_to_wait, engine};
+use crate::process::{answer, current, current_to_wait, engine};
 
 stand_in::memory_functions! {
     info: cuMemGetInfo_v2, allocate: cuMemAlloc_v2, managed: cuMemAllocManaged,

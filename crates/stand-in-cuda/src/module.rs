@@ -4,11 +4,11 @@
 use std::str;
 
 use cudarc::driver::sys::{CUfunction_attribute as Attribute, CUjit_option as Jit};
-use stand_in::abi::{Buffer, Handle, In, Out, Text, answer};
+use stand_in::abi::{Buffer, Handle, In, Out, Text};
 use stand_in::{Code, LoadError, MULTIPROCESSORS, Result};
 
 use crate::device::{TARGET, int, version};
-use crate::process::{current, current_to_wait, engine};
+use crate::process::{answer, current, current_to_wait, engine};
 
 /// The newest PTX that a driver supports, from the newest driver to the oldest.
 const PTX: &[(u32, (u32, u32))] = &[

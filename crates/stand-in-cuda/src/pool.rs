@@ -1,9 +1,9 @@
 //! Memory pools, and memory that is allocated and freed in the order of a stream.
 
-use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties, answer};
+use stand_in::abi::{Access, Buffer, Handle, In, Out, Properties};
 
 use crate::device::ordinal;
-use crate::process::{current, engine, engine_to_wait};
+use crate::process::{answer, current, engine, engine_to_wait};
 
 stand_in::pool_functions! {
     create: cuMemPoolCreate, trim: cuMemPoolTrimTo = trim by engine_to_wait,

@@ -1,9 +1,9 @@
 //! Streams and events.
 
-use stand_in::abi::{Handle, Out, answer};
+use stand_in::abi::{Handle, Out};
 use stand_in::{Code, Engine, Result};
 
-use crate::process::{current, current_to_wait, engine};
+use crate::process::{answer, current, current_to_wait, engine};
 
 stand_in::stream_functions! {
     create: cuStreamCreateWithPriority by current_to_wait, destroy: cuStreamDestroy_v2,

@@ -2,15 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use stand_in::process::{initialise, mode};
+use stand_in::process::{fault, initialise, keep_fault, mode};
 use stand_in::{Code, Context, Engine, Result, abi};
 
 use crate::quirks::quirks;
-
-/// The code that every call returns, with the quirk `lasting-faults`; 0 until work has failed.
-static FAULT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     static DEVICE: Cell<usize> = const { Cell::new(0) };
@@ -18,10 +14,7 @@ thread_local! {
 
 /// Returns the code of an exported function.
 pub(crate) fn answer(call: impl FnOnce() -> Result<()>) -> u32 {
-    let code = match FAULT.load(Ordering::Acquire) {
-        0 => Code(abi::answer(call)),
-        fault => Code(fault),
-    };
+    let code = fault().unwrap_or_else(|| Code(abi::answer(call)));
     let code = match code {
         // HIP does not distinguish these.
         Code::ILLEGAL_INSTRUCTION | Code::MISALIGNED_ADDRESS => Code::LAUNCH_FAILED,
@@ -35,7 +28,7 @@ pub(crate) fn answer(call: impl FnOnce() -> Result<()>) -> u32 {
             std::process::abort();
         }
         if quirks.lasting_faults {
-            FAULT.store(code.0, Ordering::Release);
+            keep_fault(code);
         }
     }
     code.0

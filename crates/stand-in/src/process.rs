@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::capture::CaptureMode;
 use crate::code::{Code, Result};
@@ -12,6 +13,9 @@ use crate::config::{self, Config};
 use crate::engine::Engine;
 
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+
+/// The code that every call returns, where faults last; 0 until work has failed.
+static FAULT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The calls that a capture forbids this thread.
@@ -45,6 +49,19 @@ extern "C" fn at_exit() {
     {
         eprintln!("stand-in: the report was not written: {error}");
     }
+}
+
+/// The code of the failed work after which every call fails, if [`keep_fault`] was called.
+pub fn fault() -> Option<Code> {
+    match FAULT.load(Ordering::Acquire) {
+        0 => None,
+        code => Some(Code(code)),
+    }
+}
+
+/// Lets every later call fail with the code of work that failed.
+pub fn keep_fault(code: Code) {
+    FAULT.store(code.0, Ordering::Release);
 }
 
 /// Returns the devices.

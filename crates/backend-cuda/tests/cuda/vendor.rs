@@ -42,7 +42,7 @@ pub(crate) const GRAPH_DESTROY: &str = "cuGraphDestroy";
 
 /// The variable by which the stand-in does as some versions; what becomes of faults.
 pub(crate) const QUIRKS: &str = "STAND_IN_CUDA_QUIRKS";
-pub(crate) const FAULTS: [&str; 1] = [""];
+pub(crate) const FAULTS: [&str; 2] = ["", "lasting-faults"];
 pub(crate) const STOPS_WITHOUT_COMPILER: bool = true;
 
 /// The driver's own streams, what is none, and what the errors say.

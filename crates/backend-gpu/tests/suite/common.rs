@@ -23,7 +23,7 @@ pub(crate) fn open(options: &str) -> Option<Device> {
 pub(crate) fn open_device(device: &str) -> Option<Device> {
     match vendor::backend().open(&device.parse().unwrap()) {
         Ok(device) => Some(device),
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
+        Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::UnknownDevice) => {
             skip(error);
             None
         }

@@ -35,11 +35,11 @@ fn stop(device: &Device) {
 }
 
 /// Runs a test in processes of its own: where a fault is of its device alone, where it stays until the process ends,
-/// and where it ends the process.
-pub(crate) fn with_faults_of_all_kinds(test: &str, variables: &[(&str, &str)]) {
-    for quirks in vendor::FAULTS {
-        in_child(test, &[variables, &[(QUIRKS, quirks)]].concat());
-    }
+/// and where it ends the process. Returns their output.
+pub(crate) fn with_faults_of_all_kinds(test: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let outputs =
+        vendor::FAULTS.map(|quirks| in_child(test, &[variables, &[(QUIRKS, quirks)]].concat()));
+    outputs.into()
 }
 
 /// A device that was opened again after a fault. `None`, said aloud, where the fault stays until the process ends, as

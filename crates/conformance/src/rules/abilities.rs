@@ -304,8 +304,11 @@ pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     };
     setup.device.synchronize()?;
     let before = consistent("at first")?;
+    let reserved = pool.reserved_bytes();
     let mut memory = setup.device.memory_allocate::<u8>(BYTES)?;
     let during = consistent("with memory allocated")?;
+    // The driver may have taken one block, which it returns whole or not at all.
+    let most = BYTES.max(pool.reserved_bytes().saturating_sub(reserved));
     check!(during >= before + BYTES, "{before} bytes used, and {during} after {BYTES} more");
     memory.view_mut().fill(&setup.stream, 1_u8)?;
     drop(memory);
@@ -317,7 +320,7 @@ pub fn the_memory_pool_accounts_for_its_bytes(fixture: &Fixture) -> Outcome {
     );
     pool.trim(BYTES)?;
     let beyond = pool.reserved_bytes().saturating_sub(consistent("after a trim")?);
-    check!(beyond <= BYTES, "{beyond} bytes kept beyond those used, {BYTES} were allowed");
+    check!(beyond <= most, "{beyond} bytes kept beyond those used, {most} were allowed");
     pool.trim(0)?;
     let beyond = pool.reserved_bytes().saturating_sub(consistent("after a trim to nothing")?);
     check_eq!(beyond, 0, "bytes kept beyond those used after a trim to nothing");

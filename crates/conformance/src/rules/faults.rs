@@ -152,7 +152,7 @@ pub fn work_behind_a_fault_ends(fixture: &Fixture) -> Outcome {
 }
 
 /// After a fault the device still works, or reports that it is lost. Opening it again in the same process gives a
-/// working device.
+/// working device, or the error says that the driver works again in a new process.
 pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Outcome {
     let setup = fixture.fresh()?;
     let memory = needed(provoke(&setup)?, Ability::Fault)?;
@@ -164,5 +164,11 @@ pub fn a_fault_leaves_a_device_that_can_be_opened_again(fixture: &Fixture) -> Ou
         check!(lost, "after a fault the device neither works nor is lost: {stop}");
     }
     drop(setup);
-    fixture.fresh()?.is_usable()
+    match fixture.try_open(0) {
+        Err(lost) if lost.kind() == ErrorKind::DeviceLost => {
+            check!(lost.message().contains("in a new process"), "the device does not open: {lost}");
+            Ok(())
+        }
+        _ => fixture.fresh()?.is_usable(),
+    }
 }

@@ -347,7 +347,9 @@ pub trait MemoryPool {
     /// Bytes in use by live memory.
     fn used_bytes(&self) -> usize;
 
-    /// Returns unused memory to the driver or system until at most `keep_bytes` are reserved beyond those in use.
+    /// Returns unused memory to the driver or system until at most `keep_bytes` are reserved beyond those in use, as
+    /// far as it goes: drivers take memory in blocks (recent NVIDIA GPUs in blocks of 32 MiB), return whole blocks
+    /// only, and keep the blocks that are in use in part.
     ///
     /// # Errors
     ///

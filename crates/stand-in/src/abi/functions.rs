@@ -322,6 +322,9 @@ macro_rules! kernel_functions {
             $unload(module: Handle) = current_to_wait()?.0.module_unload(module);
             $function(function: Out<Handle>, module: Handle, name: Text) = {
                 let name = str::from_utf8(name.bytes()?).map_err(|_| $crate::Code::NOT_FOUND)?;
+                if name.is_empty() {
+                    return Err($crate::Code::INVALID_VALUE);
+                }
                 function.put($loading()?.0.function(module, name)?)
             };
             $resident_blocks(blocks: Out<i32>, function: Handle, threads: i32, shared: usize) = {
