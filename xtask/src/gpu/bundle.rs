@@ -1,6 +1,7 @@
 //! Makes a folder of tests, the demo and benchmarks for a machine that has a device and its driver, but neither Rust
 //! nor a network. `run_bundle` runs it there.
 
+use std::borrow::Cow;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,13 @@ use serde_json::{Value, json};
 use crate::backends::{Backend, gpus};
 use crate::cargo::{cargo, programs, root};
 use crate::gpu::run_bundle::MANIFEST;
+use crate::gpu::suites::{self, Suite};
 
 /// Programs that one cargo call builds. `NAME` stands for the backend.
 struct Item {
     title: &'static str,
     kind: Kind,
-    build: &'static str,
+    build: Cow<'static, str>,
     /// Arguments on the target machine, for a full run and for a brief check that the program works.
     args: &'static str,
     quick: &'static str,
@@ -51,7 +53,7 @@ impl Kind {
 const DEVICES: Item = Item {
     title: "devices",
     kind: Kind::Devices,
-    build: "build --package runtime --features NAME --example devices",
+    build: Cow::Borrowed("build --package runtime --features NAME --example devices"),
     args: "--require NAME",
     quick: "--require NAME",
     parts: &[],
@@ -61,9 +63,10 @@ const DEVICES: Item = Item {
 const CONFORMANCE: Item = Item {
     title: "conformance",
     kind: Kind::Tests,
-    build: "test --no-run --package backend-NAME --features NAME --test conformance",
-    args: "",
-    quick: "",
+    build: Cow::Borrowed("test --no-run --package backend-NAME --features NAME --test conformance"),
+    // Rules that measure waits disturb each other.
+    args: "--test-threads=4",
+    quick: "--test-threads=4",
     parts: &[],
     limit: 180,
 };
@@ -72,7 +75,7 @@ const CONFORMANCE: Item = Item {
 const BENCHMARK: Item = Item {
     title: "benchmark",
     kind: Kind::Benchmark,
-    build: "bench --no-run --package benches --features NAME --bench NAME",
+    build: Cow::Borrowed("bench --no-run --package benches --features NAME --bench NAME"),
     args: "--check --verbose",
     quick: "--quick --verbose",
     parts: &[
@@ -84,53 +87,35 @@ const BENCHMARK: Item = Item {
         "halos",
         "arrays",
         "diffusion",
+        "stencils",
     ],
     limit: 60,
 };
 
-const TESTS: &[Item] = &[
-    Item {
-        title: "backend",
-        kind: Kind::Tests,
-        build: "test --no-run --package backend-NAME --features NAME --lib --test NAME",
-        args: "",
-        quick: "",
-        parts: &[],
-        limit: 120,
-    },
-    Item {
-        title: "array-buffer",
-        kind: Kind::Tests,
-        build: "test --no-run --package array-buffer --test regressions",
-        args: "NAME::",
-        quick: "NAME::",
-        parts: &[],
-        limit: 60,
-    },
-    Item {
-        title: "halo",
-        kind: Kind::Tests,
-        build: "test --no-run --package halo --test geometry --test reverse",
-        args: "NAME::",
-        quick: "NAME::",
-        parts: &[],
-        limit: 120,
-    },
-    Item {
-        title: "demo",
-        kind: Kind::Program,
-        build: "build --package runtime --features NAME,npy,picture --example terrain",
-        args: "--device NAME:0 --steps 2000 --scale 3 --output demo --quiet",
-        quick: "--device NAME:0 --steps 3 --output demo --quiet",
-        parts: &[],
-        limit: 60,
-    },
-];
+const BACKEND: Item = Item {
+    title: "backend",
+    kind: Kind::Tests,
+    build: Cow::Borrowed("test --no-run --package backend-NAME --features NAME --lib --test NAME"),
+    args: "",
+    quick: "",
+    parts: &[],
+    limit: 120,
+};
+
+const DEMO: Item = Item {
+    title: "demo",
+    kind: Kind::Program,
+    build: Cow::Borrowed("build --package runtime --features NAME,npy,picture --example terrain"),
+    args: "--device NAME:0 --steps 2000 --scale 3 --output demo --quiet",
+    quick: "--device NAME:0 --steps 3 --output demo --quiet",
+    parts: &[],
+    limit: 60,
+};
 
 /// The rival for packed faces, for machines with CuPy.
 const CUPY: &str = "benches/benches/cuda/cupy_pack.py";
 /// The largest size of a bundle in bytes.
-const LARGEST: u64 = 40 << 20;
+const LARGEST: u64 = 160 << 20;
 
 /// `cargo xtask bundle NAME`.
 pub(crate) fn bundle(name: &str) -> Result<()> {
@@ -149,8 +134,10 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
         entries.extend(add(&folder, &BENCHMARK, name)?);
         entries.push(add_cupy(&folder)?);
     }
-    for item in TESTS {
-        entries.extend(add(&folder, item, name)?);
+    entries.extend(add(&folder, &DEMO, name)?);
+    entries.extend(add(&folder, &BACKEND, name)?);
+    for suite in &suites::ALL {
+        entries.extend(add(&folder, &above(suite), name)?);
     }
     let runner = build("build --package xtask")?;
     let (_, runner) = runner.first().context("cargo built no runner")?;
@@ -168,6 +155,25 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
         bytes as f64 / f64::from(1 << 20)
     );
     Ok(())
+}
+
+/// The tests of a package above the backends.
+fn above(suite: &Suite) -> Item {
+    let programs = suite.programs.iter().map(|program| format!(" --test {program}"));
+    let build = format!(
+        "test --no-run --package {} --all-features{}",
+        suite.package,
+        programs.collect::<String>()
+    );
+    Item {
+        title: suite.package,
+        kind: Kind::Tests,
+        build: build.into(),
+        args: "NAME::",
+        quick: "NAME::",
+        parts: &[],
+        limit: 120,
+    }
 }
 
 /// Builds an item's programs into the folder. Returns the manifest entries for their runs.
