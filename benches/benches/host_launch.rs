@@ -56,8 +56,7 @@ fn main() -> Result<ExitCode> {
             "empty kernel",
             0,
             &mut || {
-                // SAFETY: the kernel has no arguments.
-                unsafe { nothing.launch(&stream, &one, &[]) }.expect("an empty launch");
+                nothing.launch_checked(&stream, &one, &[]).expect("an empty launch");
                 stream.synchronize().expect("an empty launch");
             },
             &mut [Rival {
@@ -81,8 +80,7 @@ fn main() -> Result<ExitCode> {
                 bytes,
                 &mut || {
                     let args = args![&mut next, &field, side as u64, 0.1];
-                    // SAFETY: the kernel writes its first argument, within its bounds.
-                    unsafe { kernel.launch(&stream, &launch, args) }.expect("a step");
+                    kernel.launch_checked(&stream, &launch, args).expect("a step");
                     stream.synchronize().expect("a step");
                 },
                 &mut [Rival {

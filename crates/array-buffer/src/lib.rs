@@ -21,8 +21,7 @@
 //! let mut array = ArrayBuffer::from_array(ndarray::array![[1.0, 2.0], [3.0, 4.0]])?;
 //! for _ in 0..3 {
 //!     let mut guard = array.read_write(&stream)?; // copies to the device once
-//!     // SAFETY: the kernel is safe Rust, which touches nothing but its argument.
-//!     unsafe { double.launch(&stream, &Launch::cover(4, 4), args![guard.view_mut()?]) }?;
+//!     double.launch_checked(&stream, &Launch::cover(4, 4), args![guard.view_mut()?])?;
 //! }
 //! assert_eq!(array.read_host()?[(1, 1)], 32.0); // waits for the device, and copies back
 //! assert_eq!(array.version(), 3);

@@ -1,5 +1,4 @@
 //! Safe code that uses the views lent by guards.
-#![expect(unsafe_code, reason = "launches a kernel")]
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
 mod common;
@@ -27,8 +26,7 @@ fn a_view_of_a_guard_stays_bound_to_its_stream() {
     let (own, other) = (&setup.s, setup.stream());
     let module = setup.a.module_load(&HostModule::new().with("wait", wait)).unwrap();
     let kernel = module.kernel("wait").unwrap();
-    // SAFETY: the kernel accesses no memory.
-    unsafe { kernel.launch(&other, &Launch::cover(1, 1), args![]) }.unwrap();
+    kernel.launch_checked(&other, &Launch::cover(1, 1), args![]).unwrap();
     let mut values = ndarray::array![1.0, 2.0];
     let filled = array_buffer::lend(values.view_mut(), |mut array| {
         let mut guard = array.write(own)?;

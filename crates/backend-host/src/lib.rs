@@ -21,8 +21,7 @@
 //! let stream = device.default_stream();
 //! let mut x = device.memory_from_slice(&stream, &[1.0, 2.0, 3.0])?;
 //! let kernel = device.module_load(&HostModule::new().with("scale", scale))?.kernel("scale")?;
-//! // Sound: `scale` is safe code and accesses only its arguments.
-//! unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&mut x, 2.0]) }?;
+//! kernel.launch_checked(&stream, &Launch::cover(3, 1), args![&mut x, 2.0])?;
 //! assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0]);
 //! # Ok::<(), runtime_core::Error>(())
 //! ```

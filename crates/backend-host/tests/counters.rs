@@ -68,7 +68,6 @@ fn ran(open: &mut Box<dyn CounterSet>, work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn the_clock_counts_kernels_and_all_threads_before_and_after() {
     const EACH: Duration = Duration::from_millis(40);
     let device = device();
@@ -85,8 +84,7 @@ fn the_clock_counts_kernels_and_all_threads_before_and_after() {
     let kernel = device.module_load(&HostModule::new().with("k", busy)).unwrap();
     let kernel = kernel.kernel("k").unwrap();
     let counted = ran(&mut open, || {
-        // SAFETY: the kernel has no arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![]).unwrap();
         go.send(()).unwrap();
         earlier.join().unwrap();
         thread::spawn(|| burn(EACH)).join().unwrap();

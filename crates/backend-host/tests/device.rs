@@ -22,7 +22,6 @@ fn kernel(device: &Device, module: HostModule) -> Kernel {
 }
 
 /// Launches a kernel that holds `memory` until the sender is dropped.
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn occupy(stream: &Stream, memory: &mut runtime_core::Memory<u32>) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     let (begun, running) = mpsc::channel();
@@ -33,8 +32,7 @@ fn occupy(stream: &Stream, memory: &mut runtime_core::Memory<u32>) -> mpsc::Send
         out.fill(7);
     };
     let kernel = kernel(stream.device(), HostModule::new().with("k", wait));
-    // SAFETY: the kernel is safe code and touches only its argument.
-    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![memory]) }.unwrap();
+    kernel.launch_checked(stream, &Launch::cover(1, 1), args![memory]).unwrap();
     running.recv().unwrap();
     open
 }
@@ -150,7 +148,6 @@ impl<F: FnMut()> Drop for AtLast<F> {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn work_enqueued_by_a_destructor_during_a_panic_is_waited_for() {
     let device = device();
     let stream = device.default_stream();
@@ -168,8 +165,7 @@ fn work_enqueued_by_a_destructor_during_a_panic_is_waited_for() {
     assert_eq!(memory.try_as_slice().unwrap(), [7; 4]);
     // Whoever looks at the memory asks for nothing else on the stream.
     let fault = HostModule::new().with("k", |_: &Grid<'_>| Err("a fault".to_owned()));
-    // SAFETY: the kernel touches nothing.
-    unsafe { kernel(&device, fault).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+    kernel(&device, fault).launch_checked(&stream, &Launch::cover(1, 1), args![]).unwrap();
     assert_eq!(memory.as_slice().unwrap(), [7; 4]);
     assert_eq!(pinned.as_slice().unwrap(), [7; 4]);
     assert_eq!(stream.synchronize().unwrap_err().kind(), ErrorKind::DeviceFault);
@@ -192,7 +188,6 @@ fn a_device_waits_for_streams_that_were_dropped() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches kernels")]
 fn faults_and_panics_carry_device_and_code() {
     let device = Device::new(HostDevice::new(5)).unwrap();
     let stream = device.default_stream();
@@ -202,8 +197,7 @@ fn faults_and_panics_carry_device_and_code() {
         (HostModule::new().with("k", fault), "singular matrix"),
         (HostModule::new().with("k", panic), "cell 611 is empty"),
     ] {
-        // SAFETY: the kernels have no arguments.
-        unsafe { kernel(&device, module).launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        kernel(&device, module).launch_checked(&stream, &Launch::cover(1, 1), args![]).unwrap();
         let error = stream.synchronize().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceFault);
         assert!(error.message().contains("kernel \"k\": "), "{error}");
@@ -215,7 +209,6 @@ fn faults_and_panics_carry_device_and_code() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches kernels")]
 fn nothing_runs_after_a_fault_until_it_is_reported() {
     const MESSAGE: &str = "this test's fault";
     const THREADS: usize = 32;
@@ -244,8 +237,7 @@ fn nothing_runs_after_a_fault_until_it_is_reported() {
     let module = device.module_load(&module).unwrap();
     let launch = |name: &str, x: &mut runtime_core::Memory<u32>| {
         let kernel = module.kernel(name).unwrap();
-        // SAFETY: the kernels are safe code and touch only their argument.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![x]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![x]).unwrap();
     };
     let mut x = device.memory_from_slice(&stream, &[1_u32; LEN]).unwrap();
     for _ in 0..100 {
@@ -266,7 +258,6 @@ fn nothing_runs_after_a_fault_until_it_is_reported() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn a_struct_is_one_argument() {
     let device = device();
     let stream = device.default_stream();
@@ -276,13 +267,12 @@ fn a_struct_is_one_argument() {
     };
     let kernel = kernel(&device, HostModule::new().with("k", copy));
     let many: [f64; 20] = std::array::from_fn(|index| index as f64);
-    // SAFETY: the kernel is safe code and touches only its argument.
-    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]) }.unwrap();
+    kernel.launch_checked(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]).unwrap();
     assert_eq!(x.view().to_vec(&stream).unwrap(), many);
     let short = Plain([0.0_f64; 19]);
     // SAFETY: as above.
     let error =
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![&mut x, &short]) }.unwrap_err();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![&mut x, &short]).unwrap_err();
     assert!(error.message().contains("152 bytes for a parameter of 160"), "{error}");
 }
 
@@ -358,8 +348,7 @@ fn a_destructor_that_panics_is_no_failure_of_the_device() {
         let open = in_flight.then(|| occupy(&stream, &mut other));
         memory.view_mut().fill(&stream, 1).unwrap();
         let kernel = loaded.kernel("k").unwrap();
-        // SAFETY: the kernel touches no memory.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![]).unwrap();
         drop((memory, loaded, kernel, module));
         drop(open);
         stream.synchronize().unwrap();
@@ -459,7 +448,6 @@ fn threads_of(device: &str) -> usize {
 
 #[cfg(target_os = "linux")]
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn threads_end_with_their_device() {
     let device = Device::new(HostDevice::with_threads(77, 4).unwrap()).unwrap();
     assert_eq!(threads_of("host:77"), 0);
@@ -467,8 +455,7 @@ fn threads_end_with_their_device() {
         let stream = device.stream_create(&StreamOptions::default()).unwrap();
         let wait = |grid: &Grid<'_>| grid.for_each(8, |_| thread::sleep(Duration::from_millis(2)));
         let kernel = kernel(&device, HostModule::new().with("k", wait));
-        // SAFETY: the kernel has no arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![]).unwrap();
     }
     device.synchronize().unwrap();
     assert!(threads_of("host:77") > 0);

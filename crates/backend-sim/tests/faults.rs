@@ -24,10 +24,8 @@ fn kernel(device: &Device) -> Kernel {
     device.module_load(&module).unwrap().kernel("k").unwrap()
 }
 
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn launch(kernel: &Kernel) -> Result<()> {
-    // SAFETY: the kernels here have no arguments.
-    unsafe { kernel.launch(&kernel.device().default_stream(), &Launch::cover(1, 1), args![]) }
+    kernel.launch_checked(&kernel.device().default_stream(), &Launch::cover(1, 1), args![])
 }
 
 #[test]
@@ -143,14 +141,12 @@ fn a_launch_fails_at_once_or_late() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn a_panicking_kernel_is_a_fault() {
     let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
     let module = HostModule::new()
         .with("k", |grid: &Grid<'_>| assert!(grid.threads() == [0; 3], "cell 3 is empty"));
     let kernel = device.module_load(&module).unwrap().kernel("k").unwrap();
-    // SAFETY: the kernel has no arguments.
-    unsafe { kernel.launch(&device.default_stream(), &Launch::cover(1, 1), args![]) }.unwrap();
+    kernel.launch_checked(&device.default_stream(), &Launch::cover(1, 1), args![]).unwrap();
     let error = device.synchronize().unwrap_err();
     assert_eq!(
         (error.kind(), code(&error).as_str()),
@@ -245,7 +241,6 @@ fn errors_of_selectors_name_the_cause() {
 /// A failure in front of an emulated plan is an error of the plan, also if another caller receives it. Skipped copies
 /// leave bytes of an earlier plan in the runtime's buffer; they reach no memory.
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn an_emulated_plan_behind_a_failure_writes_nothing_wrong() {
     let config = SimConfig::new().region_copies(false).jitter(Duration::from_micros(20));
     let device = Device::new(SimDevice::new(0, config)).unwrap();
@@ -278,8 +273,7 @@ fn an_emulated_plan_behind_a_failure_writes_nothing_wrong() {
         for _ in 0..200 {
             let mut scratch = device.memory_allocate::<i32>(6).unwrap();
             let _ = plan.execute(&stream, &mut [others.view().into(), scratch.view_mut().into()]);
-            // SAFETY: the kernel has no arguments.
-            let _ = unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![]) };
+            let _ = kernel.launch_checked(&stream, &Launch::cover(1, 1), args![]);
             let _ = plan.execute(&stream, &mut [from.view().into(), to.view_mut().into()]);
             let values = loop {
                 if let Ok(values) = to.to_vec(&stream) {
@@ -295,7 +289,7 @@ fn an_emulated_plan_behind_a_failure_writes_nothing_wrong() {
 
 /// The host waits for the uses of a memory, and leaves the failures of other work to their stream.
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel, and adopts a stream")]
+#[expect(unsafe_code, reason = "adopts a stream")]
 fn waiting_for_the_uses_of_a_memory_takes_no_failure() {
     let device = Device::new(SimDevice::new(0, SimConfig::new())).unwrap();
     let own = device.default_stream();
@@ -307,8 +301,7 @@ fn waiting_for_the_uses_of_a_memory_takes_no_failure() {
     let kernel = module.kernel("fails").unwrap();
     let mut memory = device.memory_allocate::<i32>(4).unwrap();
     memory.fill(&adopted, 3).unwrap();
-    // SAFETY: the kernel has no arguments.
-    unsafe { kernel.launch(&adopted, &Launch::cover(1, 1), args![]) }.unwrap();
+    kernel.launch_checked(&adopted, &Launch::cover(1, 1), args![]).unwrap();
     memory.order_before(&own).unwrap();
     assert_eq!(own.failures(), 0);
     let error = adopted.synchronize().unwrap_err();

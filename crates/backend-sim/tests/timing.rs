@@ -23,7 +23,6 @@ fn kernels() -> HostModule {
 }
 
 /// A producer and a consumer on two streams. Returns whether the result was right.
-#[expect(unsafe_code, reason = "launches kernels")]
 fn pipeline(seed: u64, wait: bool) -> bool {
     let device = device(SimConfig::new().seed(seed));
     let produce = device.stream_create(&StreamOptions::default()).unwrap();
@@ -34,13 +33,11 @@ fn pipeline(seed: u64, wait: bool) -> bool {
     let mut y = device.memory_from_slice(&consume, &[0_u32; 16]).unwrap();
     let geometry = Launch::cover(16, 16);
     for value in 1..6_u32 {
-        // SAFETY: the kernels are safe code and touch only their arguments.
-        unsafe { set.launch(&produce, &geometry, args![&mut x, value]) }.unwrap();
+        set.launch_checked(&produce, &geometry, args![&mut x, value]).unwrap();
         if wait {
             consume.wait(&produce.record_event().unwrap()).unwrap();
         }
-        // SAFETY: as above.
-        unsafe { double.launch(&consume, &geometry, args![&mut y, &x]) }.unwrap();
+        double.launch_checked(&consume, &geometry, args![&mut y, &x]).unwrap();
         if wait {
             produce.wait(&consume.record_event().unwrap()).unwrap();
         }
@@ -61,7 +58,6 @@ fn with_the_wait_no_seed_does() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn enqueueing_does_not_wait_and_a_hang_ends() {
     let config = SimConfig::new().fault(Fault::hang(1, Duration::from_millis(200)));
     let device = device(config);
@@ -69,8 +65,7 @@ fn enqueueing_does_not_wait_and_a_hang_ends() {
     let kernel = device.module_load(&kernels()).unwrap().kernel("set").unwrap();
     let mut x = device.memory_allocate::<u32>(4).unwrap();
     let began = Instant::now();
-    // SAFETY: the kernel is safe code and touches only its arguments.
-    unsafe { kernel.launch(&stream, &Launch::cover(4, 4), args![&mut x, 3_u32]) }.unwrap();
+    kernel.launch_checked(&stream, &Launch::cover(4, 4), args![&mut x, 3_u32]).unwrap();
     x.view_mut().slice(0..1).unwrap().fill(&stream, 9_u32).unwrap();
     let event = stream.record_event().unwrap();
     assert!(began.elapsed() < Duration::from_millis(150), "enqueueing took {:?}", began.elapsed());
@@ -82,7 +77,6 @@ fn enqueueing_does_not_wait_and_a_hang_ends() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "launches a kernel")]
 fn dropping_everything_with_work_in_flight_lets_it_end() {
     let (ran, seen) = mpsc::channel();
     let module = HostModule::new().with("read", move |_: &Grid<'_>, x: &[u32]| {
@@ -93,8 +87,7 @@ fn dropping_everything_with_work_in_flight_lets_it_end() {
         let stream = device.stream_create(&StreamOptions::default()).unwrap();
         let x = device.memory_from_slice(&stream, &[7_u32; 3]).unwrap();
         let kernel = device.module_load(&module).unwrap().kernel("read").unwrap();
-        // SAFETY: the kernel is safe code and touches only its arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(3, 1), args![&x]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(3, 1), args![&x]).unwrap();
     }
     assert_eq!(seen.recv_timeout(Duration::from_secs(10)).unwrap(), [7; 3]);
 }

@@ -234,8 +234,7 @@ impl HaloTransformer {
     ///     let [rows, columns] = [0, 1].map(|dim| edge.ranges[dim].clone());
     ///     let first = (4 * rows.start + columns.start) as u64;
     ///     let args = args![values.view_mut(), first, rows.len() as u64, columns.len() as u64, -1.0];
-    ///     // SAFETY: the kernel is safe Rust.
-    ///     unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args) }?;
+    ///     kernel.launch_checked(&stream, &Launch::cover(1, 1), args)?;
     /// }
     /// let (low, high) = ([-1.0, 5.0, 6.0, -1.0], [-1.0, 9.0, 10.0, -1.0]);
     /// assert_eq!(values.to_vec(&stream)?, [high, low, high, low].concat());

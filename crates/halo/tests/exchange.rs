@@ -5,7 +5,7 @@
     clippy::cast_sign_loss,
     reason = "a test stops where something is wrong; small numbers"
 )]
-#![expect(unsafe_code, reason = "launches kernels, and lends parts of a memory")]
+#![expect(unsafe_code, reason = "lends parts of a memory")]
 
 mod altered;
 mod common;
@@ -70,8 +70,7 @@ fn start_does_not_block_host() {
             stream.device().module_load(&HostModule::new().with("held_up", held_up)).unwrap();
         let kernel = module.kernel("held_up").unwrap();
         let mut values = values(rank, &stream);
-        // SAFETY: the kernel is safe Rust and only accesses its argument.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![values.view_mut()]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![values.view_mut()]).unwrap();
         let mut fields = [values.view_mut().into()];
         let mut flight = halo.start(&stream, &mut fields).unwrap();
         assert!(!flight.poll().unwrap(), "packed before the kernel");
@@ -96,9 +95,7 @@ fn wait_for_producer_stream() {
         let kernel = module.kernel("slow").unwrap();
         let mut values = values(rank, &stream);
         for step in 1..=5 {
-            // SAFETY: as above.
-            unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![values.view_mut()]) }
-                .unwrap();
+            kernel.launch_checked(&stream, &Launch::cover(1, 1), args![values.view_mut()]).unwrap();
             exchange(&mut halo, &stream, &mut values).unwrap();
             let expected: Vec<f64> =
                 expected(rank, 2).iter().map(|x| x + 10.0 * f64::from(step)).collect();
@@ -123,8 +120,7 @@ fn launches_come_after_those_on_other_streams() {
     let mut halo =
         HaloTransformer::new(&ring(2), 0, &quantities, &device, &HaloOptions::default()).unwrap();
     let mut held = device.memory_allocate::<f64>(1).unwrap();
-    // SAFETY: the kernel is safe Rust and accesses no memory.
-    unsafe { kernel.launch(&one, &Launch::cover(1, 1), args![held.view_mut()]) }.unwrap();
+    kernel.launch_checked(&one, &Launch::cover(1, 1), args![held.view_mut()]).unwrap();
     let early = halo.pack(&one, &mut [first.view_mut().into()]).unwrap();
     let late = halo.pack(&two, &mut [second.view_mut().into()]).unwrap();
     let error = late.synchronize(Duration::from_millis(300)).unwrap_err();
@@ -152,11 +148,8 @@ fn early_receive_completion() {
         let before = values.to_vec(&stream).unwrap();
         let mut out = device.memory_from_slice(&stream, &[0.0_f64; 5]).unwrap();
         if rank == 0 {
-            // SAFETY: as above.
-            unsafe {
-                kernel.launch(&stream, &Launch::cover(1, 1), args![values.view(), out.view_mut()])
-            }
-            .unwrap();
+            let args = args![values.view(), out.view_mut()];
+            kernel.launch_checked(&stream, &Launch::cover(1, 1), args).unwrap();
         }
         let mut fields = [values.view_mut().into()];
         let flight = halo.start(&stream, &mut fields).unwrap();
@@ -559,8 +552,7 @@ fn stamps_wait_for_no_later_work() {
         let mut values = values(rank, &stream);
         let mut fields = [values.view_mut().into()];
         let flight = halo.start(&stream, &mut fields).unwrap();
-        // SAFETY: the kernel is safe Rust and has no memory arguments.
-        unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![2_u64]) }.unwrap();
+        kernel.launch_checked(&stream, &Launch::cover(1, 1), args![2_u64]).unwrap();
         flight.finish().unwrap();
         assert!(!stream.is_done().unwrap(), "finish waited for the kernel");
         FINISHED.fetch_add(1, Ordering::AcqRel);
@@ -979,8 +971,7 @@ fn a_message_is_not_packed_over_one_that_is_being_read() {
     let (_, message) = packed.messages().next().unwrap();
     let Storage::Device(memory) = message.storage() else { panic!("not of the device") };
     let (first, mut copy) = (message.to_vec().unwrap(), device.memory_allocate::<u8>(32).unwrap());
-    // SAFETY: the kernel is safe Rust, without memory.
-    unsafe { kernel.launch(&reader, &Launch::cover(1, 1), args![]) }.unwrap();
+    kernel.launch_checked(&reader, &Launch::cover(1, 1), args![]).unwrap();
     copy.view_mut().copy_from(&reader, &memory.view()).unwrap();
     drop(packed);
     values.fill(&stream, 7.0).unwrap();

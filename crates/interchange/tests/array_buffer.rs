@@ -40,9 +40,7 @@ fn double_on<D: ndarray::Dimension>(array: &mut ArrayBuffer<f64, D>, device: &De
     let module = device.module_load(&HostModule::new().with("double", double)).unwrap();
     let kernel = module.kernel("double").unwrap();
     let mut guard = array.read_write(&stream).unwrap();
-    // SAFETY: the kernel is safe Rust that accesses only its argument.
-    unsafe { kernel.launch(&stream, &Launch::cover(1, 1), args![guard.view_mut().unwrap()]) }
-        .unwrap();
+    kernel.launch_checked(&stream, &Launch::cover(1, 1), args![guard.view_mut().unwrap()]).unwrap();
     guard.commit().unwrap();
 }
 
@@ -312,8 +310,7 @@ fn fail_on(stream: &Stream, values: MemoryViewMut<'_, f64>) {
     }
     let module = stream.device().module_load(&HostModule::new().with("fail", fail)).unwrap();
     let kernel = module.kernel("fail").unwrap();
-    // SAFETY: the kernel accesses nothing.
-    unsafe { kernel.launch(stream, &Launch::cover(1, 1), args![values]) }.unwrap();
+    kernel.launch_checked(stream, &Launch::cover(1, 1), args![values]).unwrap();
 }
 
 /// Two devices that reach each other.

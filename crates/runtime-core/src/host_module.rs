@@ -18,7 +18,8 @@ use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
 ///
 /// A kernel takes a [`Grid`] and up to twelve parameters. `&[T]` is memory that it reads and `&mut [T]` is memory that
 /// it writes; both are passed as contiguous views. Any other [`Element`] is a value, and so is a struct in [`Plain`].
-/// Launches are checked against the signature.
+/// Launches are checked against the signature, so that [`Kernel::launch_checked`](crate::Kernel::launch_checked) is
+/// safe.
 ///
 /// A kernel may return `Result<(), String>` to report a fault. A panic is a fault too. The stream reports the fault
 /// with the kernel's name. Until then it skips the work enqueued behind the fault. Once a call of a loop has panicked,
@@ -475,8 +476,7 @@ unsafe impl<T: Element> KernelParameter for T {
 ///     let kernel = device.module_load(&HostModule::new().with("wave", wave))?.kernel("wave")?;
 ///     let mut out = device.memory_allocate::<f32>(100)?;
 ///     let wave = Plain(Wave { amplitude: 2.0, length: 8.0, phase: 0.5 });
-///     // SAFETY: the kernel is safe Rust, which touches only its arguments.
-///     unsafe { kernel.launch(&device.default_stream(), &Launch::cover(100, 64), args![&mut out, &wave]) }
+///     kernel.launch_checked(&device.default_stream(), &Launch::cover(100, 64), args![&mut out, &wave])
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use crate::memory::Allocation;
 use crate::uses::{Used, Uses};
 use crate::view::{Untyped, check_use, reported};
 use crate::{
-    DType, Device, Element, Error, ImageFormat, Launch, Memory, MemoryView, MemoryViewMut,
-    NativeKind, Plain, Result, Stream, Support, WriteReport,
+    DType, Device, Element, Error, ErrorKind, ImageFormat, Launch, Memory, MemoryView,
+    MemoryViewMut, NativeKind, Plain, Result, Stream, Support, WriteReport,
 };
 
 /// Code loaded on a device. Cheap to clone. It is unloaded when the last clone and its last kernel are dropped and the
@@ -236,6 +236,45 @@ impl Kernel {
         }
         tracing::trace!(device = %device.id(), kernel = self.name(), grid = ?launch.grid, block = ?launch.block, "kernel launched");
         Ok(())
+    }
+
+    /// As [`launch`](Self::launch), for kernels that are Rust functions. It is safe: the compiler has checked the
+    /// function, and the arguments are checked in full against its signature. Memory that is written overlaps no other
+    /// argument.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// use runtime_core::{Grid, HostModule, Launch, args};
+    ///
+    /// fn scale(grid: &Grid<'_>, x: &mut [f64], factor: f64) {
+    ///     grid.chunks_mut(x, 4096, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+    /// }
+    ///
+    /// let kernel = device.module_load(&HostModule::new().with("scale", scale))?.kernel("scale")?;
+    /// let stream = device.default_stream();
+    /// let mut x = device.memory_from_slice(&stream, &[1.0, 2.0])?;
+    /// kernel.launch_checked(&stream, &Launch::cover(2, 1), args![&mut x, 3.0])?;
+    /// assert_eq!(x.to_vec(&stream)?, [3.0, 6.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch). `Unsupported` if the kernel is not a Rust function; nothing was enqueued then.
+    /// [`Stream::synchronize`] reports `InvalidArgument` for memory that overlaps.
+    pub fn launch_checked(&self, stream: &Stream, launch: &Launch, args: &[Arg<'_>]) -> Result<()> {
+        if !self.0.module.0.takes_slices {
+            let message = format!(
+                "kernel {:?} is not a Rust function; `launch`, which is unsafe, starts it",
+                self.name()
+            );
+            let error = Error::new(ErrorKind::Unsupported, "launch_checked", message);
+            return Err(error.on(self.device().id()));
+        }
+        // SAFETY: the kernel is a Rust function without access to other memory than its arguments. Its device passes
+        // only what fits its signature, see `HostKernel::run`.
+        unsafe { self.launch(stream, launch, args) }
     }
 
     fn check_geometry(&self, launch: &Launch) -> Result<()> {

@@ -99,8 +99,7 @@ fn step(
             inside.view_mut()?,
             last.view_mut()?,
         ];
-        // SAFETY: the kernel is safe Rust that accesses only its arguments.
-        unsafe { smooth.launch(stream, &Launch::cover(1, 1), args) }?;
+        smooth.launch_checked(stream, &Launch::cover(1, 1), args)?;
     }
     Ok(())
 }

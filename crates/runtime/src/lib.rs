@@ -17,8 +17,7 @@
 //! let x = device.memory_from_slice(&stream, &[1.0_f32; 10_000])?;
 //! let mut y = device.memory_from_slice(&stream, &[2.0_f32; 10_000])?;
 //! let kernel = device.module_load(&HostModule::new().with("saxpy", saxpy))?.kernel("saxpy")?;
-//! // SAFETY: the kernel is safe Rust, which accesses only its arguments.
-//! unsafe { kernel.launch(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])? };
+//! kernel.launch_checked(&stream, &Launch::cover(10_000, 256), args![&mut y, &x, 3.0_f32])?;
 //! assert_eq!(y.view().to_vec(&stream)?, [5.0; 10_000]);
 //! # Ok::<(), runtime::Error>(())
 //! ```
