@@ -48,10 +48,10 @@ fn both_branches_count() {
     let stencil = stencil(
         "fn f(o: Out<f64, 1>, t: In<f64, 1>) {
             let a = if t.at(0) > 0.0 { t.at(-3) } else { t.at(1) };
-            if a > t.at(2) && t.at(-4) > 0.0 { o.set(t.at(5)); } else { o.set(a); }
+            if a > t.at(2) && t.at(-4) > 0.0 { o.set(t.at(5)); } else { o.set(a + t.at(-6)); }
         }",
     );
-    assert_eq!(offsets(&stencil.fields()[1]), [[-4], [-3], [0], [1], [2], [5]]);
+    assert_eq!(offsets(&stencil.fields()[1]), [[-6], [-4], [-3], [0], [1], [2], [5]]);
 }
 
 #[test]

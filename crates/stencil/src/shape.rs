@@ -152,3 +152,23 @@ fn line(device: &Device, dtype: DType) -> usize {
     let bytes = if info.kind == DeviceKind::Host { 1 } else { 128 };
     info.limits.argument_alignment.get().max(bytes).div_ceil(dtype.size())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ghosts_of_two_stencils_are_known_without_corners_that_neither_fills() {
+        let need = |widths: [usize; 2], corners| Need { widths: [widths; 3], corners };
+        let (low, high, both) = (need([1, 0], true), need([0, 2], false), need([1, 2], false));
+        assert_eq!([low.with(&high), high.with(&low)], [both; 2]);
+        let wide = need([2, 2], true);
+        assert_eq!([wide.with(&low), low.with(&wide)], [wide; 2]);
+        assert_eq!([low.and(&high), high.and(&low)], [need([1, 2], true); 2]);
+        assert!(wide.includes(&low) && !low.includes(&wide));
+        assert!(both.includes(&high) && !both.includes(&low));
+        for side in [[2, 1], [1, 2]] {
+            assert!(!need(side, false).includes(&need([2, 2], false)));
+        }
+    }
+}

@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+use std::sync::Arc;
+
+use halo::communicator::ThreadCommunicator;
 use runtime_core::{Device, ErrorKind};
-use stencil::{Grid, In, Out, stencil};
+use stencil::{Boundary, Grid, In, Location, Out, Result, stencil};
 
 #[stencil]
 fn set(t: Out<i32, 2>, value: i32) {
@@ -63,4 +66,94 @@ fn ghosts_stay_fresh_while_others_are_exchanged() {
         along_second(&mut out, &t).run(&stream).unwrap();
     }
     assert_eq!(grid.exchanges(), 2);
+    // Ranks may have filled different ghosts before.
+    grid.reset().unwrap();
+    along_first(&mut out, &t).run(&stream).unwrap();
+    assert_eq!(grid.exchanges(), 3);
+}
+
+#[stencil]
+fn cross(out: Out<i32, 2>, t: In<i32, 2>) {
+    out.set(t.at(1, 0) + t.at(-1, 0) + t.at(0, 1) + t.at(0, -1));
+}
+
+/// Each of four ranks has two neighbours at faces and one at a corner.
+#[test]
+fn corners_are_exchanged_only_where_a_stencil_needs_them() {
+    let device = Device::new(backend_host::HostDevice::new(0)).unwrap();
+    let messages = |out: Location, t: Location| {
+        let sent = ThreadCommunicator::run(4, |rank| -> Result<_> {
+            let grid = Grid::cartesian([8, 8])
+                .halo(2)
+                .blocks([2, 2])
+                .ranks(Arc::new(rank))
+                .build(&device)?;
+            let t = grid.field("T").at(t).boundary(Boundary::Clamp).filled(1)?;
+            let mut out = grid.field("out").at(out).uninit()?;
+            cross(&mut out, &t).run(&device.default_stream())?;
+            assert_eq!(grid.exchanges(), 1);
+            Ok(grid.sent().count)
+        });
+        sent.unwrap().into_iter().map(Result::unwrap).sum::<u64>()
+    };
+    let [centre, corner] = [Location::Centre, Location::Corner];
+    assert_eq!([messages(centre, centre), messages(corner, corner)], [8, 8]);
+    assert_eq!(messages(corner, centre), 12);
+}
+
+#[stencil]
+fn corner_and_side(out: Out<i32, 2>, a: In<i32, 2>, b: In<i32, 2>) {
+    out.set(100 * a.at(1, 1) + b.at(-1, 0));
+}
+
+#[stencil]
+fn side_and_corner(out: Out<i32, 2>, a: In<i32, 2>, b: In<i32, 2>) {
+    out.set(100 * b.at(1, 1) + a.at(-1, 0));
+}
+
+#[test]
+fn a_field_that_is_passed_twice_gets_the_ghosts_of_both_inputs() {
+    let device = Device::new(backend_host::HostDevice::new(0)).unwrap();
+    let value = |[i, j]: [usize; 2]| i32::try_from(8 * (i % 8) + j % 8).unwrap();
+    for is_corner_first in [true, false] {
+        let results = ThreadCommunicator::run(4, |rank| -> Result<()> {
+            let stream = device.default_stream();
+            let grid = Grid::cartesian([8, 8]).periodic([true; 2]).blocks([2, 2]);
+            let grid = grid.ranks(Arc::new(rank)).build(&device)?;
+            let t = grid.field("T").from_fn(value)?;
+            let mut out = grid.field("out").uninit()?;
+            match is_corner_first {
+                true => corner_and_side(&mut out, &t, &t).run(&stream)?,
+                false => side_and_corner(&mut out, &t, &t).run(&stream)?,
+            }
+            let [first, second] = out.first();
+            for (at, found) in out.read_host()?.indexed_iter() {
+                let (i, j) = (first + at[0], second + at[1]);
+                assert_eq!(*found, 100 * value([i + 1, j + 1]) + value([i + 7, j]), "{i} {j}");
+            }
+            Ok(())
+        });
+        results.unwrap().into_iter().for_each(Result::unwrap);
+    }
+}
+
+#[test]
+fn ghosts_that_no_block_has_need_no_exchange() {
+    let device = Device::new(backend_host::HostDevice::new(0)).unwrap();
+    for ranks in [1, 2] {
+        let results = ThreadCommunicator::run(ranks, |rank| -> Result<_> {
+            let stream = device.default_stream();
+            let grid =
+                Grid::cartesian([8, 6]).blocks([ranks, 1]).ranks(Arc::new(rank)).build(&device)?;
+            let t = grid.field("T").boundary(Boundary::Clamp).filled(1)?;
+            let mut out = grid.field("out").uninit()?;
+            along_second(&mut out, &t).run(&stream)?;
+            let along_second = grid.exchanges();
+            cross(&mut out, &t).run(&stream)?;
+            Ok([along_second, grid.exchanges()])
+        });
+        for counts in results.unwrap() {
+            assert_eq!(counts.unwrap(), [0, ranks as u64 - 1], "{ranks} ranks");
+        }
+    }
 }

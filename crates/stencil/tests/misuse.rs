@@ -97,6 +97,51 @@ fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
     Ok(())
 }
 
+/// Has a value on faces, and does not read its input.
+#[stencil]
+fn one(out: Out<f64, 2>, _t: In<f64, 2>) {
+    out.set(1.0);
+}
+
+#[test]
+fn an_input_that_is_not_read_needs_no_ghosts() -> Result<()> {
+    let device = host();
+    let grid = Grid::cartesian([6, 5]).build(&device)?;
+    let t = grid.field("t").filled(0.0)?;
+    let mut face = grid.field("face").at(Location::Face(0)).uninit()?;
+    one(&mut face, &t).run(&device.default_stream())?;
+    assert_eq!(face.read_host()?.sum(), 35.0);
+    Ok(())
+}
+
+#[test]
+fn errors_of_outputs_say_which_of_them_keep_values() -> Result<()> {
+    const HINT: &str = "an output keeps the points that a launch leaves out";
+    let device = Device::new(SimDevice::new(0, SimConfig::new().memory_bytes(1 << 16)))?;
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([64, 64]).build(&device)?;
+    let y = grid.field("y").filled(1.0)?;
+    let mut unset = grid.field("unset").uninit()?;
+    let error = one(&mut unset, &y).over(0, 1..3).run(&stream).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Uninitialized && error.to_string().contains(HINT),
+        "{error}"
+    );
+    let error = add(&mut unset, &y, 1.0).run(&stream).unwrap_err();
+    assert!(error.kind() == ErrorKind::Uninitialized, "{error}");
+    assert!(!error.to_string().contains(HINT), "an update reads all points: {error}");
+    // One field fills the memory of the device.
+    add(&mut grid.field("x").filled(1.0)?, &grid.field("z").filled(1.0)?, 1.0)
+        .run(&stream)
+        .unwrap_err();
+    let mut out = [grid.field("a").uninit()?, grid.field("b").uninit()?];
+    let [a, b] = &mut out;
+    let error = two(a, b).run(&stream).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(!error.to_string().contains(HINT), "{error}");
+    Ok(())
+}
+
 #[test]
 fn grids_and_fields_that_make_no_sense_are_refused() {
     let device = host();
@@ -121,6 +166,11 @@ fn grids_and_fields_that_make_no_sense_are_refused() {
     let mut out = t.like("out").unwrap();
     let error = wrap(&mut out, &t).run(&device.default_stream()).err();
     refused(error, "at an end of axis 0 is made of 2 points; the block there has 1");
+    let enough = Grid::cartesian([2, 4]).halo(2).build(&device).unwrap();
+    let t = enough.field("t").boundary(Boundary::Mirror).filled(1.0).unwrap();
+    let mut out = t.like("out").unwrap();
+    wrap(&mut out, &t).run(&device.default_stream()).unwrap();
+    assert_eq!(out.read_host().unwrap().sum(), 16.0);
 }
 
 #[stencil]
@@ -142,6 +192,8 @@ fn arguments_that_are_not_those_of_the_stencil_are_refused() -> Result<()> {
     let stencil = add::STENCIL;
     bad(launch(stencil, [], &[one()]).run(&stream));
     bad(launch(stencil, [Argument::update(&mut x)], &[one()]).run(&stream));
+    let more = [Argument::update(&mut x), Argument::input(&y), Argument::input(&y)];
+    bad(launch(stencil, more, &[one()]).run(&stream));
     bad(launch(stencil, [Argument::input(&y), Argument::input(&y)], &[one()]).run(&stream));
     bad(launch(stencil, [Argument::output(&mut x), Argument::input(&y)], &[one()]).run(&stream));
     bad(launch(stencil, [Argument::update(&mut x), Argument::input(&small)], &[one()]).run(&stream));

@@ -106,7 +106,77 @@ fn components_change_places_and_signs(device: &Device) {
     }
 }
 
-on_all_devices!(blocks_do_not_change_a_bit, components_change_places_and_signs);
+/// Two vectors, whose components come in another order.
+#[stencil]
+fn two_vectors(out: Out<f64, 2>, u: In<f64, 2>, q: In<f64, 2>, p: In<f64, 2>, v: In<f64, 2>) {
+    out.set(u.at(-1, 0) + 10.0 * v.at(-1, 0) + 100.0 * p.at(-1, 0) + 1000.0 * q.at(-1, 0));
+}
+
+/// Reads the components at different sides.
+#[stencil]
+fn two_sides(out: Out<f64, 2>, u: In<f64, 2>, v: In<f64, 2>) {
+    out.set(u.at(-1, 0) + 10.0 * v.at(0, 1) + v.at(0, 0));
+}
+
+#[stencil]
+fn all_sides(out: Out<f64, 2>, u: In<f64, 2>, v: In<f64, 2>) {
+    let around = u.at(-1, 0) + u.at(0, 1) + u.at(1, 0) + u.at(0, -1);
+    out.set(around + v.at(-1, 0) + v.at(0, 1) + v.at(1, 0) + v.at(0, -1));
+}
+
+fn components_of_one_vector_are_exchanged_together(device: &Device) {
+    let results = ThreadCommunicator::run(6, |rank| -> Result<_> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(device)?;
+        let tile = grid.tile() as f64;
+        let [u, v] = grid.vector(["u", "v"]);
+        let (u, v) = (u.filled(1.0 + tile)?, v.filled(10.0 + tile)?);
+        let [p, q] = grid.vector(["p", "q"]);
+        let (p, q) = (p.filled(20.0 + tile)?, q.filled(30.0 + tile)?);
+        let mut out = grid.field("out").filled(0.0)?;
+        two_vectors(&mut out, &u, &q, &p, &v).run(&stream)?;
+        let first = out.read_host()?[[0, 1]];
+        // With only the ghosts that are read, and with all of them.
+        let value = |[i, j]: [usize; 2]| (17.0 * tile + (5 * i + j) as f64) / 3.0;
+        let other = |at: [usize; 2]| 1.0 - value(at);
+        let mut results = Vec::new();
+        for has_all in [false, true] {
+            let [u, v] = grid.vector(["u", "v"]);
+            let (u, v) = (u.from_fn(value)?, v.from_fn(other)?);
+            if has_all {
+                all_sides(&mut out, &u, &v).run(&stream)?;
+            }
+            two_sides(&mut out, &u, &v).run(&stream)?;
+            results.push(out.read_host()?.iter().copied().collect::<Vec<_>>());
+        }
+        Ok((grid.tile(), first, results))
+    });
+    for result in results.unwrap() {
+        let (tile, first, results) = result.unwrap();
+        assert_eq!(results[0], results[1], "tile {tile}");
+        if tile == 0 {
+            // West of tile 0 lies tile 4, whose y is the x of tile 0, and whose x runs against its y.
+            assert_eq!(first, 14.0 - 10.0 * 5.0 + 100.0 * 34.0 - 1000.0 * 24.0);
+        }
+    }
+}
+
+#[test]
+fn a_component_may_be_read_alone_where_axes_do_not_change() {
+    let device = devices::host();
+    let grid = Grid::cartesian([4, 4]).periodic([true; 2]).build(&device).unwrap();
+    let [u, _] = grid.vector(["u", "v"]);
+    let u = u.filled(3.0).unwrap();
+    let mut out = u.like("out").unwrap();
+    alone(&mut out, &u).run(&device.default_stream()).unwrap();
+    assert_eq!(out.read_host().unwrap().sum(), 48.0);
+}
+
+on_all_devices!(
+    blocks_do_not_change_a_bit,
+    components_change_places_and_signs,
+    components_of_one_vector_are_exchanged_together
+);
 
 #[test]
 fn what_makes_no_sense_is_refused() {

@@ -40,9 +40,28 @@ impl Mutant {
 
 /// Finds the mutants of a file.
 pub(super) fn find(text: &str) -> syn::Result<Vec<Mutant>> {
-    let mut finder = Finder { text, scope: Vec::new(), found: Vec::new() };
+    find_in(text, false)
+}
+
+/// Finds the mutants of a file, also those that turn a test of equality round, or drop a part of a condition.
+pub(super) fn find_with_conditions(text: &str) -> syn::Result<Vec<Mutant>> {
+    find_in(text, true)
+}
+
+fn find_in(text: &str, has_conditions: bool) -> syn::Result<Vec<Mutant>> {
+    let mut finder = Finder { text, has_conditions, scope: Vec::new(), found: Vec::new() };
     finder.visit_file(&syn::parse_file(text)?);
     Ok(finder.found)
+}
+
+/// The mutant that replaces an expression in a function. `None` unless the text has the expression once.
+pub(super) fn replace(text: &str, function: &str, from: &str, to: &str) -> Option<Mutant> {
+    let (at, again) = (text.find(from)?, text.rfind(from)?);
+    let start = Edit { at, is_end: false, text: format!("(if # {{ {to} }} else {{ ") };
+    let end = Edit { at: at + from.len(), is_end: true, text: " })".to_owned() };
+    let change = format!("`{to}` for `{from}`");
+    let mutant = Mutant { function: function.to_owned(), change, edits: vec![start, end] };
+    (at == again).then_some(mutant)
 }
 
 /// The text with all these mutants, each of which is enabled if its switch is true.
@@ -70,6 +89,7 @@ pub(super) fn insert(text: &str, mutants: &[(&Mutant, String)]) -> String {
 
 struct Finder<'a> {
     text: &'a str,
+    has_conditions: bool,
     scope: Vec<String>,
     found: Vec<Mutant>,
 }
@@ -95,6 +115,26 @@ impl Finder<'_> {
         let start = Edit { at: range.start, is_end: false, text: before.to_owned() };
         let end = Edit { at: range.end, is_end: true, text: after.to_owned() };
         self.add(change, vec![start, end]);
+    }
+
+    /// Leaves out each of the two operands of a condition.
+    fn drop_operands(&mut self, condition: &ExprBinary) {
+        let is_and = matches!(condition.op, BinOp::And(_));
+        let before = if is_and { "(# || (" } else { "(!# && (" };
+        for operand in [&condition.left, &condition.right] {
+            let is_same = |inner: &ExprBinary| matches!(inner.op, BinOp::And(_)) == is_and;
+            let has_operands = match &**operand {
+                Expr::Binary(inner) => {
+                    matches!(inner.op, BinOp::And(_) | BinOp::Or(_)) && is_same(inner)
+                }
+                _ => false,
+            };
+            if !has_operands && !has_let(operand) {
+                let (span, whole) = (operand.span(), condition.span());
+                let change = format!("without `{}` in `{}`", self.quote(span), self.quote(whole));
+                self.around(change, span, before, "))");
+            }
+        }
     }
 
     fn function(&mut self, signature: &Signature, attributes: &[Attribute], block: &Block) {
@@ -169,6 +209,12 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             BinOp::Le(_) => "<",
             BinOp::Gt(_) => ">=",
             BinOp::Ge(_) => ">",
+            BinOp::Eq(_) if self.has_conditions => "!=",
+            BinOp::Ne(_) if self.has_conditions => "==",
+            BinOp::And(_) | BinOp::Or(_) if self.has_conditions => {
+                self.drop_operands(comparison);
+                return visit::visit_expr_binary(self, comparison);
+            }
             _ => return visit::visit_expr_binary(self, comparison),
         };
         let known = self.found.len();
@@ -263,6 +309,31 @@ mod tests { fn helper() -> bool { true } }
         ];
         assert_eq!(changes, expected);
         assert!(found.iter().all(|mutant| mutant.function == "Device::run"));
+    }
+
+    #[test]
+    fn a_part_of_a_condition_is_dropped_and_equality_turned_round() {
+        let text = "fn f(a: bool, b: usize) -> u8 { u8::from(a && b == 1 && g(b) || b > 2) }";
+        let found = find_with_conditions(text).unwrap();
+        let changes: Vec<&str> = found.iter().map(|mutant| mutant.change.as_str()).collect();
+        let expected = [
+            "without `b > 2` in `a && b == 1 && g(b) || b > 2`",
+            "without `a && b == 1 && g(b)` in `a && b == 1 && g(b) || b > 2`",
+            "without `a` in `a && b == 1`",
+            "without `b == 1` in `a && b == 1`",
+            "without `g(b)` in `a && b == 1 && g(b)`",
+            "`!=` in `b == 1`",
+            "`>=` in `b > 2`",
+        ];
+        assert!(expected.iter().all(|change| changes.contains(change)), "{changes:?}");
+        assert_eq!(changes.len(), expected.len(), "{changes:?}");
+        let switched: Vec<_> = found.iter().map(|mutant| (mutant, "on()".to_owned())).collect();
+        syn::parse_file(&insert(text, &switched)).unwrap();
+        let one = replace(text, "f", "g(b)", "g(b + 1)").unwrap();
+        assert!(
+            insert(text, &[(&one, "on()".into())]).contains("if on() { g(b + 1) } else { g(b) }")
+        );
+        assert!(replace(text, "f", "b", "c").is_none());
     }
 
     #[test]

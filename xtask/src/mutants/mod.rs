@@ -1,9 +1,12 @@
 //! Mutation tests: code is broken on purpose, and its tests must fail.
 
+mod copy;
 mod instrument;
 mod orders;
 mod protocol;
 mod rules;
+mod stencils;
+mod table;
 
 use anyhow::Result;
 
@@ -16,6 +19,8 @@ pub(crate) enum Target {
     Protocol,
     /// The memory orders of the lock-free mirror of arrays, whose tests run under Miri.
     Orders,
+    /// The footprints of stencils, and the checks of their launches.
+    Stencils,
 }
 
 /// Runs the mutants of `target`, for the rules or mutants whose description contains one of `words`. With `all`, runs
@@ -24,11 +29,13 @@ pub(crate) fn mutants(target: Target, words: &[String], all: bool) -> Result<()>
     if all {
         rules::rules(&[])?;
         protocol::mutants(&[])?;
-        return orders::mutants(&[]);
+        orders::mutants(&[])?;
+        return stencils::mutants(&[]);
     }
     match target {
         Target::Rules => rules::rules(words),
         Target::Protocol => protocol::mutants(words),
         Target::Orders => orders::mutants(words),
+        Target::Stencils => stencils::mutants(words),
     }
 }
