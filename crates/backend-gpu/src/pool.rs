@@ -48,15 +48,17 @@ impl<V: Vendor> DriverPool<V> {
         freeing: Arc<RawStream<V>>,
     ) -> Result<Self, u32> {
         let context = service.context();
-        let api = context.api;
         let raw = context.outside_captures(|api| api.pool_create(context.device))?;
         let pool =
             Self { raw, allocating: Arc::clone(service), freeing, reached: Mutex::default() };
-        // SAFETY: the pool is alive.
-        unsafe { api.pool_set_threshold(raw, u64::MAX) }?;
-        // Otherwise an allocation could wait, in its stream, for other work that must finish before its memory is free.
-        // SAFETY: as above.
-        unsafe { api.pool_set_internal_dependencies(raw, 0) }?;
+        context.outside_captures(|api| {
+            // SAFETY: the pool is alive.
+            unsafe { api.pool_set_threshold(raw, u64::MAX) }?;
+            // Otherwise an allocation could wait, in its stream, for other work that must finish before its memory is
+            // free.
+            // SAFETY: as above.
+            unsafe { api.pool_set_internal_dependencies(raw, 0) }
+        })?;
         Ok(pool)
     }
 
