@@ -46,6 +46,8 @@ pub(crate) enum ExprKind {
     Variable(usize),
     Scalar(usize),
     Read(usize, Offset),
+    /// What a column has set at the previous point.
+    Previous(usize),
     /// The point's place on an axis.
     Index(usize),
     /// The grid's extent on an axis.
@@ -65,6 +67,7 @@ impl Expr {
             | ExprKind::Variable(_)
             | ExprKind::Scalar(_)
             | ExprKind::Read(..)
+            | ExprKind::Previous(_)
             | ExprKind::Index(_)
             | ExprKind::Extent(_) => Vec::new(),
             ExprKind::Unary(_, a) | ExprKind::Cast(a) => vec![a],

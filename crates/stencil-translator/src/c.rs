@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::body::{Expr, ExprKind, Offset, Statement};
+use crate::bodies::Case;
+use crate::body::{Body, Expr, ExprKind, Offset, Statement};
 use crate::description::{Description, Field};
 use crate::op::{Binary, Function, Unary};
-use crate::syntax::Intent;
+use crate::syntax::{Column, Direction, Intent};
 use crate::value::{Type, Value};
 
 /// A kind of C.
@@ -124,11 +125,12 @@ impl Names {
 /// The text of a kernel.
 pub(crate) fn source(stencil: &Description, dialect: Dialect) -> String {
     let mut used = Used::default();
-    stencil.body.visit(&mut |expression| used.expression(expression));
+    stencil.bodies.visit(&mut |expression| used.expression(expression));
     used.types.extend(stencil.fields.iter().map(|field| field.element));
     used.types.extend(stencil.scalars.iter().map(|scalar| scalar.ty));
     let mut writer = Writer {
         stencil,
+        body: stencil.bodies.at([false; 2]),
         dialect,
         names: dialect.names(),
         args: if dialect == Dialect::C { "args->" } else { "args." },
@@ -178,6 +180,8 @@ fn constant(field: &Field) -> &'static str {
 
 struct Writer<'a> {
     stencil: &'a Description,
+    /// The body that is being written.
+    body: &'a Body,
     dialect: Dialect,
     names: &'static Names,
     args: &'static str,
@@ -185,7 +189,7 @@ struct Writer<'a> {
     indent: usize,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         let indent = if line.is_empty() { 0 } else { 4 * self.indent };
@@ -288,8 +292,10 @@ impl Writer<'_> {
         self.line("{");
         self.indent += 1;
         let item = names.item;
+        let along = self.stencil.column.map(|column| column.axis);
+        let across: Vec<usize> = (0..rank).filter(|axis| Some(*axis) != along).collect();
         if self.dialect == Dialect::C {
-            for axis in 0..rank {
+            for axis in across {
                 self.line(format!(
                     "for ({item} i{axis} = 0; i{axis} < {}extents[{axis}]; i{axis}++) {{",
                     self.args
@@ -297,18 +303,23 @@ impl Writer<'_> {
                 self.indent += 1;
             }
         } else {
-            for axis in 0..rank {
-                self.line(format!(
-                    "const {item} i{axis} = {};",
-                    self.dialect.item(rank - 1 - axis)
-                ));
+            for (place, axis) in across.iter().enumerate() {
+                let number = self.dialect.item(across.len() - 1 - place);
+                self.line(format!("const {item} i{axis} = {number};"));
             }
             let convert =
                 if item == names.ty(Type::I64) { String::new() } else { format!("({item})") };
             let outside = |axis| format!("i{axis} >= {convert}{}extents[{axis}]", self.args);
-            let outside: Vec<_> = (0..rank).map(outside).collect();
-            self.line(format!("if ({})", outside.join(" || ")));
+            let outside: Vec<_> = across.iter().map(outside).collect();
+            let outside = match &outside[..] {
+                [] => format!("{} > 0", self.dialect.item(0)),
+                outside => outside.join(" || "),
+            };
+            self.line(format!("if ({outside})"));
             self.line("    return;");
+        }
+        if let Some(column) = self.stencil.column {
+            self.column(column);
         }
         for field in &self.stencil.fields {
             let line = self.pointer(field);
@@ -317,14 +328,72 @@ impl Writer<'_> {
         for field in self.stencil.outputs() {
             self.line(format!("{} out_{};", names.ty(field.element), field.name));
         }
-        self.statements(&self.stencil.body.statements);
+        self.bodies();
         for Field { name, .. } in self.stencil.outputs() {
             self.line(format!("at_{name}[0] = out_{name};"));
+        }
+        for field in self.stencil.carried(None) {
+            let name = &self.stencil.fields[field].name;
+            self.line(format!("previous_{name} = out_{name};"));
         }
         while self.indent > 0 {
             self.indent -= 1;
             self.line("}");
         }
+    }
+
+    /// The loop over a column. What it reads at the previous point is kept in variables.
+    fn column(&mut self, Column { direction, axis }: Column) {
+        for field in self.stencil.carried(None) {
+            let Field { name, element, .. } = &self.stencil.fields[field];
+            // The first point sets it.
+            self.line(format!("{} previous_{name} = 0;", self.names.ty(*element)));
+        }
+        let (integer, extent) = (self.names.ty(Type::I64), format!("{}extents[{axis}]", self.args));
+        self.line(match direction {
+            Direction::Forward => {
+                format!("for ({integer} i{axis} = 0; i{axis} < {extent}; i{axis}++) {{")
+            }
+            Direction::Backward => {
+                format!("for ({integer} i{axis} = {extent} - 1; i{axis} >= 0; i{axis}--) {{")
+            }
+        });
+        self.indent += 1;
+    }
+
+    /// The statements of a point.
+    fn bodies(&mut self) {
+        let cases = self.stencil.bodies.cases();
+        let Some(Column { direction, axis }) = self.stencil.column.filter(|_| !cases.is_empty())
+        else {
+            let body = self.body;
+            return self.statements(&body.statements);
+        };
+        let extent = format!("{}extents[{axis}]", self.args);
+        let (low, high) = (format!("i{axis} == 0"), format!("i{axis} == {extent} - 1"));
+        let (first, last) = match direction {
+            Direction::Forward => (low, high),
+            Direction::Backward => (high, low),
+        };
+        let mut before = "";
+        for (case, body) in cases {
+            let condition = match case {
+                Case::Only => &format!("{extent} == 1"),
+                Case::First => &first,
+                Case::Last => &last,
+            };
+            self.line(format!("{before}if ({condition}) {{"));
+            self.nested_body(&self.stencil.bodies.all()[body]);
+            before = "} else ";
+        }
+        self.line(format!("{before}{{"));
+        self.nested_body(self.stencil.bodies.at([false; 2]));
+        self.line("}");
+    }
+
+    fn nested_body(&mut self, body: &'a Body) {
+        self.body = body;
+        self.nested(&body.statements);
     }
 
     /// The declaration of a pointer to a point's element of a field.
@@ -361,14 +430,14 @@ impl Writer<'_> {
     }
 
     fn variable(&self, variable: usize) -> String {
-        format!("v{variable}_{}", self.stencil.body.variables[variable].name)
+        format!("v{variable}_{}", self.body.variables[variable].name)
     }
 
     fn statements(&mut self, statements: &[Statement]) {
         for statement in statements {
             match statement {
                 Statement::Let { variable, value } => {
-                    let declared = &self.stencil.body.variables[*variable];
+                    let declared = &self.body.variables[*variable];
                     let constant = if declared.is_mutable { "" } else { "const " };
                     let (ty, name) = (self.names.ty(declared.ty), self.variable(*variable));
                     let value = self.expression(value, LOOSE);
@@ -425,6 +494,9 @@ impl Writer<'_> {
                 }
             }
             ExprKind::Read(field, offset) => (self.read(*field, *offset), ATOM),
+            ExprKind::Previous(field) => {
+                (format!("previous_{}", self.stencil.fields[*field].name), ATOM)
+            }
             ExprKind::Index(axis) => (format!("{}first[{axis}] + i{axis}", self.args), SUM),
             ExprKind::Extent(axis) => (format!("{}grid[{axis}]", self.args), ATOM),
             ExprKind::Unary(Unary::Neg, operand) if ty.is_integer() => {

@@ -1,11 +1,14 @@
 //! What is known of a translated stencil, for the texts that are made of it.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 
-use crate::body::Body;
+use crate::bodies::Bodies;
+use crate::body::{Body, Expr, ExprKind, Offset};
 use crate::footprint::Footprint;
-use crate::syntax::{Intent, Reduction};
+use crate::syntax::{Column, Intent, Reduction};
 use crate::value::Type;
 
 #[derive(Debug)]
@@ -13,10 +16,11 @@ pub(crate) struct Description {
     pub(crate) name: Ident,
     pub(crate) is_inexact: bool,
     pub(crate) reduction: Option<Reduction>,
+    pub(crate) column: Option<Column>,
     pub(crate) rank: usize,
     pub(crate) fields: Vec<Field>,
     pub(crate) scalars: Vec<Scalar>,
-    pub(crate) body: Body,
+    pub(crate) bodies: Bodies,
     /// The types that the source names, with their tokens.
     pub(crate) asserted: Vec<(Type, TokenStream)>,
 }
@@ -29,6 +33,8 @@ pub struct Field {
     pub(crate) intent: Intent,
     pub(crate) element: Type,
     pub(crate) footprint: Footprint,
+    /// The footprints of a point that is the first of a column or not, and the last or not.
+    pub(crate) at_ends: [[Footprint; 2]; 2],
 }
 
 impl Field {
@@ -52,9 +58,14 @@ impl Field {
         self.element
     }
 
-    /// Where it is read.
+    /// Where it is read. What a column has set at the previous point does not count.
     pub fn footprint(&self) -> &Footprint {
         &self.footprint
+    }
+
+    /// Where it is read by a point that is the first of a column or not, and the last or not.
+    pub fn footprint_at(&self, [is_first, is_last]: [bool; 2]) -> &Footprint {
+        &self.at_ends[usize::from(is_first)][usize::from(is_last)]
     }
 }
 
@@ -123,6 +134,30 @@ impl Description {
             members.push(Member { name: "pad".into(), ty: Type::U32, length: None });
         }
         members
+    }
+
+    /// The offset of the previous point, if it is a column.
+    pub(crate) fn previous(&self) -> Offset {
+        let mut offset = [0; 3];
+        if let Some(Column { direction, axis }) = self.column {
+            offset[axis] = direction.previous();
+        }
+        offset
+    }
+
+    /// The outputs that a column reads at the previous point, in a body or in any.
+    pub(crate) fn carried<'a>(&self, body: impl Into<Option<&'a Body>>) -> BTreeSet<usize> {
+        let mut fields = BTreeSet::new();
+        let mut visitor = |expression: &Expr| {
+            if let ExprKind::Previous(field) = &expression.kind {
+                fields.insert(*field);
+            }
+        };
+        match body.into() {
+            Some(body) => body.visit(&mut visitor),
+            None => self.bodies.visit(&mut visitor),
+        }
+        fields
     }
 
     pub(crate) fn outputs(&self) -> impl Iterator<Item = &Field> {

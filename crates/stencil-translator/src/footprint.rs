@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::body::{Body, ExprKind};
+use crate::body::{Body, Expr, ExprKind};
 
 /// The offsets at which a stencil reads a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,15 +11,17 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    pub(crate) fn of(body: &Body, field: usize, rank: usize) -> Self {
+    /// That of all these bodies.
+    pub(crate) fn of(bodies: &[Body], field: usize, rank: usize) -> Self {
         let mut offsets = BTreeSet::new();
-        body.visit(&mut |expression| {
+        let mut visitor = |expression: &Expr| {
             if let ExprKind::Read(read, offset) = &expression.kind
                 && *read == field
             {
                 offsets.insert(offset[..rank].to_vec());
             }
-        });
+        };
+        bodies.iter().for_each(|body| body.visit(&mut visitor));
         Self { offsets }
     }
 

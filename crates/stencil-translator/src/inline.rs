@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 
+use crate::bodies::Made;
 use crate::body::{Body, Expr, ExprKind, Offset, Statement, Variable};
 use crate::errors::{Errors, count};
 use crate::interpret::constant;
 use crate::op::{Binary, Function as Builtin, Unary};
 use crate::syntax::{
-    Argument, Block, Constant, Expr as Source, ExprKind as SourceKind, Intent, Kind, Method,
-    Parameter, ParameterType, Program, Statement as SourceStatement, View,
+    Argument, Block, Column, Constant, End, Expr as Source, ExprKind as SourceKind, Function,
+    Intent, Kind, Method, Parameter, ParameterType, Program, Statement as SourceStatement, View,
 };
 use crate::types::Types;
 use crate::value::{Type, Value};
@@ -51,16 +52,19 @@ pub(crate) fn constants(
     values
 }
 
-/// The body of a function. That of a helper is made only for the errors in it. `None` if it is too large.
+/// The body of a function, at a point that is the first of a column or not, and the last or not. That of a helper is
+/// made only for the errors in it. `None` if it is too large.
 pub(crate) fn inline(
     program: &Program,
     types: &Types,
     constants: &[Vec<Option<Value>>],
     function: usize,
+    ends: [bool; 2],
     errors: &mut Errors,
-) -> Option<Body> {
+) -> Option<Made> {
     let mut inliner = Inliner::new(program, types, constants, errors);
     let called = &program.functions[function];
+    inliner.ends = ends;
     inliner.calls.push((function, called.name.span()));
     inliner.fields = called.parameters.iter().filter_map(field).collect();
     inliner.rank = called.parameters.iter().find_map(rank);
@@ -81,7 +85,16 @@ pub(crate) fn inline(
         inliner.expression(&mut frame, value, &mut statements);
     }
     inliner.body.statements = statements;
-    (!inliner.is_too_large).then_some(inliner.body)
+    let depends = inliner.asked.map(|times| times > 0);
+    (!inliner.is_too_large).then_some(Made { body: inliner.body, depends })
+}
+
+/// How a function goes through a grid, if it is a column.
+fn column(function: &Function) -> Option<Column> {
+    match function.kind {
+        Kind::Stencil { column, .. } => column,
+        Kind::Helper { .. } => None,
+    }
 }
 
 fn rank(parameter: &Parameter) -> Option<usize> {
@@ -113,6 +126,10 @@ struct Inliner<'a> {
     errors: &'a mut Errors,
     fields: Vec<FieldType>,
     rank: Option<usize>,
+    /// Whether the point is the first, and the last, of a column.
+    ends: [bool; 2],
+    /// How often it mattered whether the point is the first, and whether it is the last.
+    asked: [usize; 2],
     body: Body,
     /// The functions that are being inlined, the outermost first, each with the place of its call.
     calls: Vec<(usize, Span)>,
@@ -156,6 +173,8 @@ impl<'a> Inliner<'a> {
             errors,
             fields: Vec::new(),
             rank: None,
+            ends: [false; 2],
+            asked: [0; 2],
             body: Body::default(),
             calls: Vec::new(),
             depth: 0,
@@ -421,11 +440,25 @@ impl<'a> Inliner<'a> {
             }
             SourceKind::Index(axis) => ExprKind::Index(self.axis(frame, axis)?),
             SourceKind::Extent(axis) => ExprKind::Extent(self.axis(frame, axis)?),
+            SourceKind::IsEnd(end) => ExprKind::Literal(Value::Bool(self.is_end(*end, span)?)),
             SourceKind::Unary(op, operand) => {
                 ExprKind::Unary(*op, self.boxed(frame, operand, out)?)
             }
             SourceKind::Binary(op, left, right) => {
-                let (a, b) = (self.boxed(frame, left, out), self.boxed(frame, right, out));
+                let asked = self.asked;
+                let a = self.boxed(frame, left, out);
+                // What an end decides is not translated.
+                if let (Binary::And | Binary::Or, Some(a)) = (op, &a)
+                    && self.asked != asked
+                    && let Some(is_true) = known(a)
+                {
+                    if is_true == (*op == Binary::And) {
+                        return self.expression(frame, right, out);
+                    }
+                    let kind = ExprKind::Literal(Value::Bool(is_true));
+                    return Some(Expr { kind, ty, span });
+                }
+                let b = self.boxed(frame, right, out);
                 let (a, b) = (a?, b?);
                 if matches!(op, Binary::Div | Binary::Rem) && ty.is_integer() {
                     self.divided(*op, a, &b)?
@@ -482,6 +515,26 @@ impl<'a> Inliner<'a> {
         found
     }
 
+    /// Whether the point is an end of a column.
+    fn is_end(&mut self, end: End, span: Span) -> Option<bool> {
+        let (number, name) = match end {
+            End::First => (0, "first"),
+            End::Last => (1, "last"),
+        };
+        let is_elsewhere = |(function, _): &(usize, Span)| {
+            let function = &self.program.functions[*function];
+            matches!(function.kind, Kind::Stencil { .. }) && column(function).is_none()
+        };
+        if self.calls.first().is_some_and(is_elsewhere) {
+            let message = format!(
+                "`{name}()` belongs to a column: write `#[column(forward)]`, or compare `index(0)`"
+            );
+            return self.refuse(span, message);
+        }
+        self.asked[number] += 1;
+        Some(self.ends[number])
+    }
+
     fn read(
         &mut self,
         (field, shift): (usize, Offset),
@@ -491,6 +544,43 @@ impl<'a> Inliner<'a> {
         let offset = add(shift, offset);
         let FieldType { name, intent, element } = self.fields.get(field)?;
         let ty = *element;
+        let column = self.calls.first().and_then(|(f, _)| column(&self.program.functions[*f]));
+        if let Some(Column { direction, axis }) = column.filter(|_| intent.is_output()) {
+            let mut previous = [0; 3];
+            *previous.get_mut(axis)? = direction.previous();
+            if offset == previous {
+                self.asked[0] += 1;
+                let kind = ExprKind::Previous(field);
+                return match self.ends[0] {
+                    false => Some(Expr { kind, ty, span }),
+                    true => {
+                        let message = format!(
+                            "the first point has no previous one at which to read `{name}`: write `if first() {{ … }} else {{ … }}`"
+                        );
+                        self.refuse(span, message)
+                    }
+                };
+            }
+            let previous = previous[..self.rank.unwrap_or(3)].iter().map(ToString::to_string);
+            let previous = previous.collect::<Vec<_>>().join(", ");
+            let message = match intent {
+                Intent::InOut if offset == [0; 3] => None,
+                Intent::InOut => Some(format!(
+                    "a {} column reads `{name}`, which it updates, at the point itself and at the previous one alone, `{name}.at({previous})`: take an `In` and an `Out` for other offsets",
+                    direction.name()
+                )),
+                _ if offset == [0; 3] => Some(format!(
+                    "`{name}` is only set at the point itself: keep the value in a variable, or declare it `InOut` to read the value from before"
+                )),
+                _ => Some(format!(
+                    "a {} column reads `{name}`, which it sets, at the previous point alone: write `{name}.at({previous})`, or take an `In`",
+                    direction.name()
+                )),
+            };
+            if let Some(message) = message {
+                return self.refuse(span, message);
+            }
+        }
         let message = match intent {
             Intent::Out => format!("`{name}` is only set: declare it `InOut` to read it"),
             Intent::InOut if offset != [0; 3] => format!(
@@ -537,7 +627,7 @@ impl<'a> Inliner<'a> {
         {
             let (helper, name) = (&self.program.functions[helper].name, function.name());
             let message = format!(
-                "`{helper}` computes `{name}`, which has other bits on other devices: write `#[stencil(inexact)]` or `#[reduction(…, inexact)]` to accept that"
+                "`{helper}` computes `{name}`, which has other bits on other devices: write `#[stencil(inexact)]`, `#[reduction(…, inexact)]` or `#[column(…, inexact)]` to accept that"
             );
             self.errors.push(span, message);
         }
@@ -641,7 +731,7 @@ mod tests {
         let program = parse::parse(text.parse().unwrap(), Source::Stencil, &mut errors);
         let types = types::infer(&program, &mut errors);
         assert!(errors.is_empty(), "{errors}");
-        inline(&program, &types, &[vec![None]], 0, &mut errors);
+        inline(&program, &types, &[vec![None]], 0, [false; 2], &mut errors);
         assert!(errors.to_string().starts_with("internal error"), "{errors}");
     }
 }

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use crate::body::{Body, Expr, ExprKind, Offset, Statement};
+use crate::body::{Expr, ExprKind, Offset, Statement};
+use crate::description::Description;
 use crate::op::{binary, call, cast, unary};
 use crate::value::Value;
 
 /// What a stencil sees at one point.
 pub struct Point<'a> {
-    /// The value of a field at an offset. Fields and axes have the order of the parameters.
+    /// The value of a field at an offset. Fields and axes have the order of the parameters. A column also reads what it
+    /// has set at the previous point.
     pub read: &'a dyn Fn(usize, &[i64]) -> Value,
     /// The scalars, in the order of the parameters.
     pub scalars: &'a [Value],
@@ -16,6 +18,8 @@ pub struct Point<'a> {
     pub index: &'a [i64],
     /// The grid's extents.
     pub extent: &'a [i64],
+    /// Whether it is the first point of a column, and the last one.
+    pub ends: [bool; 2],
 }
 
 impl fmt::Debug for Point<'_> {
@@ -24,22 +28,20 @@ impl fmt::Debug for Point<'_> {
         shown
             .field("scalars", &self.scalars)
             .field("index", &self.index)
-            .field("extent", &self.extent);
+            .field("extent", &self.extent)
+            .field("ends", &self.ends);
         shown.finish_non_exhaustive()
     }
 }
 
-/// The values that a body sets, by field. `None` if the point lacks a scalar or an axis, or has one of another type.
-pub(crate) fn run(
-    body: &Body,
-    rank: usize,
-    fields: usize,
-    point: &Point<'_>,
-) -> Option<Vec<Option<Value>>> {
+/// The values that a stencil sets at a point, by field. `None` if the point lacks a scalar or an axis, or has one of another type.
+pub(crate) fn run(stencil: &Description, point: &Point<'_>) -> Option<Vec<Option<Value>>> {
+    let body = stencil.bodies.at(point.ends);
     let mut run = Run {
         variables: vec![None; body.variables.len()],
-        outputs: vec![None; fields],
-        rank,
+        outputs: vec![None; stencil.fields.len()],
+        rank: stencil.rank,
+        previous: stencil.previous(),
         point: Some(point),
     };
     run.statements(&body.statements)?;
@@ -48,13 +50,16 @@ pub(crate) fn run(
 
 /// The value of an expression that refers to nothing.
 pub(crate) fn constant(expression: &Expr) -> Option<Value> {
-    Run { variables: Vec::new(), outputs: Vec::new(), rank: 0, point: None }.expression(expression)
+    let (variables, outputs) = (Vec::new(), Vec::new());
+    Run { variables, outputs, rank: 0, previous: [0; 3], point: None }.expression(expression)
 }
 
 struct Run<'a> {
     variables: Vec<Option<Value>>,
     outputs: Vec<Option<Value>>,
     rank: usize,
+    /// The offset of the previous point of a column.
+    previous: Offset,
     point: Option<&'a Point<'a>>,
 }
 
@@ -83,6 +88,7 @@ impl Run<'_> {
             ExprKind::Variable(variable) => (*self.variables.get(*variable)?)?,
             ExprKind::Scalar(scalar) => *self.point?.scalars.get(*scalar)?,
             ExprKind::Read(field, offset) => self.read(*field, *offset)?,
+            ExprKind::Previous(field) => self.read(*field, self.previous)?,
             ExprKind::Index(axis) => Value::I64(*self.point?.index.get(*axis)?),
             ExprKind::Extent(axis) => Value::I64(*self.point?.extent.get(*axis)?),
             ExprKind::Unary(op, operand) => unary(*op, self.expression(operand)?)?,

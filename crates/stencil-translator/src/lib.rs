@@ -30,6 +30,7 @@
 //! | field parameters | `In<T, N>` is read, `Out<T, N>` is set, `InOut<T, N>` is read at the point itself and set; `N` is 1, 2 or 3, and the same for all fields; `T` is not `bool` |
 //! | scalar parameters | a type |
 //! | reading | `t.at(-1, 0)`; axis 0 is the first offset, and the last axis is contiguous; an `InOut` gives the value from before, also after `set` |
+//! | columns | `#[column(forward)] fn sum(s: Out<f64, 2>, t: In<f64, 2>) { … }`, also `backward`: a stencil that computes the points along an axis in order; see [Columns](#columns) |
 //! | setting | `next.set(value);` exactly once on each path, for each output |
 //! | variables | `let x = …;`, `let mut x: f64 = …;`, `x = …;`, `x += …;` and its siblings |
 //! | arithmetic | `+ - * /` of numbers; `%` of integers; `& \| ^` of integers and bools; `!`, `-` |
@@ -58,6 +59,24 @@
 //! Names are compared as texts. In a stencil that `macro_rules!` makes, a variable of the macro and one of the caller
 //! must not have the same name.
 //!
+//! # Columns
+//!
+//! A *column* computes the points along one axis one after the other: in ascending order if it goes `forward`, and in
+//! descending order if it goes `backward`. The axis is 0, or another one with `#[column(forward, axis = 1)]`. Lines of
+//! points along it are independent of each other. Along axis 0 the Rust function computes them side by side, because
+//! each row along the last axis has points of many of them.
+//!
+//! | to | write |
+//! |---|---|
+//! | know whether a point is the first or the last of its column | `first()`, `last()`: conditions, whose values the translator knows |
+//! | read what the column has set at the previous point | `s.at(-1, 0)` of an `Out` or `InOut`, if it goes `forward` along axis 0, and `s.at(1, 0)` if it goes `backward`; an output is read nowhere else |
+//! | read the value from before | `s.at(0, 0)` of an `InOut` |
+//!
+//! The body is translated for the first point, for the last one, for those between them, and for the only point of a
+//! column, as far as these differ. So a read in the branch `if first() { … }` counts for the footprint of the first
+//! point alone: see [`Field::footprint_at`]. The first point has no previous one, and must not read it. If `first()` or
+//! `last()` decides the left side of `&&` or `||`, the right side is not translated.
+//!
 //! # What is refused
 //!
 //! | what | why, and what to write |
@@ -70,7 +89,7 @@
 //! | `while`, `loop`, `break`, `continue`, `return`, recursion | footprints and the number of operations would not be known: `for`, `if` |
 //! | offsets and indices that are not known | the footprint would not be known |
 //! | structs, tuples, arrays, references, closures, `match`, macros, generics, paths | C and Rust would differ, or the macro cannot see what they mean |
-//! | an output that is read, an `InOut` that is read at an offset | the order of the points would matter |
+//! | an output that is read, an `InOut` that is read at an offset | the order of the points would matter: a column has one |
 //! | an output that is set on some paths, or twice | its value would be unspecified |
 //! | `bool` in fields | the bytes of a field can have any value: `u32` |
 //! | names with letters beyond ASCII | C has no such names |
@@ -116,11 +135,16 @@
 //!
 //! A kernel takes a pointer for each field, in the order of the parameters, and then the struct. It computes one point
 //! for each work-item: x counts the last axis, y the one before it, z the first of three. Work-items outside of the box
-//! do nothing. On CUDA and HIP devices, a box has at most 2³¹ points along an axis. [`Dialect::C`] is a function that computes the whole box.
+//! do nothing. The kernel of a column computes one column for each work-item, which count the other axes in the same
+//! order, and keeps what it reads at the previous point in variables. For fields of one axis, that is the first
+//! work-item. On CUDA and HIP devices, a box has at most 2³¹ points along an axis. [`Dialect::C`] is a function that
+//! computes the whole box.
 //!
 //! The Rust function is `unsafe fn diffuse_rows(args: &diffuse_args, …, rows: Range<usize>)`, with a raw pointer for
 //! each field. It computes some of the box's rows along the last axis: row `i` for two axes, `i * extents[1] + j` for
-//! three, 0 for one. Calls for different rows may run at once. It is always inlined, so that a caller chooses the
+//! three, 0 for one. A column along the last axis is a row. For a column along another one, row `i` has the points at
+//! `i` on the third axis, or all points of the box if there are two axes, and the function goes through the levels of
+//! all its rows together. Calls for different rows may run at once. It is always inlined, so that a caller chooses the
 //! features of the processor. Its caller guarantees:
 //!
 //! - Each field has the elements of the box, and an input has those of the box moved by each offset of its footprint.
@@ -128,6 +152,7 @@
 //!   read at -2 and 3 there, it has the elements at -2 to 3. The function makes one slice of them for each row.
 //! - The elements of an output are distinct from those of other outputs and of inputs, the elements between included.
 //! - The strides of outputs keep their rows apart.
+//! - For a column, the footprint of each point is meant: the first point needs no element that only others read.
 //!
 //! # Structure
 //!
@@ -136,6 +161,7 @@
 //! | `parse/` | from tokens to `syntax.rs`: names are resolved, and what is no part of the subset is refused |
 //! | `types.rs` | inference of types; literals are read |
 //! | `inline.rs` | from syntax to `body.rs`: helpers are inlined, loops unrolled, constants replaced by their values |
+//! | `bodies.rs` | the bodies of a column at its ends and between them |
 //! | `assignment.rs`, `footprint.rs` | whether outputs are set; where inputs are read |
 //! | `description.rs` | what is known of a stencil; the struct of arguments |
 //! | `c.rs`, `rust.rs`, `interpret.rs` | the two languages, and a reference interpreter |
@@ -144,6 +170,7 @@
 //! | `stencil.rs`, `errors.rs` | what programs use |
 
 mod assignment;
+mod bodies;
 mod body;
 mod c;
 mod description;
@@ -167,5 +194,5 @@ pub use footprint::Footprint;
 pub use interpret::Point;
 pub use parse::can_be_parsed;
 pub use stencil::{Module, Stencil};
-pub use syntax::{Intent, Reduction};
+pub use syntax::{Column, Direction, Intent, Reduction};
 pub use value::{Type, Value};

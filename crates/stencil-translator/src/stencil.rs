@@ -1,11 +1,13 @@
 //! Translated stencils.
 
 use std::collections::HashSet;
+use std::slice;
 
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 
 use crate::assignment;
+use crate::bodies::Bodies;
 use crate::c::{self, Dialect};
 use crate::description::{Description, Field, Member, Scalar};
 use crate::embedded;
@@ -15,7 +17,7 @@ use crate::inline;
 use crate::interpret::{self, Point};
 use crate::parse::{self, Source};
 use crate::rust;
-use crate::syntax::{Function, Kind, ParameterType, Program, Reduction};
+use crate::syntax::{Column, Function, Kind, ParameterType, Program, Reduction};
 use crate::types;
 use crate::value::Value;
 
@@ -88,6 +90,11 @@ impl Stencil {
         self.0.reduction
     }
 
+    /// How it goes through a grid, if it is a column.
+    pub fn column(&self) -> Option<Column> {
+        self.0.column
+    }
+
     /// The number of axes of its fields.
     pub fn rank(&self) -> usize {
         self.0.rank
@@ -134,7 +141,7 @@ impl Stencil {
     /// The values that it sets at a point: one for each output, `None` for each other field. `None` altogether if the
     /// point lacks a scalar or an axis, or has a value of another type.
     pub fn interpret(&self, point: &Point<'_>) -> Option<Vec<Option<Value>>> {
-        interpret::run(&self.0.body, self.0.rank, self.0.fields.len(), point)
+        interpret::run(&self.0, point)
     }
 }
 
@@ -153,13 +160,14 @@ fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
         if inlined.contains(&number) {
             continue;
         }
-        let Some(body) = inline::inline(&program, &types, &constants, number, &mut errors) else {
-            break;
-        };
-        inlined.extend(&body.helpers);
-        if let Kind::Stencil { inexact, reduction } = function.kind {
-            let stencil = describe(&program, function, inexact, body);
-            stencils.push(Stencil(Description { reduction, ..stencil }));
+        let bodies = Bodies::of(|ends| {
+            inline::inline(&program, &types, &constants, number, ends, &mut errors)
+        });
+        let Some(bodies) = bodies else { break };
+        inlined.extend(bodies.all().iter().flat_map(|body| &body.helpers));
+        if let Kind::Stencil { inexact, reduction, column } = function.kind {
+            let stencil = describe(&program, function, inexact, bodies);
+            stencils.push(Stencil(Description { reduction, column, ..stencil }));
         }
     }
     // What is missing is reported only where nothing was refused.
@@ -169,7 +177,9 @@ fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
             let outputs = fields.filter(|(_, field)| field.intent.is_output());
             let outputs: Vec<_> =
                 outputs.map(|(number, field)| (number, field.ident.clone())).collect();
-            assignment::check(&stencil.body, &outputs, &mut errors);
+            for body in stencil.bodies.all() {
+                assignment::check(body, &outputs, &mut errors);
+            }
         }
     }
     if errors.is_empty() { Ok(Module { stencils, rest: program.rest }) } else { Err(errors) }
@@ -179,15 +189,21 @@ fn describe(
     program: &Program,
     function: &Function,
     is_inexact: bool,
-    body: crate::body::Body,
+    bodies: Bodies,
 ) -> Description {
     let (mut fields, mut scalars, mut axes) = (Vec::new(), Vec::new(), 1);
     for parameter in &function.parameters {
         let (ident, name) = (parameter.name.clone(), parameter.name.unraw().to_string());
         match parameter.ty {
             ParameterType::Field { intent, element, rank } => {
-                let footprint = Footprint::of(&body, fields.len(), rank);
-                fields.push(Field { ident, name, intent, element, footprint });
+                let number = fields.len();
+                let footprint = Footprint::of(bodies.all(), number, rank);
+                let at_ends = [false, true].map(|first| {
+                    [false, true].map(|last| {
+                        Footprint::of(slice::from_ref(bodies.at([first, last])), number, rank)
+                    })
+                });
+                fields.push(Field { ident, name, intent, element, footprint, at_ends });
                 axes = rank;
             }
             ParameterType::Scalar(ty) => scalars.push(Scalar { ident, name, ty }),
@@ -198,10 +214,11 @@ fn describe(
         name: function.name.clone(),
         is_inexact,
         reduction: None,
+        column: None,
         rank: axes,
         fields,
         scalars,
-        body,
+        bodies,
         asserted: program.asserted.clone(),
     }
 }

@@ -33,6 +33,7 @@ pub(crate) enum Kind {
         inexact: bool,
         /// It sets its last parameter, which the source does not have, to the value that it returns.
         reduction: Option<Reduction>,
+        column: Option<Column>,
     },
     /// A helper, which returns a value.
     Helper { returns: Type },
@@ -108,6 +109,45 @@ impl Reduction {
     }
 }
 
+/// The order in which a column computes its points along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Each point comes after the one before it on the axis.
+    Forward,
+    /// Each point comes after the one behind it on the axis.
+    Backward,
+}
+
+impl Direction {
+    /// Both directions.
+    pub const ALL: [Self; 2] = [Self::Forward, Self::Backward];
+
+    /// Its name in the subset.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+        }
+    }
+
+    /// The offset of the previous point.
+    pub const fn previous(self) -> i64 {
+        match self {
+            Self::Forward => -1,
+            Self::Backward => 1,
+        }
+    }
+}
+
+/// How a column goes through a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// The order of the points.
+    pub direction: Direction,
+    /// The axis along which it goes.
+    pub axis: usize,
+}
+
 #[derive(Debug)]
 pub(crate) struct Constant {
     pub(crate) name: Ident,
@@ -171,6 +211,8 @@ pub(crate) enum ExprKind {
     Read(View, Vec<Expr>),
     Index(Box<Expr>),
     Extent(Box<Expr>),
+    /// Whether the point is the first, or the last, of a column.
+    IsEnd(End),
     Unary(Unary, Box<Expr>),
     Binary(Binary, Box<Expr>, Box<Expr>),
     Cast(Box<Expr>, Type),
@@ -180,6 +222,13 @@ pub(crate) enum ExprKind {
     Call(usize, Vec<Argument>),
     /// Something that was reported.
     Error,
+}
+
+/// An end of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    First,
+    Last,
 }
 
 #[derive(Debug)]

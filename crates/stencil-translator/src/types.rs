@@ -408,6 +408,7 @@ impl<'a> Inference<'a> {
                 self.place(axis);
                 Ty::Known(Type::I64)
             }
+            ExprKind::IsEnd(_) => Ty::Known(Type::Bool),
             ExprKind::Unary(op, operand) => {
                 let ty = self.expression(operand);
                 self.check(ty, op.operand(), span, op.sign());

@@ -1,4 +1,4 @@
-//! The texts of five stencils. `UPDATE_GOLDEN=1` rewrites them.
+//! The texts of seven stencils. `UPDATE_GOLDEN=1` rewrites them.
 #![cfg(test)]
 
 use std::path::{Path, PathBuf};
@@ -101,6 +101,16 @@ fn integers_and_an_update_in_place() {
 }
 
 #[test]
+fn thomas_across_rows() {
+    all_texts_are_as_stored("thomas");
+}
+
+#[test]
+fn integral_along_rows_from_the_end() {
+    all_texts_are_as_stored("integral");
+}
+
+#[test]
 fn float_code_has_no_double() {
     let source = stencil("gray_scott").source(Dialect::OpenCl);
     assert!(!source.contains("double"), "{source}");
@@ -136,7 +146,7 @@ fn a_module_gives_all_its_stencils_and_leaves_the_rest() {
 
 #[test]
 fn c_has_no_warnings() {
-    for name in ["heat", "gray_scott", "moments", "upwind", "integers"] {
+    for name in ["heat", "gray_scott", "moments", "upwind", "integers", "thomas", "integral"] {
         let mut gcc = Command::new("gcc");
         gcc.args(Dialect::C.flags()).args([
             "-O2",

@@ -7,7 +7,7 @@ use stencil_translator::{Dialect, Intent, Point, Reduction, Stencil, Value};
 fn set(text: &str, scalars: &[Value]) -> Value {
     let stencil = Stencil::parse(text.parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
     let read = |_: usize, offset: &[i64]| Value::I64(100 + offset[0]);
-    let point = Point { read: &read, scalars, index: &[3], extent: &[7] };
+    let point = Point { read: &read, scalars, index: &[3], extent: &[7], ends: [false; 2] };
     stencil.interpret(&point).unwrap()[0].unwrap()
 }
 
@@ -57,8 +57,52 @@ fn casts_from_floats_saturate() {
 fn an_update_in_place_reads_the_value_from_before() {
     let text = "fn f(o: InOut<i64, 1>, p: Out<i64, 1>) { o.set(2 * o.at(0)); p.set(o.at(0)); }";
     let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
-    let point = Point { read: &|_, _| Value::I64(5), scalars: &[], index: &[0], extent: &[1] };
+    let point = Point {
+        read: &|_, _| Value::I64(5),
+        scalars: &[],
+        index: &[0],
+        extent: &[1],
+        ends: [false; 2],
+    };
     assert_eq!(stencil.interpret(&point).unwrap(), [10, 5].map(|value| Some(Value::I64(value))));
+}
+
+#[test]
+fn a_column_reads_its_value_from_before_and_what_it_has_set_at_the_previous_point() {
+    let text = "#[column(forward)] fn f(o: InOut<i64, 2>) {
+        if first() { o.set(o.at(0, 0)); } else { o.set(2 * o.at(-1, 0) + o.at(0, 0)); }
+    }";
+    let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
+    let read = |_: usize, offset: &[i64]| Value::I64(if offset == [-1, 0] { 100 } else { 7 });
+    let set = |ends| {
+        let point = Point { read: &read, scalars: &[], index: &[0; 2], extent: &[4; 2], ends };
+        stencil.interpret(&point).unwrap()[0].unwrap()
+    };
+    assert_eq!([set([true, false]), set([false, true])], [7, 207].map(Value::I64));
+}
+
+#[test]
+fn what_an_end_decides_is_not_translated() {
+    // Each of these would be refused at the first point otherwise, where there is no previous one.
+    for condition in [
+        "!first() && o.at(-1) > 1",
+        "!(first() || o.at(-1) > 1)",
+        "if first() { false } else { o.at(-1) > 1 }",
+        "{ let is_first = first(); !first() && o.at(-1) > 1 && !is_first }",
+    ] {
+        let text = format!(
+            "#[column(forward)] fn f(o: Out<i64, 1>) {{ if {condition} {{ o.set(2); }} else {{ o.set(1); }} }}"
+        );
+        let stencil = Stencil::parse(text.parse().unwrap()).unwrap();
+        let point = Point {
+            read: &|_, _| panic!("nothing is read"),
+            scalars: &[],
+            index: &[0],
+            extent: &[1],
+            ends: [true; 2],
+        };
+        assert_eq!(stencil.interpret(&point), Some(vec![Some(Value::I64(1))]), "{condition}");
+    }
 }
 
 #[test]
@@ -71,8 +115,13 @@ fn places_and_offsets_are_those_of_the_point() {
 fn a_point_of_another_stencil_gives_nothing() {
     let stencil =
         Stencil::parse("fn f(o: Out<f64, 1>, a: f64) { o.set(a); }".parse().unwrap()).unwrap();
-    let point =
-        |scalars| Point { read: &|_, _| Value::F64(0.0), scalars, index: &[0], extent: &[1] };
+    let point = |scalars| Point {
+        read: &|_, _| Value::F64(0.0),
+        scalars,
+        index: &[0],
+        extent: &[1],
+        ends: [false; 2],
+    };
     assert!(stencil.interpret(&point(&[])).is_none());
     assert!(stencil.interpret(&point(&[Value::F32(1.0)])).is_none());
     assert!(stencil.interpret(&point(&[Value::F64(1.0)])).is_some());
@@ -160,6 +209,12 @@ fn a_reduction_sets_a_last_field_that_the_source_does_not_have() {
     let fields = stencil.fields().iter().map(|field| (field.name(), field.intent()));
     assert!(fields.eq([("value", Intent::In), ("value_", Intent::Out)]));
     let read = |_: usize, offset: &[i64]| Value::F32(offset[1] as f32 - 1.0);
-    let point = Point { read: &read, scalars: &[Value::F32(2.5)], index: &[0, 0], extent: &[4, 4] };
+    let point = Point {
+        read: &read,
+        scalars: &[Value::F32(2.5)],
+        index: &[0, 0],
+        extent: &[4, 4],
+        ends: [false; 2],
+    };
     assert_eq!(stencil.interpret(&point), Some(vec![None, Some(Value::F32(2.5))]));
 }

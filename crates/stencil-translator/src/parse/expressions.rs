@@ -7,7 +7,7 @@ use syn::{BinOp, Expr as SynExpr, UnOp};
 use super::{MAX_DEPTH, Name, Parser, text};
 use crate::errors::count;
 use crate::op::{Binary, Function, Unary};
-use crate::syntax::{Argument, Expr, ExprKind, Kind, Method, ParameterType, View};
+use crate::syntax::{Argument, End, Expr, ExprKind, Kind, Method, ParameterType, View};
 
 impl Parser<'_> {
     pub(super) fn expression(&mut self, expression: &SynExpr) -> Expr {
@@ -259,7 +259,7 @@ impl Parser<'_> {
             && !self.is_inexact
         {
             let message = format!(
-                "`{name}` has other bits on other devices: write `#[stencil(inexact)]` or `#[reduction(…, inexact)]` to accept that"
+                "`{name}` has other bits on other devices: write `#[stencil(inexact)]`, `#[reduction(…, inexact)]` or `#[column(…, inexact)]` to accept that"
             );
             return self.refuse(call.method.span(), message);
         }
@@ -292,6 +292,13 @@ impl Parser<'_> {
             let axis = self.boxed(axis);
             let kind = if name == "index" { ExprKind::Index(axis) } else { ExprKind::Extent(axis) };
             return self.expr(span, kind);
+        }
+        if matches!(&*name, "first" | "last") {
+            if !call.args.is_empty() {
+                return self.refuse(span, format!("`{name}()` takes no values"));
+            }
+            let end = if name == "first" { End::First } else { End::Last };
+            return self.expr(span, ExprKind::IsEnd(end));
         }
         let message = format!(
             "there is no helper `{name}` here: write it beside the stencil, with `#[stencil_fn]`"

@@ -14,7 +14,8 @@ use super::statements::is_name;
 use super::{Name, Parser, Signature, Source, path_of, text};
 use crate::errors::count;
 use crate::syntax::{
-    Block, Constant, Function, Intent, Kind, Parameter, ParameterType, Reduction, Statement,
+    Block, Column, Constant, Direction, Function, Intent, Kind, Parameter, ParameterType,
+    Reduction, Statement,
 };
 use crate::value::Type;
 
@@ -25,6 +26,7 @@ const MAX_ELEMENTS: usize = 4096;
 enum Role {
     Stencil { inexact: bool },
     Reduction { inexact: bool, reduction: Reduction },
+    Column { inexact: bool, column: Column },
     Helper,
     Neither,
 }
@@ -79,9 +81,16 @@ impl Parser<'_> {
             .into_iter()
             .map(|(function, role)| {
                 let kind = match role {
-                    Role::Stencil { inexact } => Some(Kind::Stencil { inexact, reduction: None }),
+                    Role::Stencil { inexact } => {
+                        Some(Kind::Stencil { inexact, reduction: None, column: None })
+                    }
                     Role::Reduction { inexact, reduction } => {
-                        Some(Kind::Stencil { inexact, reduction: Some(reduction) })
+                        let reduction = Some(reduction);
+                        Some(Kind::Stencil { inexact, reduction, column: None })
+                    }
+                    Role::Column { inexact, column } => {
+                        let column = Some(column);
+                        Some(Kind::Stencil { inexact, reduction: None, column })
                     }
                     Role::Helper => {
                         self.returned(&function).map(|returns| Kind::Helper { returns })
@@ -144,6 +153,7 @@ impl Parser<'_> {
                     role = Role::Stencil { inexact };
                 }
                 "reduction" => role = self.reduction(attribute),
+                "column" => role = self.column(attribute),
                 "stencil_fn" => role = Role::Helper,
                 _ => others.push(attribute),
             }
@@ -178,6 +188,43 @@ impl Parser<'_> {
                 Role::Reduction { inexact: true, reduction: Reduction::Sum }
             }
         }
+    }
+
+    /// The role of a function with the attribute `column`.
+    fn column(&mut self, attribute: &syn::Attribute) -> Role {
+        let options = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
+        let options = attribute.parse_args_with(options).unwrap_or_default();
+        let mut options = options.iter();
+        let named = options.next().and_then(expression_name);
+        let direction = Direction::ALL
+            .into_iter()
+            .find(|known| named.as_ref().is_some_and(|named| *named == known.name()));
+        let (mut inexact, mut axis) = (false, None);
+        let mut is_known = direction.is_some();
+        for option in options {
+            match option {
+                syn::Expr::Assign(assign)
+                    if axis.is_none()
+                        && expression_name(&assign.left).is_some_and(|name| name == "axis") =>
+                {
+                    axis = assign.right.to_token_stream().to_string().parse::<usize>().ok();
+                    is_known &= axis.is_some();
+                }
+                option if expression_name(option).is_some_and(|name| name == "inexact") => {
+                    is_known &= !inexact;
+                    inexact = true;
+                }
+                _ => is_known = false,
+            }
+        }
+        if !is_known {
+            self.error(
+                attribute.span(),
+                "a column is `#[column(forward)]` or `(backward)`, with the options `(forward, axis = 1)` and `(forward, inexact)`",
+            );
+        }
+        let (direction, axis) = (direction.unwrap_or(Direction::Forward), axis.unwrap_or(0));
+        Role::Column { inexact: inexact || !is_known, column: Column { direction, axis } }
     }
 
     fn returned(&mut self, function: &ItemFn) -> Option<Type> {
@@ -296,13 +343,17 @@ impl Parser<'_> {
             parameters.push(result);
         }
         if is_stencil || is_reduction {
-            self.check_fields(&sig.ident, &parameters);
+            let column = match kind {
+                Some(Kind::Stencil { column, .. }) => column,
+                _ => None,
+            };
+            self.check_fields(&sig.ident, &parameters, column);
         }
         let name = text(&sig.ident);
         if self.signatures.iter().any(|other| other.name == name) {
             self.error(sig.ident.span(), format!("`{name}` is defined twice"));
         }
-        if matches!(name.as_str(), "index" | "extent") {
+        if matches!(name.as_str(), "index" | "extent" | "first" | "last") {
             self.error(
                 sig.ident.span(),
                 format!("`{name}` is a function of the subset: choose another name"),
@@ -315,7 +366,12 @@ impl Parser<'_> {
         parameters
     }
 
-    fn check_fields(&mut self, name: &syn::Ident, parameters: &[Parameter]) {
+    fn check_fields(
+        &mut self,
+        name: &syn::Ident,
+        parameters: &[Parameter],
+        column: Option<Column>,
+    ) {
         let mut ranks = parameters.iter().filter_map(|parameter| match parameter.ty {
             ParameterType::Field { rank, intent, .. } => Some((rank, intent, &parameter.name)),
             ParameterType::Scalar(_) | ParameterType::Refused => None,
@@ -329,6 +385,14 @@ impl Parser<'_> {
             );
         }
         let Some((rank, _, first)) = ranks.next() else { return };
+        if let Some(Column { axis, .. }) = column
+            && axis >= rank
+        {
+            let axes = count(rank, "axis", "axes");
+            let message =
+                format!("there is no axis {axis} to go along: `{first}` has {axes}, from 0");
+            self.error(name.span(), message);
+        }
         for (other, _, field) in ranks {
             if other != rank {
                 let (other, rank) = (count(other, "axis", "axes"), count(rank, "axis", "axes"));
@@ -499,5 +563,13 @@ impl Parser<'_> {
             (None, value) => Some(vec![self.expression(value)]),
         };
         Some(Constant { name: constant.ident.clone(), ty: ty?, length, values: values? })
+    }
+}
+
+/// The name of which an expression consists.
+fn expression_name(expression: &syn::Expr) -> Option<&syn::Ident> {
+    match expression {
+        syn::Expr::Path(path) => path.path.get_ident(),
+        _ => None,
     }
 }

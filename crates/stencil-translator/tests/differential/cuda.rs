@@ -56,7 +56,7 @@ fn random_stencils_compile() {
 fn nothing_is_contracted_and_float_code_stays_float() {
     let Some(nvrtc) = compiler() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for name in ["heat", "gray_scott", "moments", "upwind", "integers"] {
+    for name in ["heat", "gray_scott", "moments", "upwind", "integers", "thomas", "integral"] {
         let ptx = ptx(
             nvrtc,
             &fs::read_to_string(folder.join(name).with_extension("cu")).unwrap(),

@@ -19,10 +19,10 @@ pub(crate) struct Engine {
 /// What a function of [`c`] and [`rows`] takes: the struct of arguments, the fields, and the number of rows.
 pub(crate) type Whole = unsafe extern "C" fn(*const u8, *const *mut u8, usize);
 
-/// What a function of [`plain`] takes: the place and the extents, where it reads and where it sets the elements of a
+/// What a function of [`plain`] takes: the place, the extents and the ends of a column, where it reads and where it sets the elements of a
 /// point, strides, and scalars as bits.
 pub(crate) type Single =
-    unsafe extern "C" fn(*const [[i64; 3]; 2], *const [*mut u8; 2], *const [i64; 3], *const u64);
+    unsafe extern "C" fn(*const [[i64; 3]; 3], *const [*mut u8; 2], *const [i64; 3], *const u64);
 
 impl Engine {
     pub(crate) fn function<F: Copy>(&self, program: &Program) -> F {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use stencil_translator::{Intent, Reduction, Type};
+use stencil_translator::{Column, Direction, Intent, Reduction, Type};
 
 pub(crate) type Offsets = BTreeSet<Vec<i64>>;
 
@@ -15,6 +15,7 @@ pub(crate) struct Program {
     pub(crate) fields: Vec<(Intent, Type)>,
     pub(crate) scalars: Vec<Type>,
     pub(crate) rank: usize,
+    pub(crate) column: Option<Column>,
     /// Where each field is read, as the generator counted it.
     pub(crate) reads: Vec<Offsets>,
     text: String,
@@ -66,6 +67,8 @@ struct Scope {
     tables: Vec<(String, Type, Vec<i64>)>,
     reads: Vec<Offsets>,
     value_blocks: usize,
+    /// The offset of the previous point, where outputs may be read there.
+    previous: Option<String>,
 }
 
 struct Helper {
@@ -114,6 +117,7 @@ pub(crate) fn written(name: &str, fields: &[(Intent, Type)], text: &str) -> Prog
         fields: fields.to_vec(),
         scalars: Vec::new(),
         rank: 1,
+        column: None,
         reads: Vec::new(),
         text: text.to_owned(),
         seed: 0,
@@ -132,6 +136,7 @@ pub(crate) fn program(seed: u64, name: String) -> Program {
         tables: Vec::new(),
         reads: Vec::new(),
         value_blocks: 0,
+        previous: None,
     };
     let generator = Generator {
         random,
@@ -188,12 +193,23 @@ impl Generator {
         for _ in 0..self.random.usize(1..5) {
             body += &self.statement(2);
         }
-        let (attribute, returned) = match reduction {
-            None => {
+        let rank = self.rank;
+        let column = (reduction.is_none() && self.chance(40)).then(|| Column {
+            direction: self.pick(&Direction::ALL),
+            axis: self.random.usize(..rank),
+        });
+        let (attribute, returned) = match (reduction, column) {
+            (None, None) => {
                 body += &self.sets(&fields);
                 ("stencil".to_owned(), String::new())
             }
-            Some(reduction) => {
+            (None, Some(column)) => {
+                body += &self.ends(&fields, column);
+                let Column { direction, axis } = column;
+                let axis = if axis > 0 { format!(", axis = {axis}") } else { String::new() };
+                (format!("column({}{axis})", direction.name()), String::new())
+            }
+            (Some(reduction), _) => {
                 let ty = self.number_type();
                 self.budget += 12;
                 body += &format!("{}\n", self.expression(ty, 4));
@@ -201,7 +217,6 @@ impl Generator {
                 (format!("reduction({})", reduction.name()), format!(" -> {ty}"))
             }
         };
-        let rank = self.rank;
         let mut parameters: Vec<String> = Vec::new();
         for ((name, ..), (intent, ty)) in self.scope.fields.iter().zip(&fields) {
             parameters.push(format!("{name}: {}<{ty}, {rank}>", intent.name()));
@@ -213,7 +228,55 @@ impl Generator {
         );
         let mut reads = self.scope.reads;
         reads.resize(fields.len(), Offsets::new());
-        Program { name, reduction, fields, scalars, rank, reads, text, seed }
+        Program { name, reduction, fields, scalars, rank, column, reads, text, seed }
+    }
+
+    /// The end of a column, which sets its outputs. All but the first point may read them at the previous one.
+    fn ends(&mut self, fields: &[(Intent, Type)], column: Column) -> String {
+        let mut previous = vec!["0".to_owned(); self.rank];
+        previous[column.axis] = column.direction.previous().to_string();
+        let [first, last] = [0, 1].map(|end| {
+            let name = ["first", "last"][end];
+            format!("«{name}()¦ctx.ends[{end}] != 0»")
+        });
+        let mut text = String::new();
+        for (name, end) in [("y0", &first), ("y1", &last)] {
+            if self.chance(30) {
+                text += &format!("let {name}: bool = {end};\n");
+                self.scope.variables.push((name.to_owned(), Type::Bool, false, 0));
+            }
+        }
+        let branch = |generator: &mut Self, is_first: bool| {
+            let visible = generator.scope.variables.len();
+            generator.scope.previous = (!is_first).then(|| previous.join(", "));
+            generator.budget += 20;
+            let mut text = String::new();
+            for _ in 0..generator.random.usize(0..3) {
+                text += &generator.statement(1);
+            }
+            text += &generator.sets(fields);
+            generator.scope.previous = None;
+            generator.scope.variables.truncate(visible);
+            text
+        };
+        let parts = match self.random.u8(..6) {
+            0 => return text + &self.sets(fields),
+            1 | 2 => vec![(first, true), (String::new(), false)],
+            3 | 4 => vec![(first, true), (last, false), (String::new(), false)],
+            _ => {
+                let last = format!("({last}) && !({first})");
+                vec![(last, false), (first, true), (String::new(), false)]
+            }
+        };
+        for (place, (condition, is_first)) in parts.into_iter().enumerate() {
+            let before = if place > 0 { " else " } else { "" };
+            let condition = match &*condition {
+                "" => String::new(),
+                condition => format!("if {condition} "),
+            };
+            text += &format!("{before}{condition}{{\n{}}}", branch(self, is_first));
+        }
+        text + "\n"
     }
 
     fn enter(&mut self, fields: &[(Intent, Type)], scalars: &[Type]) {
@@ -232,6 +295,7 @@ impl Generator {
             tables: Vec::new(),
             reads: vec![BTreeSet::new(); fields.len()],
             value_blocks: 0,
+            previous: None,
         };
     }
 
@@ -491,6 +555,12 @@ impl Generator {
 
     fn read(&mut self, field: usize) -> String {
         let (name, intent, _) = self.scope.fields[field].clone();
+        if intent.is_output()
+            && let Some(previous) = self.scope.previous.clone()
+            && (intent == Intent::Out || self.chance(60))
+        {
+            return format!("{name}.«at({previous})¦previous([{previous}])»");
+        }
         if intent == Intent::InOut {
             self.scope.reads[field].insert(vec![0; self.rank]);
             return format!("{name}.at({})", vec!["0"; self.rank].join(", "));
@@ -592,7 +662,9 @@ impl Generator {
     fn leaf(&mut self, ty: Type) -> String {
         let mut leaves: Vec<String> = Vec::new();
         for field in 0..self.scope.fields.len() {
-            if self.scope.fields[field].2 == ty && self.scope.fields[field].1 != Intent::Out {
+            let is_read =
+                self.scope.fields[field].1 != Intent::Out || self.scope.previous.is_some();
+            if self.scope.fields[field].2 == ty && is_read {
                 // What is not chosen is not read.
                 let before = self.scope.reads.clone();
                 let read = self.read(field);

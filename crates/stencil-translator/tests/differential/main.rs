@@ -18,7 +18,7 @@ use engines::{Build, Engine, Single, Whole};
 use fastrand::Rng;
 use generate::Program;
 use opencl::OpenCl;
-use stencil_translator::{Intent, Point, Stencil, Type, Value};
+use stencil_translator::{Column, Direction, Intent, Point, Stencil, Type, Value};
 
 /// The programs of a run. They are compiled together.
 const PROGRAMS: u64 = 200;
@@ -176,6 +176,9 @@ impl<'a> Case<'a> {
         let mut extents = [2, 3, 9];
         let (mut first, mut grid) = ([0; 3], [0; 3]);
         extents[..missing].fill(1);
+        if let Some(column) = program.column {
+            extents[missing + column.axis] = random.i64(1..=4);
+        }
         for axis in missing..3 {
             first[axis] = random.i64(0..5);
             grid[axis] = first[axis] + extents[axis] + random.i64(0..5);
@@ -192,9 +195,26 @@ impl<'a> Case<'a> {
         Self { program, stencil, memories, scalars, extents, first, grid }
     }
 
-    fn points(&self) -> impl Iterator<Item = [i64; 3]> + use<> {
+    /// The points, in an order in which columns may be computed.
+    fn points(&self) -> Vec<[i64; 3]> {
         let [a, b, c] = self.extents;
-        (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| [i, j, k])))
+        let points = (0..a).flat_map(|i| (0..b).flat_map(move |j| (0..c).map(move |k| [i, j, k])));
+        let mut points: Vec<_> = points.collect();
+        if self.program.column.is_some_and(|column| column.direction == Direction::Backward) {
+            points.reverse();
+        }
+        points
+    }
+
+    /// Whether a point is the first, and the last, of a column.
+    fn ends(&self, point: [i64; 3]) -> [bool; 2] {
+        let Some(Column { direction, axis }) = self.program.column else { return [false; 2] };
+        let axis = 3 - self.program.rank + axis;
+        let mut ends = [point[axis] == 0, point[axis] + 1 == self.extents[axis]];
+        if direction == Direction::Backward {
+            ends.reverse();
+        }
+        ends
     }
 
     fn index(&self, point: [i64; 3]) -> [i64; 3] {
@@ -247,7 +267,9 @@ impl<'a> Case<'a> {
         let mut results = self.memories.clone();
         for point in self.points() {
             let read = |field: usize, offset: &[i64]| {
-                let memory = &self.memories[field];
+                let is_previous = self.program.fields[field].0.is_output()
+                    && offset.iter().any(|offset| *offset != 0);
+                let memory = if is_previous { &results[field] } else { &self.memories[field] };
                 memory.get(memory.element(point, offset))
             };
             let index = self.index(point);
@@ -256,6 +278,7 @@ impl<'a> Case<'a> {
                 scalars: &self.scalars,
                 index: &index[missing..],
                 extent: &self.grid[missing..],
+                ends: self.ends(point),
             };
             let outputs = self.stencil.interpret(&point_of_stencil).expect("types agree");
             for (result, output) in results.iter_mut().zip(outputs) {
@@ -271,7 +294,11 @@ impl<'a> Case<'a> {
         let mut results = self.memories.clone();
         let pointers: Vec<_> = results.iter_mut().map(Memory::pointer).collect();
         let function: Whole = engine.function(self.program);
-        let rows = usize::try_from(self.extents[0] * self.extents[1]).unwrap();
+        // A column across the rows has all its levels in one row.
+        let along = self.program.column.map(|column| 3 - self.program.rank + column.axis);
+        let outer = (0..2).filter(|axis| Some(*axis) != along);
+        let rows: i64 = outer.map(|axis| self.extents[axis]).product();
+        let rows = usize::try_from(rows).unwrap();
         // SAFETY: each memory has the box and its footprint, and the arguments are those of the stencil.
         unsafe { function(self.arguments().as_ptr().cast(), pointers.as_ptr(), rows) };
         results
@@ -288,7 +315,8 @@ impl<'a> Case<'a> {
             let shown = |values: [i64; 3]| {
                 [0, 1, 2].map(|axis| values.get(missing + axis).copied().unwrap_or(0))
             };
-            let context = [shown(self.index(point)), shown(self.grid)];
+            let ends = self.ends(point).map(i64::from);
+            let context = [shown(self.index(point)), shown(self.grid), [ends[0], ends[1], 0]];
             let at = |memory: &mut Memory| {
                 let element = memory.element(point, &[]);
                 memory.pointer().wrapping_add(element * memory.ty.size())

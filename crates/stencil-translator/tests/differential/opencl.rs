@@ -61,9 +61,15 @@ impl OpenCl {
         let place = u32::try_from(buffers.len()).unwrap();
         // One work-item too many on each axis.
         let rank = case.program.rank;
-        let items = case.extents.map(|extent| usize::try_from(extent).unwrap() + 1);
-        let items: Vec<_> = items.into_iter().rev().take(rank).collect();
-        let (kernel, axes) = (kernel.get(), u32::try_from(rank).unwrap());
+        let along = case.program.column.map(|column| column.axis);
+        let across = (0..rank).rev().filter(|axis| Some(*axis) != along);
+        let extents = across.map(|axis| case.extents[3 - rank + axis]);
+        let mut items: Vec<_> =
+            extents.map(|extent| usize::try_from(extent).unwrap() + 1).collect();
+        if items.is_empty() {
+            items.push(2);
+        }
+        let (kernel, axes) = (kernel.get(), u32::try_from(items.len()).unwrap());
         // SAFETY: the arguments have the size of the struct.
         unsafe { set_kernel_arg(kernel, place, 8 * arguments.len(), arguments.as_ptr().cast()) }
             .unwrap();

@@ -5,6 +5,7 @@
 pub struct Ctx {
     pub index: [i64; 3],
     pub extent: [i64; 3],
+    pub ends: [i64; 3],
 }
 
 #[derive(Clone, Copy)]
@@ -29,6 +30,9 @@ impl<T: Copy, const N: usize> View<T, N> {
     }
     fn get(self) -> T {
         unsafe { *self.point }
+    }
+    fn previous(self, by: [i64; N]) -> T {
+        View::<T, N> { point: self.result, ..self }.moved(by).get()
     }
     fn set(self, value: T) {
         unsafe { *self.result = value }
