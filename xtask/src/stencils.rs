@@ -63,7 +63,11 @@ fn all(file: &Path) -> Result<Vec<Stencil>> {
 fn find(items: Vec<Item>, found: &mut Vec<Stencil>) -> Result<()> {
     for item in items {
         match item {
-            Item::Fn(function) if has(&function.attrs, "stencil") => {
+            Item::Fn(function)
+                if ["stencil", "column", "reduction"]
+                    .iter()
+                    .any(|name| has(&function.attrs, name)) =>
+            {
                 let name = function.sig.ident.to_string();
                 let stencil = Stencil::parse(function.into_token_stream());
                 found.push(stencil.map_err(|errors| anyhow!("stencil {name}: {errors}"))?);

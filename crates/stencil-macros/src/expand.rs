@@ -3,7 +3,9 @@
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use stencil_translator::{Dialect, Intent, Module, Reduction, Stencil, Type, can_be_parsed};
+use stencil_translator::{
+    Column, Dialect, Direction, Intent, Module, Reduction, Stencil, Type, can_be_parsed,
+};
 use syn::{
     Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, ReturnType,
     Type as SynType,
@@ -24,6 +26,11 @@ pub(crate) fn stencil(options: TokenStream, function: TokenStream) -> TokenStrea
 /// The attribute of one function that is a reduction.
 pub(crate) fn reduction(options: TokenStream, function: TokenStream) -> TokenStream {
     translated(quote!(#[reduction(#options)] #function), function)
+}
+
+/// The attribute of one function that is a column.
+pub(crate) fn column(options: TokenStream, function: TokenStream) -> TokenStream {
+    translated(quote!(#[column(#options)] #function), function)
 }
 
 /// What replaces a function, which `whole` has with its attribute.
@@ -131,13 +138,13 @@ fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
         return errors;
     };
     let root = root();
-    let has =
-        |function: &ItemFn, name: &str| function.attrs.iter().any(|attribute| is(attribute, name));
     let items = items.into_iter().map(|item| match item {
-        Item::Fn(function) if has(&function, "stencil") || has(&function, "reduction") => {
-            stub(&function, &root)
+        Item::Fn(function) if function.attrs.iter().any(is_stencil) => stub(&function, &root),
+        Item::Fn(function)
+            if function.attrs.iter().any(|attribute| is(attribute, "stencil_fn")) =>
+        {
+            TokenStream::new()
         }
-        Item::Fn(function) if has(&function, "stencil_fn") => TokenStream::new(),
         other => other.into_token_stream(),
     });
     quote! {
@@ -150,6 +157,11 @@ fn refused_module(errors: TokenStream, module: TokenStream) -> TokenStream {
 /// Whether an attribute has this name, with any path before it.
 fn is(attribute: &Attribute, name: &str) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == name)
+}
+
+/// Whether an attribute makes a stencil of a function.
+fn is_stencil(attribute: &Attribute) -> bool {
+    ["stencil", "column", "reduction"].iter().any(|name| is(attribute, name))
 }
 
 /// The path of the crate `stencil`, by the name that the program has for it.
@@ -173,11 +185,8 @@ fn root() -> TokenStream {
 /// The items that replace the function of a stencil: the function that makes a launch, and a type with its description.
 fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStream {
     let (vis, name) = (&function.vis, &function.sig.ident);
-    let attributes: Vec<&Attribute> = function
-        .attrs
-        .iter()
-        .filter(|attribute| !is(attribute, "stencil") && !is(attribute, "reduction"))
-        .collect();
+    let attributes: Vec<&Attribute> =
+        function.attrs.iter().filter(|attribute| !is_stencil(attribute)).collect();
     let generated = stencil.to_rust();
     let description = description(stencil, root);
     let (mut parameters, mut arguments, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
@@ -317,6 +326,7 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
         let flags = dialect.flags();
         quote_spanned!(at=> #root::generated::Source { format: #format, text: #text, options: &[#(#flags),*] })
     });
+    let column = column_parts(stencil, root);
     let args = Ident::new(&format!("{name}_args"), at);
     let rows = Ident::new(&format!("{name}_rows"), at);
     let numbers: Vec<usize> = (0..stencil.fields().len()).collect();
@@ -356,6 +366,7 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
                 fields: &[#(#fields),*],
                 scalars: &[#(#scalars),*],
                 sources: &[#(#sources),*],
+                column: #column,
                 baseline,
                 wide,
             };
@@ -363,6 +374,34 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
             unsafe { #root::generated::describe(parts) }
         };
     }
+}
+
+/// How a column goes through a grid, and how far it reads.
+fn column_parts(stencil: &Stencil, root: &TokenStream) -> TokenStream {
+    let at = Span::mixed_site();
+    let Some(Column { direction, axis }) = stencil.column() else {
+        return quote_spanned!(at=> ::core::option::Option::None);
+    };
+    let is_forward = direction == Direction::Forward;
+    let reach = stencil.fields().iter().map(|field| {
+        let ends = [false, true].map(|first| {
+            let ends = [false, true].map(|last| {
+                let footprint = field.footprint_at([first, last]);
+                if footprint.offsets().next().is_none() {
+                    return quote_spanned!(at=> ::core::option::Option::None);
+                }
+                let (low, high) = footprint.range(axis);
+                quote_spanned!(at=> ::core::option::Option::Some([#low, #high]))
+            });
+            quote!([#(#ends),*])
+        });
+        quote!([#(#ends),*])
+    });
+    quote_spanned!(at=> ::core::option::Option::Some(#root::generated::ColumnParts {
+        axis: #axis,
+        is_forward: #is_forward,
+        reach: &[#(#reach),*],
+    }))
 }
 
 fn dtype(ty: Type, root: &TokenStream) -> TokenStream {

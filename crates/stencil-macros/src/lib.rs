@@ -16,8 +16,14 @@ pub fn reduction(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::reduction(options.into(), function.into()).into()
 }
 
-/// Makes stencils and reductions of the functions of a module that have the attribute `stencil` or `reduction`: see the
-/// crate `stencil`.
+/// Makes a column of a function, a stencil that computes the points along an axis in order: see the crate `stencil`.
+#[proc_macro_attribute]
+pub fn column(options: TokenStream, function: TokenStream) -> TokenStream {
+    expand::column(options.into(), function.into()).into()
+}
+
+/// Makes stencils, columns and reductions of the functions of a module that have the attribute `stencil`, `column` or
+/// `reduction`: see the crate `stencil`.
 #[proc_macro_attribute]
 pub fn stencils(options: TokenStream, module: TokenStream) -> TokenStream {
     expand::module(options.into(), module.into()).into()

@@ -11,11 +11,13 @@ use runtime_core::{DType, ImageFormat};
 #[derive(Debug)]
 pub struct In<T, const N: usize>(PhantomData<T>);
 
-/// A parameter of a stencil that it sets, and does not read. See [`In`].
+/// A parameter of a stencil that it sets, and does not read; a column may read what it has set at the previous point.
+/// See [`In`].
 #[derive(Debug)]
 pub struct Out<T, const N: usize>(PhantomData<T>);
 
-/// A parameter of a stencil that it reads at the point itself, and sets there. See [`In`].
+/// A parameter of a stencil that it reads at the point itself, and sets there; a column may also read what it has set at
+/// the previous point. See [`In`].
 #[derive(Debug)]
 pub struct InOut<T, const N: usize>(PhantomData<T>);
 
@@ -24,7 +26,7 @@ pub struct InOut<T, const N: usize>(PhantomData<T>);
 pub enum Intent {
     /// It reads the field at any offsets.
     In,
-    /// It sets the field, and does not read it.
+    /// It sets the field, and does not read the values from before.
     Out,
     /// It reads the field at the point itself, and sets it there.
     InOut,
@@ -49,6 +51,7 @@ pub struct Parts {
     /// The name and the size in bytes of each scalar.
     pub scalars: &'static [(&'static str, usize)],
     pub sources: &'static [Source],
+    pub column: Option<ColumnParts>,
     /// The function over rows, for any processor.
     pub baseline: Rows,
     /// The same, for x86-64 processors of level v3.
@@ -68,6 +71,19 @@ pub struct FieldParts {
     pub is_read: bool,
 }
 
+/// How a column goes through a grid.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "for generated code")]
+pub struct ColumnParts {
+    pub axis: usize,
+    pub is_forward: bool,
+    pub reach: &'static [EndReach],
+}
+
+/// How far a field is read along the axis of a column, if it is read: by a point that is the first or not, and the last
+/// or not.
+pub type EndReach = [[Option<[i64; 2]>; 2]; 2];
+
 /// The text of a stencil in one format.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "for generated code")]
@@ -77,7 +93,7 @@ pub struct Source {
     pub options: &'static [&'static str],
 }
 
-/// Computes rows of a box. It takes the struct of arguments, a pointer to the first element of each field, and the
+/// Computes rows of a box, as `stencil-translator` numbers them. It takes the struct of arguments, a pointer to the first element of each field, and the
 /// numbers of the rows.
 pub type Rows = unsafe fn(*const u64, &[*mut u8], Range<usize>);
 
@@ -93,6 +109,11 @@ impl Stencil {
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.0.name
+    }
+
+    /// What the attribute made of its function.
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.0.column.is_some() { "column" } else { "stencil" }
     }
 
     /// Whether it gives up that all devices compute the same bits.

@@ -5,7 +5,7 @@ use runtime_core::Element;
 
 pub use crate::accumulate::Op;
 pub use crate::argument::Argument;
-pub use crate::description::{FieldParts, Parts, Rows, Source};
+pub use crate::description::{ColumnParts, EndReach, FieldParts, Parts, Rows, Source};
 pub use crate::launch::launch;
 pub use crate::reduction::reduce;
 pub use runtime_core::{DType, ImageFormat};

@@ -14,6 +14,9 @@ use crate::description::{Intent, Parts, Rows};
 /// even distribution.
 const POINTS: usize = 16_384;
 
+/// The least number of columns that a core takes at a time, side by side: enough for long rows.
+const COLUMNS: usize = 512;
+
 /// A module with the kernel of a stencil.
 pub(crate) fn module(parts: &'static Parts) -> HostModule {
     HostModule::new().with(parts.kernel, Function(parts))
@@ -114,7 +117,20 @@ fn run(
         // outputs are no other arguments. The words are those of this stencil, and no two calls compute the same point.
         unsafe { rows(words.as_ptr(), pointers.get(), range) }
     };
-    if count == 1 {
+    if let Some(column) = parts.column.filter(|column| column.axis < outer.len()) {
+        // Columns across the rows are cut where they are side by side.
+        let levels = extents[column.axis];
+        let lines = count / levels;
+        let columns = (POINTS / levels).max(COLUMNS);
+        let width = length.min(columns);
+        let (pieces, band) = (length.div_ceil(width), (columns / width).max(1));
+        grid.for_each(lines.div_ceil(band) * pieces, |chunk| {
+            let (line, start) = (chunk / pieces * band, chunk % pieces * width);
+            let mut words = words.clone();
+            words.narrow(start..length.min(start + width));
+            call(&words, line..lines.min(line + band));
+        });
+    } else if count == 1 && parts.column.is_none() {
         // One long row is cut along itself.
         grid.for_each(length.div_ceil(POINTS), |chunk| {
             let start = chunk * POINTS;

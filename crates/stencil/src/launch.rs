@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 use crate::argument::Argument;
 use crate::arguments::Words;
 use crate::boundary::Rule;
-use crate::description::{FieldParts, Intent, Stencil};
+use crate::column;
+use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, comes_from_blocks, refresh};
@@ -146,17 +147,18 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the fields are of different grids or the outputs at different locations, if the stencil
-    /// reads farther than the halo, or if it reads beyond an end of the grid where a field has no boundary; no rank has
+    /// `InvalidArgument` if the fields are of different grids or the outputs at different locations, if a column goes
+    /// along an axis that is divided among ranks or that has no ends, if the stencil reads farther than the halo, or if it reads beyond an end of the grid where a field has no boundary; no rank has
     /// enqueued anything then. `Uninitialized` if a field is read before it was set. `WrongDevice`. `InvalidModule` if
     /// the stencil cannot be compiled. Errors of the exchange: `Timeout`, `PeerLost`, and `InvalidArgument` or
     /// `Conflict` if other ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then.
     /// Errors of the device.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<()> {
+        let kind = self.stencil.map_or("stencil", Stencil::kind);
         self.compute(stream)
             .map(drop)
-            .map_err(|error| error.about(format_args!("stencil {}", self.name())))
+            .map_err(|error| error.about(format_args!("{kind} {}", self.name())))
     }
 
     /// A launch of a kernel that is brought along.
@@ -174,6 +176,20 @@ impl<'a> Launch<'a> {
     /// The name of the stencil.
     pub(crate) fn name(&self) -> &'static str {
         self.stencil.map_or("sweep", Stencil::name)
+    }
+
+    /// How it goes through a grid, if it is a column.
+    fn column(&self) -> Option<&'static ColumnParts> {
+        self.stencil?.parts().column.as_ref()
+    }
+
+    /// What is known of a parameter, for these points.
+    fn known(&self, parameter: usize, points: &Points) -> FieldParts {
+        let known = &self.known[parameter];
+        match self.column() {
+            Some(column) => column::known(column, parameter, known, points[column.axis].len()),
+            None => *known,
+        }
     }
 
     /// The first field.
@@ -215,7 +231,11 @@ impl<'a> Launch<'a> {
             } else {
                 args.push(Arg::bytes(words.bytes()));
             }
-            let geometry = geometry(&device.info().limits, extents);
+            let along = self.column().map(|column| column.axis);
+            let across: SmallVec<[usize; 3]> = (extents.iter().enumerate())
+                .filter_map(|(axis, extent)| (Some(axis) != along).then_some(*extent))
+                .collect();
+            let geometry = geometry(&device.info().limits, &across);
             // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
             // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.
             unsafe { kernel.launch(stream, &geometry, &args) }
@@ -348,6 +368,9 @@ impl<'a> Launch<'a> {
             location = Some(core);
         }
         let Some(output) = location else { return Err(refuse("no output".to_owned())) };
+        if let Some(column) = self.column() {
+            column::check(column, output)?;
+        }
         let global = self.global(grid, output)?;
         let mut checked = Checked {
             local: [0..1, 0..1, 0..1],
@@ -368,8 +391,9 @@ impl<'a> Launch<'a> {
             checked.local[axis] = low..high.max(low);
             checked.is_whole &= checked.local[axis] == (0..output.shape.points(axis));
         }
-        for (argument, known) in self.arguments.iter().zip(self.known) {
-            let need = need(grid, output, &global, argument.core, known)?;
+        for (number, argument) in self.arguments.iter().enumerate() {
+            let known = self.known(number, &global);
+            let need = need(grid, output, &global, argument.core, &known)?;
             checked.uses.push((None, !need.is_nothing()));
             if argument.core.has(&need, resets) {
                 continue;
@@ -470,19 +494,26 @@ impl<'a> Launch<'a> {
         let mut margins = [(0, 0); 3];
         for (axis, (low, high)) in margins.iter_mut().enumerate().take(rank) {
             let width = |side: usize| {
-                let uses = self.arguments.iter().zip(self.known).zip(&checked.uses);
+                let uses = self.arguments.iter().zip(&checked.uses).enumerate();
                 // Meanwhile kernels get the own values of stale fields alone, also at the ends of the grid.
-                let reaches = uses.map(|((argument, known), (stale, _))| match stale {
-                    Some(_) if known.is_read => {
-                        reach(known, output.core, argument.core, axis)[side]
+                let reaches = uses.map(|(number, (argument, (stale, _)))| {
+                    let known = self.known(number, &checked.local);
+                    match stale {
+                        Some(_) if known.is_read => {
+                            reach(&known, output.core, argument.core, axis)[side]
+                        }
+                        _ => 0,
                     }
-                    _ => 0,
                 });
                 reaches.max().unwrap_or(0)
             };
             let (points, range) = (output.core.shape.points(axis), &checked.local[axis]);
             *low = width(0).saturating_sub(range.start);
             *high = width(1).saturating_sub(points - range.end);
+        }
+        // A column is computed as a whole.
+        if self.column().is_some_and(|column| margins[column.axis] != (0, 0)) {
+            return None;
         }
         let step = interior_and_rim(&checked.local[..rank], &margins[..rank]);
         if step.interior.iter().any(Range::is_empty) {
@@ -531,7 +562,8 @@ impl Work<'_, '_, '_> {
         }
         let mut words = launch.words.clone();
         let limits = &grid.device.info().limits;
-        for points in boxes.iter().flat_map(|points| pieces(limits, grid.rank, points)) {
+        let along = launch.column().map(|column| column.axis);
+        for points in boxes.iter().flat_map(|points| pieces(limits, grid.rank, along, points)) {
             let extents = std::array::from_fn(|axis| points[axis].len());
             let first = std::array::from_fn(|axis| grid.block[axis].start + points[axis].start);
             words.set_box(&extents, &first, &grid.cells);

@@ -37,7 +37,7 @@
 //! # When to use it
 //!
 //! Use it for explicit steps on rectangular grids of one to three axes: finite differences and volumes, also staggered,
-//! and lattice Boltzmann methods. For kernels that are written by hand for each device, use `runtime-core`; for arrays
+//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. For kernels that are written by hand for each device, use `runtime-core`; for arrays
 //! and halos without grids, `array-buffer` and `halo`.
 //!
 //! # Stencils
@@ -91,6 +91,51 @@
 //! [`Launch::over`] computes only some. The outputs keep their values elsewhere. A field can be no output and input of
 //! the same launch: use `InOut`, or two fields and `swap`.
 //!
+//! # Columns
+//!
+//! A function with the attribute [`column`](macro@column) is a stencil that computes the points along an axis in order,
+//! and reads what it has set at the previous one. So it makes sums along the axis, and solves tridiagonal systems.
+//!
+//! ```
+//! use runtime_core::Device;
+//! use stencil::{Grid, In, Out, Result, column};
+//!
+//! /// The hydrostatic pressure in the middle of each level: half a level of air is between it and the top of its level.
+//! #[column(forward)]
+//! fn pressure(p: Out<f64, 3>, density: In<f64, 3>, top: f64, half: f64) {
+//!     if first() {
+//!         p.set(top + half * density.at(0, 0, 0));
+//!     } else {
+//!         p.set(p.at(-1, 0, 0) + half * (density.at(-1, 0, 0) + density.at(0, 0, 0)));
+//!     }
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let device = Device::new(backend_host::HostDevice::new(0))?;
+//! // Axis 0 goes down, from the top.
+//! let grid = Grid::cartesian([4, 30, 20]).build(&device)?;
+//! let density = grid.field("density").filled(2.0)?;
+//! let mut p = density.like("p")?;
+//! pressure(&mut p, &density, 100.0, 0.5 * 9.0).run(&device.default_stream())?;
+//! let p = p.read_host()?;
+//! assert_eq!([0, 1, 2, 3].map(|level| p[[level, 7, 7]]), [109.0, 127.0, 145.0, 163.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | write |
+//! |---|---|
+//! | go in ascending or descending order | `#[column(forward)]`, `#[column(backward)]` |
+//! | go along another axis than 0 | `#[column(forward, axis = 1)]` |
+//! | read what was set at the previous point | `p.at(-1, 0, 0)` of an `Out` or `InOut`, if it goes forward along axis 0, and `p.at(1, 0, 0)` if it goes backward |
+//! | compute the ends in another way | `if first() { … } else if last() { … } else { … }` |
+//!
+//! The first point must not read the previous one. What it reads of inputs counts for it alone: in the example, no
+//! density is needed before the first level. `first()` and `last()` mean the ends of the points that a launch computes,
+//! also with [`Launch::over`] or [`Launch::inside`]. The axis must have ends, and must not be divided among ranks: see
+//! [`GridBuilder::blocks`]. Put the column on axis 0 where you can. The host computes the columns across rows side by
+//! side, with the vector instructions of the processor, but those along the last axis one by one.
+//!
 //! # Reductions
 //!
 //! A function with the attribute [`reduction`](macro@reduction) returns a value. Its launch makes one value of those of
@@ -140,6 +185,7 @@
 //! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default. No block may have fewer cells along
 //!   an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
+//! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere.
 //! - All ranks pass the same scalars to a launch. These are not compared, whereas stencils and ranges are: ranks that
 //!   differ get an error at the next exchange.
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
@@ -153,6 +199,7 @@ mod accumulate;
 mod argument;
 mod arguments;
 mod boundary;
+mod column;
 mod description;
 mod domain;
 mod erased;
@@ -186,5 +233,5 @@ pub use grid::{Grid, GridBuilder};
 pub use launch::Launch;
 pub use reduction::{Reduced, Reduction};
 pub use runtime_core::{Error, ErrorKind, Result};
-pub use stencil_macros::{reduction, stencil, stencils};
+pub use stencil_macros::{column, reduction, stencil, stencils};
 pub use sweep::{Part, Use, sweep};

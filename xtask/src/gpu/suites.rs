@@ -32,7 +32,16 @@ pub(crate) const ALL: [Suite; 4] = [
     Suite { package: "interchange", programs: &["devices"] },
     Suite {
         package: "stencil",
-        programs: &["gallery", "gather", "ghosts", "heat", "reductions", "sphere", "sweep"],
+        programs: &[
+            "columns",
+            "gallery",
+            "gather",
+            "ghosts",
+            "heat",
+            "reductions",
+            "sphere",
+            "sweep",
+        ],
     },
 ];
 
