@@ -54,6 +54,7 @@ gallery! {
     upwind "../examples/upwind/main.rs" [13, 12] 4
     lattice_boltzmann "../examples/lattice_boltzmann/main.rs" [14, 11] 4
     chebyshev "../examples/chebyshev/main.rs" [12, 9] 60
+    thomas "../examples/thomas/main.rs" [5, 7, 9] 3
 }
 
 on_all_devices!(
@@ -64,5 +65,6 @@ on_all_devices!(
     hdiff,
     upwind,
     lattice_boltzmann,
-    chebyshev
+    chebyshev,
+    thomas
 );
