@@ -122,8 +122,9 @@ fn run(
         let levels = extents[column.axis];
         let lines = count / levels;
         let columns = (POINTS / levels).max(COLUMNS);
-        let width = length.min(columns);
-        let (pieces, band) = (length.div_ceil(width), (columns / width).max(1));
+        let pieces = length.div_ceil(columns);
+        let width = length.div_ceil(pieces);
+        let band = (columns / width).max(1);
         grid.for_each(lines.div_ceil(band) * pieces, |chunk| {
             let (line, start) = (chunk / pieces * band, chunk % pieces * width);
             let mut words = words.clone();
