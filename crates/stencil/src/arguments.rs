@@ -95,6 +95,11 @@ impl Words {
         &self.words
     }
 
+    /// The words of the scalars.
+    pub(crate) fn scalars(&self) -> &[u64] {
+        &self.words[(self.fields + 3) * self.rank..]
+    }
+
     /// The bytes that a launch takes.
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(&self.words)

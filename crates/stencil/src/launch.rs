@@ -376,7 +376,7 @@ impl<'a> Launch<'a> {
             local: [0..1, 0..1, 0..1],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
-            hash: hash(self.name(), &self.arguments, &global),
+            hash: self.hash(grid, &global),
             stale: SmallVec::new(),
             uses: SmallVec::new(),
         };
@@ -412,6 +412,16 @@ impl<'a> Launch<'a> {
             *stale = checked.stale.iter().position(same);
         }
         Ok(checked)
+    }
+
+    /// A number for the stencil, its fields and scalars, and the points that it computes, the same on all ranks.
+    fn hash(&self, grid: &Domain, points: &Points) -> u64 {
+        let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
+        let names =
+            self.arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
+        let texts = self.name().bytes().chain([0]).chain(names).map(u64::from);
+        let cells = grid.cells.iter().map(|cells| *cells as u64);
+        hash_of(texts.chain(bounds).chain(cells).chain(self.words.scalars().iter().copied()))
     }
 
     /// Puts the two components of each vector next to each other: between tiles, each becomes the other.
@@ -670,13 +680,6 @@ fn reach(known: &FieldParts, output: &Core, field: &Core, axis: usize) -> [usize
     // An output on faces has one point more than an input at centres.
     let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
     [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0))
-}
-
-/// A number for a stencil, its fields and the points that it computes, the same on all ranks.
-fn hash(name: &str, arguments: &[Argument<'_>], points: &Points) -> u64 {
-    let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
-    let names = arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
-    hash_of(name.bytes().chain([0]).chain(names).map(u64::from).chain(bounds))
 }
 
 fn refuse(message: String) -> Error {

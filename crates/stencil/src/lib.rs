@@ -186,8 +186,8 @@
 //!   an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
 //! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere.
-//! - All ranks pass the same scalars to a launch. These are not compared, whereas stencils and ranges are: ranks that
-//!   differ get an error at the next exchange.
+//! - All ranks make the same launches: of the same stencil, with fields of the same names, the same scalars and points.
+//!   Ranks that differ get an error at the next exchange.
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
 //!
 //! The folder `examples` has complete programs; `docs/stencil.md` lists them.

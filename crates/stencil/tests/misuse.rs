@@ -288,6 +288,31 @@ fn ranks_that_pass_other_fields_get_errors() {
 }
 
 #[test]
+fn ranks_that_pass_other_scalars_get_errors() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_secs(5);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp).filled(1.0)?;
+        let mut out = grid.field("out").filled(1.0)?;
+        scaled_east(&mut out, &t, if rank == 0 { 2.0 } else { 2.5 }).run(&stream)
+    });
+    for result in results {
+        refused(
+            result,
+            ErrorKind::InvalidArgument,
+            &["stencil scaled_east", "all ranks make the same launches"],
+        );
+    }
+}
+
+#[stencil]
+fn scaled_east(out: Out<f64, 2>, t: In<f64, 2>, by: f64) {
+    out.set(by * t.at(1, 0));
+}
+
+#[test]
 fn a_rank_that_is_absent_is_reported_and_may_come_back() {
     let device = host();
     let results = pair(|ranks| {
