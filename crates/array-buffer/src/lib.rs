@@ -155,7 +155,6 @@
 //! tracking idle streams when it needs room, but keeps a handle of each stream, and so the stream, until the array is
 //! dropped.
 #![deny(unsafe_code)]
-#![expect(clippy::unnecessary_safety_comment, reason = "it is in the example above")]
 
 mod budget;
 mod buffer;
