@@ -628,7 +628,7 @@ fn stencils(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     for &side in sides {
         let value = |at: [usize; 3]| ((at[0] * 31 + at[1] * 17 + at[2]) % 977) as f64;
         let grid = Grid::cartesian([side; 3]).build(device)?;
-        let t = grid.field("t").boundary(Boundary::Clamp).from_fn(|at| value(at))?;
+        let t = grid.field("t").boundary(Boundary::Clamp).from_fn(value)?;
         let mut next = t.like("next")?;
         let pitch = side + 2;
         let inner = |at: usize| (at.max(1) - 1).min(side - 1);
