@@ -15,7 +15,7 @@ mod defaults {
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::cuda_c(),
         abilities: [
-            CooperativeLaunch, Fault, Gates, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
+            CooperativeLaunch, Fault, Graphs, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy,
         ],
     }
 }
@@ -25,8 +25,8 @@ mod others {
     use runtime_core::{ImageFormat, ModuleBundle};
 
     conformance::accelerator! {
-        name: "cuda, pool=cache",
-        open: |index| super::open(index, "?pool=cache"),
+        name: "cuda, pool=cache, gates=on",
+        open: |index| super::open(index, "?pool=cache&gates=on"),
         kernels: {
             let all = conformance::kernels::cuda_c();
             let ptx = all.images().iter().find(|image| image.format() == ImageFormat::Ptx);

@@ -25,6 +25,7 @@ pub enum PoolKind {
 /// | option | values | effect |
 /// |---|---|---|
 /// | `pool` | `auto`, `driver`, `cache` | [`PoolKind`] |
+/// | `gates` | `off`, `on` | whether the device has [gates](Self::gates), which are experimental |
 /// | `options` | text | compiler options for every module that is compiled, before the module's own |
 /// | `cache` | `on`, `off` | whether compiled programs are kept on disk; a program whose source or options read files, or whose source has assembly, is never kept |
 /// | `cache-dir` | folder | the folder for compiled programs; the default is in the user's cache folder |
@@ -36,6 +37,9 @@ pub enum PoolKind {
 pub struct Config<V: Vendor> {
     /// The source of device memory.
     pub pool: PoolKind,
+    /// Whether the device has gates. They are experimental: while a gate is closed, a call of another thread that waits
+    /// for all streams may keep the thread that is to open the gate out of the library.
+    pub gates: bool,
     /// Compiler options for every module that is compiled, before the module's own.
     pub build_options: String,
     /// Whether compiled programs are kept on disk.
@@ -56,6 +60,7 @@ impl<V: Vendor> Config<V> {
     pub fn new() -> Self {
         Self {
             pool: PoolKind::Auto,
+            gates: false,
             build_options: String::new(),
             cache: true,
             cache_dir: None,
@@ -79,9 +84,15 @@ impl<V: Vendor> Config<V> {
                 "cache" => PoolKind::Cache,
                 _ => return Err(refused(option, value, "auto, driver or cache")),
             };
+        } else if option == "gates" {
+            self.gates = match value {
+                "off" => false,
+                "on" => true,
+                _ => return Err(refused(option, value, "off or on")),
+            };
         } else if !self.build_options_mut().set(option, value)? {
             let message = format!(
-                "no option {option:?}; a {} device takes pool, options, cache, cache-dir, work-dir, keep and verbose",
+                "no option {option:?}; a {} device takes pool, gates, options, cache, cache-dir, work-dir, keep and verbose",
                 V::WORDS.interface
             );
             return Err(Error::new(ErrorKind::UnknownDevice, "open", message));

@@ -140,6 +140,7 @@ impl<V: Vendor> Device<V> {
             error::<V>(context.api, "open", code, "the priorities of streams").on(&info.id)
         })?;
         let shared = Arc::new(OpenDevice::new(&info, context, pool)?);
+        let gates = gates && config.gates;
         Ok(Self {
             info,
             cooperative,

@@ -19,7 +19,7 @@ mod defaults {
         open: |index| super::open(index, ""),
         kernels: conformance::kernels::hip_c(),
         // Some runtimes have no graphs. The test below requires them of the stand-in.
-        abilities: [Fault, Gates, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
+        abilities: [Fault, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
         faults: faults_may_end_the_process,
     }
 }
@@ -27,8 +27,8 @@ mod defaults {
 /// Plain allocations instead of the runtime's pools.
 mod cached {
     conformance::accelerator! {
-        name: "hip, pool=cache",
-        open: |index| super::open(index, "?pool=cache"),
+        name: "hip, pool=cache, gates=on",
+        open: |index| super::open(index, "?pool=cache&gates=on"),
         kernels: conformance::kernels::hip_c(),
         // Some runtimes have no graphs. The test below requires them of the stand-in.
         abilities: [Fault, Gates, HostRegistration, Interop, MemoryAdoption, MemoryPool, Monitor, Parameters, RegionCopy],
