@@ -7,6 +7,8 @@
 //! With the feature `opencl`, host and an OpenCL device take turns on an array: in one replica that both share, beside two
 //! replicas.
 //!
+//! Prefetches of ordinary memory, beside reads that copy the same values in the calling thread.
+//!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
 //! The other device is simulated. Its link has a rate, and its kernels run one after the other.
@@ -15,7 +17,7 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, LeastRecentlyUsed, MemoryBudget, Partition, Parts};
 use backend_sim::{SimConfig, SimDevice};
@@ -233,6 +235,46 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// How long a call holds the host that copies an array to the device, on an idle stream: the median of 20. Replica and
+/// pinned memory are in place. The time of the first call, which makes them, is reported beside it.
+fn prefetches(bench: &mut Bench) -> Result<()> {
+    if !bench.group("a prefetch of ordinary memory holds the host") {
+        return Ok(());
+    }
+    let config = SimConfig::new().jitter(Duration::ZERO).memory_bytes(2 << 30);
+    let device = Device::new(SimDevice::new(0, config))?;
+    let stream = device.default_stream();
+    let cases = [("1 MiB", 1 << 20), ("64 MiB", 64 << 20), ("1 GiB", 1 << 30)];
+    for (case, bytes) in cases.into_iter().take(if bench.is_quick() { 1 } else { 3 }) {
+        let mut array = ArrayBuffer::<f64, _>::uninit(bytes / size_of::<f64>())?;
+        array.write_host()?.fill(0.0);
+        let mut time = |prefetches: bool| -> Result<Duration> {
+            array.read_write_host()?[0] += 1.0;
+            stream.synchronize()?;
+            let began = Instant::now();
+            if prefetches {
+                array.prefetch(&stream)?;
+            } else {
+                drop(array.read(&stream)?);
+            }
+            let took = began.elapsed();
+            stream.synchronize()?;
+            Ok(took)
+        };
+        let first = time(true)?;
+        let mut median = |prefetches| -> Result<f64> {
+            let mut times = (0..20).map(|_| time(prefetches)).collect::<Result<Vec<_>>>()?;
+            times.sort();
+            Ok(times[10].as_secs_f64())
+        };
+        let (ours, reads) = (median(true)?, median(false)?);
+        println!("{case}: the first prefetch takes {first:?}");
+        bench.limited(case, "ms", ours * 1e3, 1.0);
+        bench.measured(case, 0, ours, ("a read that copies", reads), 0.0);
+    }
+    Ok(())
+}
+
 /// Host and device change all elements of an array in turns.
 #[cfg(feature = "opencl")]
 mod turns {
@@ -321,6 +363,7 @@ fn main() -> Result<ExitCode> {
     #[cfg(feature = "opencl")]
     turns::compare(&mut bench)?;
     locks(&mut bench)?;
+    prefetches(&mut bench)?;
     sweeps(&mut bench)?;
     if bench.group("tiles of 4 MiB, up, changed, down") {
         for (case, time) in [("kernels of 2 ms", 2), ("kernels of 4 ms", 4), ("kernels of 8 ms", 8)]

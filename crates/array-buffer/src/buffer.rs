@@ -737,8 +737,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         self.core.set_priority(device, parts.0, priority)
     }
 
-    /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream. Copies from
-    /// the host block for the bytes that do not fit into the pinned buffers: see [blocking](crate#blocking).
+    /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream, and a thread
+    /// prepares those from the host. Does not block on devices with gates: see [blocking](crate#blocking).
     ///
     /// # Errors
     ///
@@ -747,11 +747,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch(&self, stream: &Stream) -> Result<()> {
         let request = self.request(Some(stream), "prefetch", Location::caller());
-        self.core.prefetch(&request)
+        self.core.prefetch(&Request { defers: true, ..request })
     }
 
-    /// Copies values to the host before they are needed. Blocks until they are there, unless the copies go to
-    /// [page-locked](Self::page_lock) memory: these are enqueued, and the next access of the host waits for them.
+    /// Copies values to the host before they are needed. The copies are enqueued, and the next access of the host waits
+    /// for them. Does not block on devices with gates: see [blocking](crate#blocking).
     ///
     /// # Errors
     ///
@@ -760,7 +760,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     #[inline]
     pub fn prefetch_host(&self) -> Result<()> {
         let request = self.request(None, "prefetch", Location::caller());
-        self.core.prefetch(&request)
+        self.core.prefetch(&Request { defers: true, ..request })
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of
@@ -787,6 +787,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
             access: "duplicate",
             call_site,
             may_refresh: true,
+            defers: false,
         };
         let (at, mut origins) = self.core.read_with_origins(&request)?;
         let (target, by) = match by {
@@ -963,7 +964,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         access: &'static str,
         call_site: &'static Location<'static>,
     ) -> Request<'a> {
-        Request { set: self.all(), stream, access, call_site, may_refresh: true }
+        Request { set: self.all(), stream, access, call_site, may_refresh: true, defers: false }
     }
 
     fn check(&self, parts: Parts) -> Result<()> {

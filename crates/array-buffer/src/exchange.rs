@@ -114,7 +114,14 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
             Exchange::Reduce => partition.owned().0,
         };
         let access = exchange.name();
-        let request = Request { set, stream: Some(stream), access, call_site, may_refresh: false };
+        let request = Request {
+            set,
+            stream: Some(stream),
+            access,
+            call_site,
+            may_refresh: false,
+            defers: false,
+        };
         let (at, hold) = core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
         Ok(Self {
             core,

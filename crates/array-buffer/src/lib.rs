@@ -94,10 +94,11 @@
 //! | ending a write of an array with a [home](ArrayBuffer::set_home) | as a prefetch to the home |
 //! | ending a write that is [checked](ArrayBuffer::set_check_writes) | until the work is done |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
-//! | … values that are copied from the host | until they are in pinned memory |
+//! | … values that are copied from the host | until they are in pinned memory; a prefetch: no |
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
-//! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it, also by [`prefetch_host`](ArrayBuffer::prefetch_host) | no |
-//! | accesses on the host, [`prefetch_host`](ArrayBuffer::prefetch_host), [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
+//! | [`prefetch_host`](ArrayBuffer::prefetch_host) | no; values on a device without [gates](runtime_core::Device::gate), and those of a device that works in host memory: as an access on the host |
+//! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it | no |
+//! | accesses on the host, [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | accesses on a device with a [`MemoryBudget`] that need memory | as above; and for each part that leaves to make room, as `evict` |
 //! | [`into_memory`](ArrayBuffer::into_memory) | as above; until work of other streams that the values came through is done |
 //! | [`repartition`](ArrayBuffer::repartition) | until its copies are done; not at all if there are none |
@@ -108,9 +109,19 @@
 //!
 //! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
-//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a prefetch of 16 MiB after
-//! a long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
-//! between its rows is copied row by row, and each row may block.
+//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a long
+//! kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps between its
+//! rows is copied row by row, and each row may block.
+//!
+//! A prefetch does not copy values from or to the host itself, except up to 64 KiB to a device. It enqueues all copies,
+//! and a thread fills or empties their pinned memory: two pieces for each stream, of 2 to 16 MiB each, which all arrays
+//! share. With these in place, a prefetch of up to 1 GiB that has no gaps takes less than a millisecond, whatever is
+//! enqueued before it; the first one allocates them. Work that is enqueued on the stream afterwards sees the values. The
+//! next access of the host to the part waits for the thread: to write after a prefetch to a device, until the values are
+//! in pinned memory; to use the values after [`prefetch_host`](ArrayBuffer::prefetch_host), until they are there. A
+//! prefetch waits like a read, and [`TransferReport::prefetches_that_waited`] counts its copies, if the device has no
+//! [gates](runtime_core::Device::gate), or if it would have to wait for copies of the same part between the host and
+//! another device.
 //!
 //! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device
 //! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It
@@ -182,6 +193,7 @@ mod shared;
 mod status;
 mod storage;
 mod transfer;
+mod worker;
 
 use std::sync::atomic;
 

@@ -213,7 +213,14 @@ fn prefetch<T: Element, D>(
     call_site: CallSite,
     may_refresh: bool,
 ) -> Result<()> {
-    core.prefetch(&Request { set, stream, access: "prefetch", call_site, may_refresh })
+    core.prefetch(&Request {
+        set,
+        stream,
+        access: "prefetch",
+        call_site,
+        may_refresh,
+        defers: true,
+    })
 }
 
 impl<T: Element, D> fmt::Debug for PartMut<'_, T, D> {

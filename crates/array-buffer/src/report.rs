@@ -99,6 +99,7 @@ pub struct TransferReport {
     transfers: Vec<Transfer>,
     evictions: Vec<Eviction>,
     refreshes: Vec<Refresh>,
+    waits: u64,
 }
 
 impl TransferReport {
@@ -115,6 +116,13 @@ impl TransferReport {
     /// All groups of refreshes of ghosts, in the order of their first refresh.
     pub fn refreshes(&self) -> &[Refresh] {
         &self.refreshes
+    }
+
+    /// The number of copies that a [`prefetch`](crate::ArrayBuffer::prefetch) or
+    /// [`prefetch_host`](crate::ArrayBuffer::prefetch_host) made in the calling thread, which waited for them: see
+    /// [blocking](crate#blocking).
+    pub fn prefetches_that_waited(&self) -> u64 {
+        self.waits
     }
 
     /// The total of all transfers.
@@ -184,6 +192,7 @@ impl Add for TransferReport {
                 None => self.refreshes.push(refresh),
             }
         }
+        self.waits += other.waits;
         self
     }
 }
@@ -208,6 +217,7 @@ pub(crate) struct Ledger {
 struct Rare {
     evictions: Vec<(AccessSite, Traffic)>,
     refreshes: Vec<(ReplicaId, Exchange, AccessSite, u64)>,
+    waits: u64,
 }
 
 struct Line {
@@ -267,6 +277,11 @@ impl Ledger {
         }
     }
 
+    /// Records that a copy of a prefetch held the caller.
+    pub(crate) fn add_wait(&mut self) {
+        self.rare.get_or_insert_default().waits += 1;
+    }
+
     pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {
         let cause = |site: AccessSite| Cause {
             access: site.access,
@@ -296,6 +311,7 @@ impl Ledger {
             transfers: self.lines.iter().map(transfer).collect(),
             evictions: rare().flat_map(|rare| &rare.evictions).map(eviction).collect(),
             refreshes: rare().flat_map(|rare| &rare.refreshes).map(refresh).collect(),
+            waits: rare().map(|rare| rare.waits).sum(),
         }
     }
 }

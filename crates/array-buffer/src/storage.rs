@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::mem;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,6 +23,66 @@ struct HostBytes<T: Element> {
     first: NonNull<T>,
     len: usize,
     holder: Holder<T>,
+}
+
+/// The elements of one part in host memory, which are read or written in order. It keeps the memory.
+pub(crate) struct HostRows<T: Element> {
+    bytes: Arc<HostBytes<T>>,
+    partition: Partition,
+    part: PartId,
+    /// The contiguous runs that are left after the current one.
+    left: Option<std::vec::IntoIter<Range<usize>>>,
+    now: Range<usize>,
+}
+
+impl<T: Element> HostRows<T> {
+    /// The number of elements of the part.
+    pub(crate) fn len(&self) -> usize {
+        self.partition.len(self.part)
+    }
+
+    /// The next contiguous elements, at most `most`.
+    fn next(&mut self, most: usize) -> Option<(NonNull<T>, usize)> {
+        let (partition, part) = (&self.partition, self.part);
+        let left =
+            self.left.get_or_insert_with(|| partition.runs(part).collect::<Vec<_>>().into_iter());
+        while self.now.is_empty() {
+            self.now = left.next()?;
+        }
+        let (start, len) = (self.now.start, most.min(self.now.len()));
+        self.now.start += len;
+        debug_assert!(start + len <= self.bytes.len);
+        // SAFETY: inside the elements, because the partition says so.
+        Some((unsafe { self.bytes.first.add(start) }, len))
+    }
+
+    /// Copies the next elements to `to`.
+    ///
+    /// # Safety
+    ///
+    /// `to` has room for them. No other code writes the elements meanwhile.
+    pub(crate) unsafe fn read(&mut self, to: *mut T, len: usize) {
+        let mut done = 0;
+        while let Some((from, count)) = (done < len).then(|| self.next(len - done)).flatten() {
+            // SAFETY: the caller promises it.
+            unsafe { from.as_ptr().copy_to_nonoverlapping(to.wrapping_add(done), count) };
+            done += count;
+        }
+    }
+
+    /// Copies the next elements from `from`.
+    ///
+    /// # Safety
+    ///
+    /// `from` has as many elements. No other code uses the elements meanwhile.
+    pub(crate) unsafe fn write(&mut self, from: *const T, len: usize) {
+        let mut done = 0;
+        while let Some((to, count)) = (done < len).then(|| self.next(len - done)).flatten() {
+            // SAFETY: the caller promises it.
+            unsafe { to.as_ptr().copy_from_nonoverlapping(from.wrapping_add(done), count) };
+            done += count;
+        }
+    }
 }
 
 /// What keeps elements in host memory alive.
@@ -333,6 +394,12 @@ impl<T: Element> Storage<T> {
         self.host.get().is_some_and(|bytes| !matches!(bytes.holder, Holder::PageLocked(_)))
     }
 
+    /// The elements of a part in the host's replica, which is no memory of a device.
+    pub(crate) fn host_rows(&self, partition: &Partition, part: PartId) -> Result<HostRows<T>> {
+        let bytes = self.host.get().map(Arc::clone).ok_or_else(|| lost(HOST))?;
+        Ok(HostRows { bytes, partition: partition.clone(), part, left: None, now: 0..0 })
+    }
+
     /// The host's replica, if it is page-locked.
     pub(crate) fn page_locked(&self) -> Result<&Pinned<T>> {
         match self.host.get().map(|bytes| &bytes.holder) {
@@ -590,7 +657,7 @@ impl<T: Element> Storage<T> {
     /// No other code writes those elements meanwhile.
     pub(crate) unsafe fn host_copy(
         &self,
-        mut runs: impl Iterator<Item = std::ops::Range<usize>>,
+        mut runs: impl Iterator<Item = Range<usize>>,
     ) -> Result<Vec<T>> {
         let mut copy = zeroed::<T>(self.len())?;
         // SAFETY: the caller promises it.
@@ -609,7 +676,7 @@ impl<T: Element> Storage<T> {
         &'a self,
         shape: &D,
         partition: &Partition,
-        ranges: Option<&[std::ops::Range<usize>]>,
+        ranges: Option<&[Range<usize>]>,
     ) -> Result<ArrayView<'a, T, D>> {
         if ranges.is_none() && partition.is_row_major() {
             let first = self.host_ptr()?.as_ptr();
@@ -633,7 +700,7 @@ impl<T: Element> Storage<T> {
         &'a self,
         shape: &D,
         partition: &Partition,
-        ranges: Option<&[std::ops::Range<usize>]>,
+        ranges: Option<&[Range<usize>]>,
     ) -> Result<ArrayViewMut<'a, T, D>> {
         if ranges.is_none() && partition.is_row_major() {
             let first = self.host_ptr()?.as_ptr();
@@ -653,7 +720,7 @@ impl<T: Element> Storage<T> {
 fn boxed<D: Dimension>(
     shape: &D,
     partition: &Partition,
-    ranges: Option<&[std::ops::Range<usize>]>,
+    ranges: Option<&[Range<usize>]>,
 ) -> (StrideShape<D>, usize) {
     let (mut extents, mut strides) = (shape.clone(), shape.clone());
     strides.slice_mut().copy_from_slice(partition.strides());

@@ -1,16 +1,19 @@
 //! Copies the bytes of one part between replicas, and fills parts.
 #![expect(unsafe_code, reason = "the host's replica is read and written by part")]
 
+use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 
 use runtime_core::{
-    Combine, DType, Element, Event, Memory, MemoryView, MemoryViewMut, Pinned, RegionCopy,
+    Combine, DType, Element, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned, RegionCopy,
     RegionPlan, RegionSide, Result, Slot, Stream, Support,
 };
 
 use crate::coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
 use crate::partition::Partition;
 use crate::storage::{Storage, zeroed};
+use crate::worker::{PieceOf, Progress, Worker};
 
 /// The size of a pinned buffer in bytes.
 const PIECE_BYTES: usize = 2 << 20;
@@ -19,8 +22,24 @@ const PIECE_BYTES: usize = 2 << 20;
 pub(crate) struct Transfers<T: Element> {
     pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
     plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
-    /// The end of the latest direct copies of a part on a lane; `None` while they are enqueued, or if that failed.
-    ends: Vec<((PartId, Lane), Option<Event>)>,
+    /// The latest direct copies of a part on a lane.
+    ends: Vec<((PartId, Lane), Copies)>,
+    /// The threads that prepare copies.
+    workers: Vec<Arc<Worker>>,
+    /// Copies that a thread prepares, by lane, until they are known to need the host's memory no longer.
+    jobs: Vec<(Lane, Arc<Progress>)>,
+}
+
+/// Copies from and to the host's replica.
+enum Copies {
+    /// They are being enqueued, or that failed.
+    Unknown,
+    /// The stream's copies from and to page-locked memory, up to an event.
+    Until(Event),
+    /// Copies that a thread prepares.
+    Prepared(Arc<Progress>),
+    /// They need the host's replica no longer.
+    Over,
 }
 
 /// The task of a region plan for a part. Slot 0 is the array, slot 1 the other side.
@@ -116,7 +135,8 @@ impl<T: Element> Piece<'_, T> {
 
 impl<T: Element> Transfers<T> {
     pub(crate) fn new() -> Self {
-        Self { pinned: Vec::new(), plans: Vec::new(), ends: Vec::new() }
+        let (pinned, plans, ends, workers, jobs) = Default::default();
+        Self { pinned, plans, ends, workers, jobs }
     }
 
     /// Drops the pinned memory and plans of a replica's device.
@@ -139,16 +159,10 @@ impl<T: Element> Transfers<T> {
         (from, to): (ReplicaId, ReplicaId),
         (lane, stream): (Lane, &Stream),
     ) -> Result<()> {
-        let key = (piece.part, lane);
-        let index = self.ends.iter().position(|(of, _)| *of == key).unwrap_or_else(|| {
-            self.ends.push((key, None));
-            self.ends.len() - 1
-        });
-        let end =
-            match self.ends[index].1.take().filter(|end| end.device().is_same(stream.device())) {
-                Some(end) => end,
-                None => stream.device().event_create(false)?,
-            };
+        let end = match self.begin(piece.part, lane) {
+            Copies::Until(end) if end.device().is_same(stream.device()) => end,
+            _ => stream.device().event_create(false)?,
+        };
         let host = piece.storage.page_locked()?;
         for (run, place) in piece.runs(if to == HOST { from } else { to }) {
             if to == HOST {
@@ -162,15 +176,141 @@ impl<T: Element> Transfers<T> {
             }
         }
         stream.record(&end)?;
-        self.ends[index].1 = Some(end);
+        self.end(piece.part, lane, Copies::Until(end));
         Ok(())
     }
 
-    /// Waits for the direct copies of a part that were enqueued on a lane, and for no later work.
-    pub(crate) fn see(&self, part: PartId, (lane, stream): (Lane, &Stream)) -> Result<()> {
-        match self.ends.iter().find(|(of, _)| *of == (part, lane)) {
-            Some((_, Some(end))) => end.wait(),
-            _ => stream.synchronize(),
+    /// Begins direct copies of a part on a lane. Returns the ones before.
+    fn begin(&mut self, part: PartId, lane: Lane) -> Copies {
+        match self.ends.iter_mut().find(|(of, _)| *of == (part, lane)) {
+            Some((_, copies)) => mem::replace(copies, Copies::Unknown),
+            None => {
+                self.ends.push(((part, lane), Copies::Unknown));
+                Copies::Unknown
+            }
+        }
+    }
+
+    fn end(&mut self, part: PartId, lane: Lane, now: Copies) {
+        if let Some((_, copies)) = self.ends.iter_mut().find(|(of, _)| *of == (part, lane)) {
+            *copies = now;
+        }
+    }
+
+    /// Copies between a device and the host's replica, which is ordinary memory, on the device's stream. A thread
+    /// prepares the copies. Does not block.
+    pub(crate) fn prepared(
+        &mut self,
+        piece: &Piece<'_, T>,
+        (from, to): (ReplicaId, ReplicaId),
+        (lane, stream): (Lane, &Stream),
+    ) -> Result<()> {
+        if piece.len() == 0 {
+            return Ok(());
+        }
+        let worker = self.worker(stream);
+        let device = End { at: if to == HOST { from } else { to }, stream };
+        let host = piece.storage.host_rows(piece.partition, piece.part)?;
+        let row = piece.row(device.at);
+        let mut packed = match row {
+            None if copies_regions(stream) => {
+                Some(stream.device().memory_allocate::<T>(piece.len())?)
+            }
+            _ => None,
+        };
+        self.begin(piece.part, lane);
+        let mut places: Vec<Range<usize>> = match (&row, &packed) {
+            (Some(_), _) | (None, Some(_)) => Vec::new(),
+            (None, None) => piece.runs(device.at).map(|(_, place)| place).collect(),
+        };
+        if places.is_empty() {
+            places.push(row.unwrap_or(0..piece.len()));
+        }
+        let mut places = Runs { runs: places.into_iter(), now: 0..0 };
+        let job = if to == HOST {
+            if let Some(packed) = &mut packed {
+                self.run(piece, Shape::Gather, &device, packed)?;
+            }
+            let enqueue = |memory: &PieceOf<'_>| {
+                places.cut(memory.bytes / size_of::<T>(), |place, at| {
+                    let view = match &packed {
+                        Some(packed) => packed.view().slice(place)?,
+                        None => piece.view(from, place)?,
+                    };
+                    let len = view.len() * size_of::<T>();
+                    let bytes =
+                        view.reinterpret(0, &Layout::row(DType::U8, len)?)?.typed::<u8>()?;
+                    let at = at * size_of::<T>();
+                    // SAFETY: the worker orders the copies from and to its memory.
+                    let target = unsafe { memory.pinned.slice_mut_unordered(at..at + len) }?;
+                    bytes.copy_to_pinned(stream, target)
+                })
+            };
+            Some(worker.download(stream, host, enqueue)?)
+        } else {
+            let enqueue = |memory: &PieceOf<'_>| {
+                places.cut(memory.bytes / size_of::<T>(), |place, at| {
+                    let view = match &mut packed {
+                        Some(packed) => packed.view_mut().slice(place)?,
+                        None => piece.view_mut(to, place)?,
+                    };
+                    let len = view.len() * size_of::<T>();
+                    let layout = Layout::row(DType::U8, len)?;
+                    let mut bytes = view.reinterpret(0, &layout)?.typed::<u8>()?;
+                    let at = at * size_of::<T>();
+                    // SAFETY: as above.
+                    let source = unsafe { memory.pinned.slice_unordered(at..at + len) }?;
+                    bytes.copy_from_pinned(stream, source)
+                })
+            };
+            worker.upload(stream, host, enqueue)?
+        };
+        if let (Some(packed), true) = (&mut packed, to != HOST) {
+            self.run(piece, Shape::Scatter, &device, packed)?;
+        }
+        self.jobs.retain(|(_, job)| !job.is_over());
+        self.jobs.extend(job.clone().map(|job| (lane, job)));
+        self.end(piece.part, lane, job.map_or(Copies::Over, Copies::Prepared));
+        Ok(())
+    }
+
+    fn worker(&mut self, stream: &Stream) -> Arc<Worker> {
+        if let Some(worker) = self.workers.iter().find(|worker| worker.is_of(stream)) {
+            return Arc::clone(worker);
+        }
+        let worker = Worker::of(stream);
+        self.workers.push(Arc::clone(&worker));
+        worker
+    }
+
+    /// Waits until the direct copies of a part that were enqueued on a lane need the host's replica no longer, and for
+    /// no later work.
+    pub(crate) fn see(&mut self, part: PartId, (lane, stream): (Lane, &Stream)) -> Result<()> {
+        let known = self.ends.iter_mut().find(|(of, _)| *of == (part, lane));
+        match known.map(|(_, copies)| copies) {
+            Some(Copies::Until(end)) => end.wait(),
+            Some(copies @ Copies::Prepared(_)) => match mem::replace(copies, Copies::Over) {
+                Copies::Prepared(job) => job.wait(),
+                _ => Ok(()),
+            },
+            Some(Copies::Over) => Ok(()),
+            Some(Copies::Unknown) | None => {
+                self.finish(Some(lane));
+                stream.synchronize()
+            }
+        }
+    }
+
+    /// The copies that a thread prepares, as far as they may still need the host's memory.
+    pub(crate) fn jobs(&self) -> Vec<Arc<Progress>> {
+        self.jobs.iter().map(|(_, job)| Arc::clone(job)).collect()
+    }
+
+    /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer.
+    pub(crate) fn finish(&mut self, lane: Option<Lane>) {
+        for (_, job) in self.jobs.extract_if(.., |(of, _)| lane.is_none_or(|lane| lane == *of)) {
+            // Whoever needs the values learns how it ended.
+            let _ended = job.wait();
         }
     }
 
@@ -511,6 +651,24 @@ impl<I: Iterator<Item = Range<usize>>> Runs<I> {
         let start = self.now.start;
         self.now.start += most.min(self.now.len());
         start..self.now.start
+    }
+
+    /// Walks the next `len` elements: calls `each` with a contiguous range, and the number of elements before it.
+    fn cut(
+        &mut self,
+        len: usize,
+        mut each: impl FnMut(Range<usize>, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let run = self.next(len - done);
+            if run.is_empty() {
+                break;
+            }
+            done += run.len();
+            each(run.clone(), done - run.len())?;
+        }
+        Ok(())
     }
 
     fn fill<T>(

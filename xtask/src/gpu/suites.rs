@@ -22,6 +22,7 @@ pub(crate) const ALL: [Suite; 4] = [
             "movement",
             "order",
             "page_locked",
+            "prefetch",
             "refresh",
             "regressions",
             "repartition",

@@ -55,8 +55,8 @@ pub enum Exchange {
 pub(crate) enum Step {
     /// `who` waits for everything enqueued on `on` so far.
     Wait { who: Who, on: Lane },
-    /// The host waits for the copies of a part from and to its replica that were enqueued on `on` so far. It then also
-    /// knows whether work on `origins` has failed that the copied values came through.
+    /// The host waits until the copies of a part that were enqueued on `on` so far need its replica no longer. If they
+    /// write it, the host then also knows whether work on `origins` has failed that the copied values came through.
     See { part: PartId, on: Lane, origins: SmallSet },
     /// A part's bytes are copied. `reads` is the user that reads them, `writes` the user that writes them.
     Copy { part: PartId, from: ReplicaId, to: ReplicaId, reads: Who, writes: Who },
@@ -80,6 +80,7 @@ pub(crate) fn plan(
     action: Action,
     paths: &Paths,
 ) -> Result<Plan, Refusal> {
+    let paths = &paths.during(parts, set, action);
     let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
     match action {
         Action::Read { at, by } => draft.read(set, at, by)?,
@@ -100,6 +101,30 @@ pub(crate) fn plan(
     let Draft { mut parts, steps, committed, .. } = draft;
     parts.iter_mut().for_each(forget_origins);
     Ok(Plan { steps, next: parts, committed })
+}
+
+impl Paths {
+    /// How bytes are copied for an action. Only a prefetch asks for copies that a thread prepares, and only if no lane
+    /// of another device would have to be waited for that uses the host's bytes: a lane cannot wait for lanes that its
+    /// device does not reach.
+    pub(crate) fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
+        let Action::Prefetch { at, .. } = action else {
+            return Self { workers: Set::EMPTY, ..*self };
+        };
+        let waits = |device: ReplicaId, lane: Lane| {
+            let of = self.places[usize::from(lane)];
+            of == device || self.peers[usize::from(device)].contains(of)
+        };
+        let can_copy = |device: &ReplicaId| {
+            set.iter().all(|part| {
+                let Bytes { writer, readers, .. } = *parts[usize::from(part)].bytes(HOST);
+                let readers = if at == HOST { readers.set() } else { Set::EMPTY };
+                readers.iter().chain(writer).all(|lane| waits(*device, lane))
+            })
+        };
+        let asked = if at == HOST { self.workers } else { self.workers.and(Set::one(at)) };
+        Self { workers: asked.iter().filter(can_copy).collect(), ..*self }
+    }
 }
 
 /// Records a write guard that was given out where [`owner`](super::owner) says that this needs no action.
@@ -462,9 +487,9 @@ impl Draft<'_> {
     /// Makes `who` wait for the writer of a replica's bytes. The host also waits for earlier writers, to learn whether
     /// they have failed.
     fn wait_to_read(&mut self, part: PartId, at: ReplicaId, who: Who) {
-        if who.is_none() && self.paths.is_copied_alone(part, at) {
+        if let (None, HOST) = (who, at) {
             let Bytes { writer, readers, origins } = *self.bytes(part, at);
-            if let Some(on) = writer {
+            if let Some(on) = writer.filter(|on| self.paths.only_copies(*on)) {
                 self.steps.push(Step::See { part, on, origins });
                 *self.bytes(part, at) = Bytes { readers, ..Bytes::default() };
             }
@@ -490,7 +515,7 @@ impl Draft<'_> {
         let bytes = *self.bytes(part, at);
         let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
         for on in users.iter().filter(|user| who != Some(*user)) {
-            if who.is_none() && self.paths.is_copied_alone(part, at) {
+            if who.is_none() && at == HOST && self.paths.only_copies(on) {
                 self.steps.push(Step::See { part, on, origins: SmallSet::EMPTY });
             } else {
                 self.wait(who, on);

@@ -165,6 +165,11 @@ pub(crate) struct Paths {
     pub(crate) locked: Option<ReplicaId>,
     /// The parts that streams of that device copy from and to the host's replica without the host.
     pub(crate) direct: Set,
+    /// The devices whose streams copy from and to the host's replica when a prefetch asks for it, although it is not
+    /// page-locked: a thread prepares the copies. No device works in the host's memory then.
+    pub(crate) workers: Set,
+    /// The replica that each lane works on.
+    pub(crate) places: [ReplicaId; LANES],
 }
 
 impl Paths {
@@ -196,12 +201,17 @@ impl Paths {
             (HOST, device) | (device, HOST) => device,
             _ => return false,
         };
+        self.copies_alone(part, device) || self.workers.contains(device)
+    }
+
+    /// Whether a device's streams copy between the device and the host's replica, which is page-locked for it.
+    pub(crate) fn copies_alone(&self, part: PartId, device: ReplicaId) -> bool {
         self.locked == Some(device) && self.direct.contains(part)
     }
 
-    /// Whether only direct copies use the part's bytes in a replica, beside the host.
-    pub(crate) fn is_copied_alone(&self, part: PartId, at: ReplicaId) -> bool {
-        at == HOST && self.locked.is_some() && self.direct.contains(part)
+    /// Whether a lane uses the host's replica only in direct copies.
+    pub(crate) fn only_copies(&self, lane: Lane) -> bool {
+        self.places[usize::from(lane)] != HOST
     }
 
     /// Whether a copy goes through the host.

@@ -59,7 +59,14 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             Some(Some(at)) => at,
         };
         let set = core.partition.all().0;
-        let request = Request { set, stream: None, access: "evict", call_site, may_refresh: false };
+        let request = Request {
+            set,
+            stream: None,
+            access: "evict",
+            call_site,
+            may_refresh: false,
+            defers: false,
+        };
         if at == HOST && state.devices[usize::from(HOST)].is_some() {
             let message = "host memory that a device works in";
             return Err(Error::new(ErrorKind::Conflict, "evict", message));
@@ -135,6 +142,8 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             let message = format!("{} works in the host's memory", shares.id());
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
         }
+        state.end_prepared_copies();
+        core.mirror.show(&mut state.parts);
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.page_lock(device) }?;
         (state.paths.locked, state.paths.direct) = (Some(at), direct_parts(&core.partition));

@@ -69,6 +69,13 @@ impl<T: Element, D> Core<T, D> {
             Home::Host => None,
             Home::Device(stream) => Some(stream),
         };
-        self.prefetch(&Request { set, stream, access, call_site, may_refresh: false })
+        self.prefetch(&Request {
+            set,
+            stream,
+            access,
+            call_site,
+            may_refresh: false,
+            defers: false,
+        })
     }
 }

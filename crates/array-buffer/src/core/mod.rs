@@ -135,6 +135,8 @@ pub(crate) struct Request<'a> {
     /// Whether it may refresh ghosts: it borrows the whole array, so no other access writes meanwhile, and no guard has
     /// read ghosts that a write has made stale since.
     pub(crate) may_refresh: bool,
+    /// Whether a thread may prepare copies between the host and devices, so that the caller does not wait.
+    pub(crate) defers: bool,
 }
 
 impl<T: Element, D> Core<T, D> {
@@ -148,6 +150,8 @@ impl<T: Element, D> Core<T, D> {
             lanes: [0; REPLICAS],
             locked: None,
             direct: Set::EMPTY,
+            workers: Set::EMPTY,
+            places: [HOST; LANES],
         };
         Ok(Self {
             storage: Storage::new(&partition)?,
@@ -340,7 +344,10 @@ impl<T: Element, D> Core<T, D> {
             Err(error) if !error.is_refused_wait() => stream.synchronize(),
             done => done,
         };
-        lanes.iter().map(|known| wait(&known.stream)).collect()
+        let mut drained: Vec<_> = lanes.iter().map(|known| wait(&known.stream)).collect();
+        let jobs = self.lock().transfers.jobs();
+        drained.extend(jobs.iter().map(|job| job.wait()));
+        drained
     }
 
     /// Returns the replica of a stream's device; adds it if it is new.
@@ -686,9 +693,13 @@ impl<T: Element, D> Core<T, D> {
     /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.
     pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<()> {
         self.act(request, |at, by| Action::Prefetch { at, by })?;
-        if request.stream.is_some() || self.lock().paths.locked.is_some() {
+        let state = self.lock();
+        let is_shared = state.devices[usize::from(HOST)].is_some();
+        if request.stream.is_some() || state.paths.locked.is_some() || request.defers && !is_shared
+        {
             return Ok(());
         }
+        drop(state);
         // A device that works in host memory may still be writing the values there.
         self.read(request).map(drop)
     }
@@ -723,6 +734,7 @@ impl<T: Element, D> Core<T, D> {
         at: Option<ReplicaId>,
         is_charged: bool,
     ) -> Result<()> {
+        let paths = state.paths_of(request).during(&state.parts, request.set, action);
         let plan = self.plan(state, request, action, is_charged)?;
         let places = plan.steps.iter().filter_map(|step| match step {
             Step::Copy { from, to, .. } => Some([*from, *to]),
@@ -736,7 +748,7 @@ impl<T: Element, D> Core<T, D> {
             state.paths.locked = None;
             return self.carry_out(state, request, action, at, is_charged);
         }
-        self.run(state, request, &plan, is_charged)?;
+        self.run(state, request, &paths, &plan, is_charged)?;
         if plan.committed {
             self.version.fetch_add(1, Ordering::AcqRel);
         }
@@ -760,7 +772,8 @@ impl<T: Element, D> Core<T, D> {
         action: Action,
         is_charged: bool,
     ) -> Result<Plan> {
-        let plan = plan(&state.parts, request.set, action, &state.paths).map_err(|why| {
+        let paths = state.paths_of(request);
+        let plan = plan(&state.parts, request.set, action, &paths).map_err(|why| {
             let error =
                 state.refused(why, request.access, Some(request.call_site), &self.partition);
             let is_access = !matches!(action, Action::Begin { .. });
@@ -810,12 +823,13 @@ impl<T: Element, D> Core<T, D> {
         &self,
         state: &mut State<T>,
         request: &Request<'_>,
+        paths: &Paths,
         plan: &Plan,
         is_charged: bool,
     ) -> Result<()> {
         for (index, step) in plan.steps.iter().enumerate() {
             // A log subscriber, for instance, may panic after work was enqueued.
-            let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, step)));
+            let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, paths, step)));
             if matches!(done, Ok(Ok(()))) {
                 if let Step::Copy { part, to, .. } = *step
                     && is_charged
@@ -837,8 +851,14 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    fn step(&self, state: &mut State<T>, request: &Request<'_>, step: &Step) -> Result<()> {
-        let State { lanes, transfers, paths, writers, ledger, devices, .. } = state;
+    fn step(
+        &self,
+        state: &mut State<T>,
+        request: &Request<'_>,
+        paths: &Paths,
+        step: &Step,
+    ) -> Result<()> {
+        let State { lanes, transfers, writers, ledger, devices, .. } = state;
         let end = |at, lane: Option<Lane>| {
             lane.map(|lane| End { at, stream: &lanes[usize::from(lane)].stream })
         };
@@ -869,8 +889,12 @@ impl<T: Element, D> Core<T, D> {
                 let piece = piece(part);
                 match (end(from, reads), end(to, writes)) {
                     (Some(End { stream, .. }), _) if paths.is_direct(part, from, to) => {
-                        let lane = reads.unwrap_or_default();
-                        transfers.direct(&piece, (from, to), (lane, stream))?;
+                        let by = (reads.unwrap_or_default(), stream);
+                        if self.storage.is_ordinary() {
+                            transfers.prepared(&piece, (from, to), by)?;
+                        } else {
+                            transfers.direct(&piece, (from, to), by)?;
+                        }
                     }
                     (Some(source), Some(target)) if !paths.staged(part, from, to) => {
                         transfers.between_peers(&piece, &source, &target)?;
@@ -890,6 +914,9 @@ impl<T: Element, D> Core<T, D> {
                 let bytes = piece.len() * size_of::<T>();
                 let site =
                     AccessSite { at: to, access: request.access, call_site: request.call_site };
+                if request.defers && paths.staged(part, from, to) {
+                    ledger.add_wait();
+                }
                 let name = |at| place(devices, at);
                 ledger.add((from, to), bytes, site, writers[usize::from(part)].site, name);
                 Ok(())
@@ -905,6 +932,24 @@ impl Writer {
 }
 
 impl<T: Element> State<T> {
+    /// How bytes are copied for a request.
+    fn paths_of(&self, request: &Request<'_>) -> Paths {
+        let is_ordinary = self.paths.locked.is_none() && self.devices[usize::from(HOST)].is_none();
+        if request.defers && is_ordinary {
+            return self.paths;
+        }
+        Paths { workers: Set::EMPTY, ..self.paths }
+    }
+
+    /// Forgets the access records of a lane that is idle and gets no more work.
+    fn forget(&mut self, lane: Lane) {
+        self.transfers.finish(Some(lane));
+        let all = Set::below(self.parts.len());
+        if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
+            self.parts = plan.next;
+        }
+    }
+
     /// The budget for the memory of a replica.
     fn budget(&self, at: ReplicaId) -> Result<Arc<Membership>> {
         let known = self.budgets.iter().find(|(of, _)| *of == at);
@@ -975,10 +1020,7 @@ impl<T: Element> State<T> {
         for lane in Set::below(self.lanes.len().min(LANES)).iter() {
             if self.lanes[usize::from(lane)].stream.device().is_same(&device) {
                 self.lose(lane);
-                let all = Set::below(self.parts.len());
-                if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
-                    self.parts = plan.next;
-                }
+                self.forget(lane);
             }
         }
     }
@@ -1024,6 +1066,7 @@ impl<T: Element> State<T> {
         if let Some(lane) = self.free.set().first() {
             self.free.remove(lane);
             self.lanes[usize::from(lane)] = TrackedStream::new(stream);
+            self.paths.places[usize::from(lane)] = at;
             mirror.set_lane(lane, stream.id(), at);
             mirror.set_full(self.is_full());
             return Ok(lane);
@@ -1037,6 +1080,7 @@ impl<T: Element> State<T> {
         }
         let lane = self.lanes.len().to_le_bytes()[0];
         self.lanes.push(TrackedStream::new(stream));
+        self.paths.places[usize::from(lane)] = at;
         mirror.set_lane(lane, stream.id(), at);
         mirror.set_full(self.is_full());
         Ok(lane)
@@ -1049,6 +1093,9 @@ impl<T: Element> State<T> {
             && device.capabilities().memory_adoption == Support::Native
             && self.paths.locked.is_none()
             && self.devices[usize::from(HOST)].is_none();
+        if shares {
+            self.end_prepared_copies();
+        }
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {
             let message = format!("a replica on {}; an array has {REPLICAS}", device.id());
@@ -1061,6 +1108,9 @@ impl<T: Element> State<T> {
             None => self.devices.push(Some(device.clone())),
         }
         self.paths.lanes[usize::from(at)] = lane;
+        if at != HOST && device.capabilities().gates == Support::Native {
+            self.paths.workers.insert(at);
+        }
         for (other, known) in (0..).zip(&self.devices) {
             let Some(known) = known.as_ref().filter(|_| other != at) else { continue };
             if known.reaches(device) && device.reaches(known) {
@@ -1069,6 +1119,27 @@ impl<T: Element> State<T> {
             }
         }
         Ok(at)
+    }
+
+    /// Waits for the copies from and to the host's replica that threads prepare. Other lanes than those of a device that
+    /// works there use it no longer.
+    fn end_prepared_copies(&mut self) {
+        self.transfers.finish(None);
+        for part in Set::below(self.parts.len()).iter() {
+            let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
+            let used: Set = readers.set().iter().chain(writer).collect();
+            for lane in used.union(if used.is_empty() { used } else { origins.set() }).iter() {
+                let stream = self.lanes[usize::from(lane)].stream.clone();
+                let seen = match used.contains(lane) {
+                    true => self.transfers.see(part, (lane, &stream)),
+                    false => Ok(()),
+                };
+                if let Err(error) = seen.and_then(|()| stream.check()) {
+                    self.waited(lane, Some(&error));
+                }
+                *self.parts[usize::from(part)].bytes_mut(HOST) = Bytes::default();
+            }
+        }
     }
 
     #[inline]
@@ -1087,7 +1158,6 @@ impl<T: Element> State<T> {
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
         let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free.set());
-        let all = Set::below(self.parts.len());
         for lane in Set::below(LANES).without(kept).iter() {
             let stream = &self.lanes[usize::from(lane)].stream;
             if !matches!(stream.is_done(), Ok(true)) {
@@ -1102,15 +1172,13 @@ impl<T: Element> State<T> {
                 self.lose(lane);
                 return Err(error);
             }
-            if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
-                self.parts = plan.next;
-                self.free.insert(lane);
-                mirror.clear_lane(lane);
-                let idle = &self.lanes[usize::from(lane)];
-                let noted = self.lanes[LANES..].iter().any(|known| known.stream == idle.stream);
-                if self.constant && !noted {
-                    self.lanes.push(idle.clone());
-                }
+            self.forget(lane);
+            self.free.insert(lane);
+            mirror.clear_lane(lane);
+            let idle = &self.lanes[usize::from(lane)];
+            let noted = self.lanes[LANES..].iter().any(|known| known.stream == idle.stream);
+            if self.constant && !noted {
+                self.lanes.push(idle.clone());
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::{Core, Request, State, Writer};
 use crate::call_site::CallSite;
 use crate::coherence::{
     Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
-    loss, merge, plan, rejoin, waits,
+    loss, merge, rejoin, waits,
 };
 use crate::mirror::Mirror;
 use crate::partition::{Partition, Ranges};
@@ -101,7 +101,8 @@ impl<T: Element, D> Core<T, D> {
             let device = self.lock().devices[usize::from(at)].clone().filter(|_| at != HOST);
             let stream = device.map(|device| device.default_stream());
             let (stream, access) = (stream.as_ref(), "repartition");
-            let request = Request { set, stream, access, call_site, may_refresh: false };
+            let request =
+                Request { set, stream, access, call_site, may_refresh: false, defers: false };
             self.act(&request, |at, by| Action::Prefetch { at, by })?;
             self.see(set, at)?;
         }
@@ -120,10 +121,7 @@ impl<T: Element, D> Core<T, D> {
                 self.mirror.show(&mut state.parts);
                 return Err(error);
             }
-            let all = Set::below(state.parts.len());
-            if let Ok(plan) = plan(&state.parts, all, Action::Forget { lane }, &state.paths) {
-                state.parts = plan.next;
-            }
+            state.forget(lane);
         }
         self.mirror.show(&mut state.parts);
         Ok(())

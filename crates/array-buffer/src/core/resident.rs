@@ -31,7 +31,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let mut state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
         let is_needed = known.valid.contains(HOST) && !known.valid.contains(at);
-        if !is_needed || !state.paths.is_direct(part, HOST, at) || state.is_full() {
+        if !is_needed || !state.paths.copies_alone(part, at) || state.is_full() {
             return Ok(true);
         }
         let budget = state.budget(at)?;
@@ -50,7 +50,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let mut state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
         let is_needed = known.valid == Set::one(at) && known.health == Health::Good;
-        if !is_needed || !state.paths.is_direct(part, at, HOST) || state.is_full() {
+        if !is_needed || !state.paths.copies_alone(part, at) || state.is_full() {
             return Ok(());
         }
         self.copy_ahead(&mut state, part, HOST, on, cause)
@@ -67,8 +67,14 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         }
         let RoomCause { access, call_site, is_charged } = cause;
         let set = Set::one(part);
-        let request =
-            Request { set, stream: None, access: "make room", call_site, may_refresh: false };
+        let request = Request {
+            set,
+            stream: None,
+            access: "make room",
+            call_site,
+            may_refresh: false,
+            defers: false,
+        };
         let budget = state.budget(at)?;
         let action = Action::MakeRoom { at };
         let done = self.carry_out(&mut state, &request, action, None, is_charged);
@@ -97,7 +103,8 @@ impl<T: Element, D> Core<T, D> {
         let (lane, _) = state.lane(on, &self.mirror)?;
         let RoomCause { call_site, is_charged, .. } = cause;
         let (set, access) = (Set::one(part), "copy ahead");
-        let request = Request { set, stream: Some(on), access, call_site, may_refresh: false };
+        let request =
+            Request { set, stream: Some(on), access, call_site, may_refresh: false, defers: false };
         let action = Action::Prefetch { at: to, by: Some(lane) };
         let bytes = self.partition.len(part) * size_of::<T>();
         let copy = std::iter::once((bytes, to == HOST));

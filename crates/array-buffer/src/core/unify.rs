@@ -46,12 +46,21 @@ impl<T: Element, D> Exclusive<'_, T, D> {
             let message = "the array has a memory budget there".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
+        state.end_prepared_copies();
+        core.mirror.show(&mut state.parts);
         let memory = unified.allocate(core.storage.len())?;
         let is_needed = state.parts.iter().any(|part| part.valid.contains(HOST));
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.begin_unify(memory, is_needed) };
         let set = core.partition.all().0;
-        let request = Request { set, stream: None, access: "unify", call_site, may_refresh: false };
+        let request = Request {
+            set,
+            stream: None,
+            access: "unify",
+            call_site,
+            may_refresh: false,
+            defers: false,
+        };
         // A log subscriber, for instance, may panic.
         let evicted = catch_unwind(AssertUnwindSafe(|| {
             core.carry_out(&mut state, &request, Action::Evict { at }, None, false)
@@ -82,6 +91,7 @@ impl<T: Element> State<T> {
             peers.remove(from);
             peers.insert(HOST);
         }
+        self.paths.places.iter_mut().filter(|at| **at == from).for_each(|at| *at = HOST);
         mirror.move_lanes(from, HOST);
     }
 }

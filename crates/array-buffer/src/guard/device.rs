@@ -52,8 +52,14 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         may_refresh: bool,
     ) -> Result<Self> {
         let by = Some(stream.get());
-        let (at, hold) =
-            core.read(&Request { set, stream: by, access: "read", call_site, may_refresh })?;
+        let (at, hold) = core.read(&Request {
+            set,
+            stream: by,
+            access: "read",
+            call_site,
+            may_refresh,
+            defers: false,
+        })?;
         Ok(Self { core, stream, set, at, _hold: hold })
     }
 
@@ -150,7 +156,14 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         check_access::<T>(access)?;
         let (may_refresh, alone) = (alone, alone && core.is_private());
         let by = Some(stream.get());
-        let request = Request { set, stream: by, access: name(access), call_site, may_refresh };
+        let request = Request {
+            set,
+            stream: by,
+            access: name(access),
+            call_site,
+            may_refresh,
+            defers: false,
+        };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         if !quick {

@@ -109,6 +109,8 @@ fn paths() -> Paths {
         lanes: Default::default(),
         locked: None,
         direct: Set::EMPTY,
+        workers: Set::EMPTY,
+        places: Default::default(),
     }
 }
 

@@ -292,6 +292,7 @@ fn check(
     let mut machine = machine(parts);
     let mut copied = Set::EMPTY;
     let mut sources = SourceSets::of(parts);
+    let paths = world.paths.during(parts, set, action);
     for (index, step) in plan.steps.iter().enumerate() {
         if let Step::Wait { who, on } = *step
             && before_knows(&machine, who, on)
@@ -304,8 +305,8 @@ fn check(
         {
             return Err(format!("{step:?} is between devices that do not reach each other"));
         }
-        machine.step(*step, &world.paths)?;
-        sources.step(*step, &world.paths);
+        machine.step(*step, &paths)?;
+        sources.step(*step, &paths);
         match *step {
             Step::Copy { part, from, to, .. } => {
                 let current = &mut current[usize::from(part)];
@@ -459,10 +460,9 @@ fn expected(
             // Where a stream has copied the values to the host, the host waits for these copies alone.
             let copied = |part: u8| {
                 let state = &parts[usize::from(part)];
-                world.paths.locked.is_some()
-                    && world.paths.direct.contains(part)
-                    && state.valid.contains(HOST)
-                    && state.bytes(HOST).writer.is_some()
+                let writer = state.bytes(HOST).writer;
+                state.valid.contains(HOST)
+                    && writer.is_some_and(|lane| world.paths.only_copies(lane))
             };
             let waits = plan.steps.iter().any(|step| matches!(step, Step::Wait { .. }));
             has_values(parts, set)
@@ -738,6 +738,11 @@ fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
 }
 
 #[test]
+fn two_owned_parts_whose_prefetches_are_prepared() {
+    closure(with_workers(apart(ONE), &[1]), &[Role::Owned, Role::Owned], 291_600);
+}
+
+#[test]
 fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
     closure(apart(ONE), &[Role::Owned, Role::Ghost], 246_421);
 }
@@ -758,4 +763,12 @@ fn one_part_used_by_several_streams_of_each_device() {
     closure(peers(MANY), &[Role::Owned], 2211);
     closure(shared(MANY), &[Role::Owned], 735);
     closure(locked(MANY, Set::one(0)), &[Role::Owned], 4745);
+}
+
+#[test]
+fn one_part_whose_prefetches_are_prepared_for_two_devices() {
+    closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 912);
+    closure(with_workers(peers(ONE), &[1, 2]), &[Role::Owned], 2005);
+    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 6774);
+    closure(with_workers(peers(MANY), &[1, 2]), &[Role::Owned], 27_870);
 }

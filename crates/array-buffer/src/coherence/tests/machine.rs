@@ -102,9 +102,12 @@ impl Machine {
         match step {
             Step::Wait { who, on } => self.join(actor(who), usize::from(on)),
             Step::See { part, on, .. } => {
-                let copies = |op: &&Op| (op.part, op.at, op.lane) == (part, HOST, on);
-                let seen = self.ops.iter().zip(&self.until).filter(|(op, _)| copies(op));
-                self.after[HOST_ACTOR] |= seen.fold(0, |all, (_, until)| all | until);
+                // What a copy reads may have been read long before the copy runs, and before what it waits for.
+                for (index, (op, until)) in self.ops.iter().zip(&self.until).enumerate() {
+                    if (op.part, op.at, op.lane) == (part, HOST, on) {
+                        self.after[HOST_ACTOR] |= if op.writes { *until } else { 1 << index };
+                    }
+                }
             }
             Step::Fill { part, at, by, .. } => self.touch(by, part, at, true)?,
             Step::Copy { part, from, to, reads, writes } => {

@@ -5,7 +5,7 @@ mod machine;
 mod random;
 
 use super::set::SmallSet;
-use super::state::{PartState, Paths, REPLICAS, Role};
+use super::state::{LANES, PartState, Paths, REPLICAS, Role};
 use super::{Lane, Set};
 
 /// The number of replicas in the tests: the host's, and one on each of two devices.
@@ -46,8 +46,13 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (lane, of) in default.iter_mut().zip(lanes) {
         *lane = of[0];
     }
-    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
-    World { name, paths: Paths { host, peers: reach, lanes: default, locked, direct }, lanes }
+    let mut places = [0; LANES];
+    for (at, lanes) in (0..).zip(lanes) {
+        lanes.iter().for_each(|lane| places[usize::from(*lane)] = at);
+    }
+    let (host, locked, direct, workers) = (Set::one(0), None, Set::EMPTY, Set::EMPTY);
+    let paths = Paths { host, peers: reach, lanes: default, locked, direct, workers, places };
+    World { name, paths, lanes }
 }
 
 /// Devices that do not reach each other.
@@ -74,6 +79,12 @@ fn locked(lanes: Lanes, direct: Set) -> World {
     let mut world = World { name: "locked", ..apart(lanes) };
     (world.paths.locked, world.paths.direct) = (Some(1), direct);
     world
+}
+
+/// The same devices, but a thread prepares the copies of prefetches from and to these.
+fn with_workers(world: World, devices: &[u8]) -> World {
+    let workers = devices.iter().copied().collect();
+    World { name: "workers", paths: Paths { workers, ..world.paths }, ..world }
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {

@@ -66,12 +66,13 @@ impl Program {
             Err(Refusal::Exchanging(_)) => panic!("exchanges end before anything else begins"),
             Err(_) => return None,
         };
+        let paths = self.world.paths.during(&self.parts, set, action);
         let fails = !plan.steps.is_empty() && random.one_in(8);
         let failing = if fails { random.below(plan.steps.len()) } else { usize::MAX };
         for (index, step) in plan.steps.iter().enumerate() {
             // It is not known whether the failing step has begun.
             if index < failing || random.one_in(2) {
-                self.machine.step(*step, &self.world.paths).unwrap();
+                self.machine.step(*step, &paths).unwrap();
                 self.copy(*step);
             }
             if index == failing {
@@ -285,4 +286,11 @@ fn programs_with_a_device_in_host_memory() {
 fn programs_with_page_locked_host_memory() {
     let direct = [0, 2].into_iter().collect();
     run(locked(MANY, direct), &[Role::Owned, Role::Owned, Role::Ghost], 60_000);
+}
+
+#[test]
+fn programs_whose_prefetches_are_prepared() {
+    let [apart, peers] = [apart(MANY), peers(MANY)].map(|world| with_workers(world, &[1, 2]));
+    run(apart, &[Role::Owned, Role::Owned, Role::Ghost], 60_000);
+    run(peers, &[Role::Owned, Role::Ghost], 20_000);
 }

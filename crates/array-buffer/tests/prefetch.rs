@@ -1,0 +1,335 @@
+//! Prefetches of ordinary host memory: a thread prepares the copies, and the host waits for none of them.
+#![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
+
+mod common;
+#[path = "../../interchange/tests/common/gate.rs"]
+mod gate;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use array_buffer::{ArrayBuffer, Partition, Parts};
+use backend_sim::{Fault, Operation, SimConfig, SimHandle};
+use common::{Setup, add, counting, quick, set, values, values_on};
+use gate::{Gate, start};
+use ndarray::{Array2, Ix1};
+use runtime_core::{ErrorKind, Stream, Support};
+
+/// More than the pieces of one stream, which have 4 MiB for this length.
+const LARGE: u32 = 7 << 17;
+/// Longer than any call that does not wait.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Keeps the stream busy until the gate opens, which it does after a long time.
+fn hold(stream: &Stream) -> Gate {
+    let gate = start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream);
+    gate.open_after(LONG);
+    gate
+}
+
+/// Makes a call behind work on the stream, which must not wait for that work.
+#[track_caller]
+fn does_not_wait<R>(stream: &Stream, call: impl FnOnce() -> R) -> R {
+    let gate = hold(stream);
+    let result = call();
+    assert!(!gate.is_open(), "the call waited");
+    gate.open();
+    result
+}
+
+/// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
+fn fail_late(setup: &Setup, number: u64) {
+    let sim = SimHandle::of(&setup.a).unwrap();
+    let counts = sim.counts();
+    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
+    sim.inject(Fault::fail_late(Operation::Copy, past + number));
+}
+
+/// A kernel that is enqueued at once sees the new values, on the stream of the prefetch and on others, although the
+/// copies are not prepared yet. Values arrive on the host, too.
+fn work_that_follows_at_once_sees_the_new_values(setup: &Setup) {
+    let other = setup.stream();
+    for len in [1, 100, LARGE] {
+        let mut array = counting(len);
+        let last = f64::from(len - 1);
+        for round in 1..4 {
+            let stream = if round % 2 == 0 { &setup.s } else { &other };
+            array.prefetch(stream).unwrap();
+            add(&mut array.read_write(stream).unwrap(), stream, 1.0).unwrap();
+            array.prefetch_host().unwrap();
+            let value = last + f64::from(2 * round) - 1.0;
+            assert_eq!(array.read_host().unwrap().last(), Some(&value));
+            array.read_write_host().unwrap().iter_mut().for_each(|value| *value += 1.0);
+        }
+        // Another device.
+        array.prefetch(&setup.t).unwrap();
+        add(&mut array.read_write(&setup.t).unwrap(), &setup.t, 1.0).unwrap();
+        array.prefetch_host().unwrap();
+        array.prefetch(&setup.s).unwrap();
+        assert_eq!(values_on(&array, &setup.s).last(), Some(&(last + 7.0)));
+        assert_eq!(array.into_inner().unwrap().last(), Some(&(last + 7.0)));
+    }
+}
+
+/// Parts of few and of many rows, and a host that writes one part while another is copied.
+fn parts_with_gaps_arrive(setup: &Setup) {
+    let halves: [&[_]; 2] = [&[0..400, 0..2], &[0..400, 2..5]];
+    let quarters: [&[_]; 3] = [&[0..30, 0..2], &[0..30, 2..5], &[30..400, 0..5]];
+    for parts in [&halves[..], &quarters[..]] {
+        let partition = Partition::new(&[400, 5], parts, &[]).unwrap();
+        let start = Array2::from_shape_fn((400, 5), |(i, j)| (5 * i + j) as f64);
+        let mut array = ArrayBuffer::from_array_with(start.clone(), partition).unwrap();
+        for part in 0..parts.len() {
+            array.part(Parts::one(part)).unwrap().prefetch(&setup.s).unwrap();
+            let [mut part] = array.split([Parts::one(part)]).unwrap();
+            add(&mut part.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+            part.prefetch_host().unwrap();
+            part.read_write_host().unwrap().mapv_inplace(|value| value + 1.0);
+            part.prefetch(&setup.s).unwrap();
+        }
+        assert_eq!(array.read_host().unwrap().to_owned(), start + 2.0);
+        let seen = array.read(&setup.s).unwrap();
+        drop(seen);
+    }
+}
+
+/// An array may be dropped, and its host memory freed, while its copies are prepared.
+fn arrays_are_dropped_in_flight(setup: &Setup) {
+    for _ in 0..5 {
+        let mut array = counting(LARGE);
+        array.prefetch(&setup.s).unwrap();
+        drop(array);
+        array = counting(LARGE);
+        set(&mut array.write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
+        array.prefetch_host().unwrap();
+        drop(array);
+        let mut array = counting(LARGE);
+        array.prefetch(&setup.s).unwrap();
+        if !setup.shares() {
+            array.evict_host().unwrap();
+            assert_eq!(values(&array).last(), Some(&f64::from(LARGE - 1)));
+        }
+        let mut lent = ndarray::Array1::<f64>::ones(LARGE as usize);
+        array_buffer::lend(lent.view_mut(), |mut array| {
+            array.prefetch(&setup.s).unwrap();
+            add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+            array.prefetch_host().unwrap();
+        })
+        .unwrap();
+        assert_eq!(lent, ndarray::Array1::from_elem(LARGE as usize, 2.0));
+    }
+    setup.a.synchronize().unwrap();
+}
+
+/// What changes where the host's values are waits for the copies that are prepared.
+fn the_hosts_memory_moves_after_its_copies(setup: &Setup) {
+    let mut array = counting(LARGE);
+    array.prefetch(&setup.s).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+    assert_eq!(values(&array).last(), Some(&f64::from(LARGE)));
+    if setup.a.unified_memory().is_some() && !setup.shares() {
+        let mut array = counting(LARGE);
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        array.prefetch_host().unwrap();
+        array.unify(&setup.a).unwrap();
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        assert_eq!(values(&array).last(), Some(&f64::from(LARGE + 1)));
+    }
+    let mut array = counting(LARGE);
+    array.prefetch(&setup.s).unwrap();
+    array.write_host().unwrap().fill(5.0);
+    assert_eq!(array.into_inner().unwrap().last(), Some(&5.0));
+}
+
+/// Threads prefetch many arrays on one stream and on several.
+fn threads_prefetch_at_once(setup: &Setup) {
+    let shared = setup.stream();
+    thread::scope(|scope| {
+        for number in 0..4_u32 {
+            let (shared, own) = (&shared, setup.stream());
+            scope.spawn(move || {
+                for round in 0..3 {
+                    let mut array = counting(1 << 16);
+                    array.prefetch(shared).unwrap();
+                    let by = f64::from(number + round);
+                    add(&mut array.read_write(&own).unwrap(), &own, by).unwrap();
+                    array.prefetch_host().unwrap();
+                    assert_eq!(values(&array)[9], 9.0 + by);
+                }
+            });
+        }
+    });
+}
+
+on_all_devices! {
+    work_that_follows_at_once_sees_the_new_values,
+    parts_with_gaps_arrive,
+    arrays_are_dropped_in_flight,
+    the_hosts_memory_moves_after_its_copies,
+    threads_prefetch_at_once,
+}
+
+#[test]
+fn prefetches_do_not_wait_whatever_their_length() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    for len in [100, LARGE] {
+        let array = counting(len);
+        does_not_wait(s, || array.prefetch(s).unwrap());
+        assert_eq!(array.transfers().prefetches_that_waited(), 0);
+        let mut array = counting(len);
+        does_not_wait(s, || {
+            let mut guard = array.write(s).unwrap();
+            guard.view_mut().unwrap().fill(s, 3.0).unwrap();
+            guard.commit().unwrap();
+            array.prefetch_host().unwrap();
+            array.prefetch_host().unwrap();
+        });
+        assert_eq!(values(&array).last(), Some(&3.0));
+        assert_eq!(array.transfers().total().bytes, 8 * u64::from(len));
+    }
+    // The host may write again as soon as the values are in pinned memory.
+    let mut array = counting(100);
+    does_not_wait(s, || {
+        for value in 1..3 {
+            array.prefetch(s).unwrap();
+            array.write_host().unwrap().fill(f64::from(value));
+        }
+    });
+    assert_eq!(values_on(&array, s), [2.0; 100]);
+}
+
+/// The host waits for the copies of its own part, and neither for those of other parts nor for later work.
+#[test]
+fn an_access_waits_for_its_own_part_alone() {
+    let setup = Setup::peers();
+    let partition = Partition::new(&[10], &[&[0..5], &[5..10]], &[]).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
+    let (s, other) = (&setup.s, setup.stream());
+    for (part, stream) in [s, &other].into_iter().enumerate() {
+        let [mut part] = array.split([Parts::one(part)]).unwrap();
+        set(&mut part.write(stream).unwrap(), stream, 4.0).unwrap();
+    }
+    s.synchronize().unwrap();
+    let parts = |part| array.part(Parts::one(part)).unwrap();
+    let gate = hold(&other);
+    parts(0).prefetch_host().unwrap();
+    parts(1).prefetch_host().unwrap();
+    does_not_wait(s, || assert_eq!(parts(0).read_host().unwrap()[0], 4.0));
+    assert!(!gate.is_open());
+    gate.open();
+    assert_eq!(parts(1).read_host().unwrap()[0], 4.0);
+}
+
+/// A device without gates copies while the caller waits, and reports say so.
+#[test]
+fn devices_without_gates_hold_the_caller() {
+    let setup = Setup::sim(quick().gates(false));
+    assert_eq!(setup.a.capabilities().gates, Support::Absent);
+    let mut array = counting(LARGE);
+    array.prefetch(&setup.s).unwrap();
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+    array.prefetch_host().unwrap();
+    assert_eq!(array.transfers().prefetches_that_waited(), 2);
+    assert_eq!(values(&array).last(), Some(&f64::from(LARGE)));
+}
+
+/// A copy that fails after it was enqueued is an error of the next access that needs it. The host's values are not lost.
+#[test]
+fn failures_of_copies_are_errors_of_the_next_access() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = counting(LARGE);
+    fail_late(&setup, 2);
+    array.prefetch(s).unwrap();
+    s.synchronize().unwrap_err();
+    assert!(!array.is_valid_on(&setup.a));
+    assert_eq!(values_on(&array, s).last(), Some(&f64::from(LARGE - 1)));
+    set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+    fail_late(&setup, 2);
+    array.prefetch_host().unwrap();
+    let error = array.read_host().unwrap_err();
+    assert_eq!(error.device(), Some(setup.a.id()), "{error}");
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    array.write_host().unwrap().fill(1.0);
+    assert_eq!(values_on(&array, s).last(), Some(&1.0));
+}
+
+/// A copy that cannot be enqueued is an error of the prefetch, which loses nothing, and the stream goes on.
+#[test]
+fn copies_that_cannot_be_enqueued_lose_nothing() {
+    for number in 1..5 {
+        let setup = Setup::peers();
+        let s = &setup.s;
+        let sim = SimHandle::of(&setup.a).unwrap();
+        let mut array = counting(LARGE);
+        sim.inject(Fault::fail(Operation::Copy, number));
+        array.prefetch(s).unwrap_err();
+        s.synchronize().unwrap();
+        assert_eq!(values_on(&array, s).last(), Some(&f64::from(LARGE - 1)));
+        set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+        s.synchronize().unwrap();
+        let counts = sim.counts();
+        let past = counts.to_device.count + counts.from_device.count + counts.on_device.count;
+        sim.inject(Fault::fail(Operation::Copy, past + 1 + number));
+        array.prefetch_host().unwrap_err();
+        s.synchronize().unwrap();
+        assert_eq!(values(&array).last(), Some(&3.0));
+    }
+}
+
+/// A lost device ends the copies, and the host keeps its values.
+#[test]
+fn a_lost_device_ends_the_copies() {
+    let setup = Setup::sim(quick().peers(false));
+    let s = &setup.s;
+    let mut array = counting(LARGE);
+    let gate = hold(s);
+    array.prefetch(s).unwrap();
+    SimHandle::of(&setup.a).unwrap().lose();
+    gate.open();
+    array.read_write_host().map(|mut guard| guard[0] = 7.0).unwrap_or_default();
+    array.read_write_host().unwrap()[0] = 8.0;
+    assert_eq!(values_on(&array, &setup.t)[..2], [8.0, 1.0]);
+}
+
+/// With replica and pinned memory in place, a prefetch takes less than a millisecond, whatever its length.
+fn prefetch_takes_less_than_a_millisecond(lens: &[usize]) {
+    let setup = Setup::sim(SimConfig::new().memory_bytes(3 << 30));
+    let s = &setup.s;
+    for len in lens {
+        let mut array = ArrayBuffer::<f64, _>::uninit(*len).unwrap();
+        array.write_host().unwrap().fill(0.0);
+        array.prefetch(s).unwrap();
+        let mut times: Vec<Duration> = (0..20)
+            .map(|_| {
+                array.write_host().unwrap()[0] += 1.0;
+                let gate = hold(s);
+                let began = Instant::now();
+                array.prefetch(s).unwrap();
+                let took = began.elapsed();
+                gate.open();
+                took
+            })
+            .collect();
+        times.sort();
+        assert!(times[10] < Duration::from_millis(1), "{len}: {times:?}");
+        println!("{len}: {times:?}");
+        assert_eq!(values_on(&array, s)[0], 20.0);
+    }
+}
+
+#[test]
+fn a_prefetch_behind_work_takes_less_than_a_millisecond() {
+    prefetch_takes_less_than_a_millisecond(&[1 << 17, 1 << 21]);
+}
+
+#[test]
+#[ignore = "3 GiB of memory"]
+fn a_prefetch_of_a_gibibyte_behind_work_takes_less_than_a_millisecond() {
+    prefetch_takes_less_than_a_millisecond(&[1 << 27]);
+}
