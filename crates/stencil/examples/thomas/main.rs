@@ -26,8 +26,7 @@ mod model {
         next.set(t.at(0, 0, 0) - w * (t.at(0, 0, 0) - t.at(0, 0, -1)));
     }
 
-    /// Removes the value below from the equation of each level: t = d + c t', where t' is the value above. Of `k`, one
-    /// face is below a level, and the next one above.
+    /// Makes each level's equation t = d + c t', where t' is the value above. The faces of `k` are below the levels.
     #[column(forward)]
     pub(crate) fn eliminate(c: Out<f64, 3>, d: Out<f64, 3>, t: In<f64, 3>, k: In<f64, 3>) {
         let above = if last() { 0.0 } else { k.at(1, 0, 0) };
@@ -55,11 +54,8 @@ mod model {
 /// The part of a cell that the wind at the top crosses in a step.
 const WIND: f64 = 0.9;
 
-fn run(
-    ranks: Ranks,
-    device: &Device,
-    Size { cells, steps }: Size<3>,
-) -> Result<Vec<Field<f64, 3>>> {
+fn run(ranks: Ranks, device: &Device, size: Size<3>) -> Result<Vec<Field<f64, 3>>> {
+    let Size { cells, steps } = size;
     let stream = device.default_stream();
     // One block along axis 0, and as many as fit along the others.
     let grid = Grid::cartesian(cells).periodic([false, false, true]).blocks([1, 0, 0]);
