@@ -84,6 +84,13 @@ const MIRI: &[Set] = &[
         always: false,
     },
     Set {
+        title: "columns on the host",
+        // Others take too long, or wait for ranks with a time limit, which Miri refuses.
+        words: "--package stencil --test columns -- a_column_ only_what",
+        flags: LEAKS,
+        always: false,
+    },
+    Set {
         title: "the mirror of an array, with 1000 seeds",
         words: "--package array-buffer --lib interleavings::on_threads",
         flags: "-Zmiri-many-seeds=0..1000",
