@@ -1,14 +1,15 @@
-//! Stencils against hand-written loops in Rust and C, launches of stencils against launches of kernels, and steps of two
-//! ranks against exchanges and launches by hand.
+//! Stencils against hand-written loops in Rust and C, columns against loops in Rust, launches of stencils against
+//! launches of kernels, and steps of two ranks against exchanges and launches by hand.
 //!
-//! Both sides use the same number of threads, run in turns, and end each call when the work is done. First it is checked
-//! that all compute the same bits.
+//! Both sides use the same number of threads, run in turns, and end each call when the work is done. It is checked that
+//! all compute the same bits.
 #![expect(unsafe_code, reason = "loops with features of the processor, and launches of kernels")]
 
 mod gcc;
 mod plain;
 mod ranks;
 mod rows;
+mod thomas;
 
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,6 +116,7 @@ fn main() -> Result<ExitCode> {
         for threads in [1, 2] {
             let machine = Machine::new(threads, gcc.as_ref())?;
             machine.loops(&mut bench)?;
+            thomas::solutions(&machine, &mut bench)?;
         }
         ranks::steps(&mut bench)?;
     }

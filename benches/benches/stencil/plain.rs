@@ -57,7 +57,7 @@ impl<T: Copy + Send + Sync, const N: usize> Plain<T, N> {
         let Self { extents: [_, b, c], inner, .. } = self;
         let steps = [*b * *c, *c];
         let [planes, rows, columns] = inner.clone();
-        let outputs = Outputs(pointers(self.outputs.iter_mut().map(|array| array.as_mut_ptr())));
+        let outputs = Pointers(pointers(self.outputs.iter_mut().map(|array| array.as_mut_ptr())));
         let (inputs, scalars) = (&self.inputs, self.scalars);
         let count = planes.len() * rows.len();
         let band = (16_384 / columns.len()).max(1);
@@ -101,13 +101,14 @@ fn pointers<T>(mut arrays: impl Iterator<Item = *mut T>) -> [*mut T; 2] {
     [first, arrays.next().unwrap_or(first)]
 }
 
-struct Outputs<T>([*mut T; 2]);
+/// The starts of two arrays, for all threads.
+pub(crate) struct Pointers<T>(pub(crate) [*mut T; 2]);
 
 // SAFETY: threads write different rows.
-unsafe impl<T: Send> Sync for Outputs<T> {}
+unsafe impl<T: Send> Sync for Pointers<T> {}
 
-impl<T> Outputs<T> {
-    fn at(&self, place: usize) -> [*mut T; 2] {
+impl<T> Pointers<T> {
+    pub(crate) fn at(&self, place: usize) -> [*mut T; 2] {
         // SAFETY: the arrays have this place.
         self.0.map(|pointer| unsafe { pointer.add(place) })
     }

@@ -33,6 +33,18 @@ impl<T> Row<T> {
         unsafe { slice::from_raw_parts_mut(self.outputs[number], self.points) }
     }
 
+    /// The row of an output at a distance along the first axis.
+    ///
+    /// # Safety
+    ///
+    /// As [`Compute`] says.
+    #[inline(always)]
+    unsafe fn computed<'a>(&self, number: usize, planes: isize) -> &'a [T] {
+        let first = self.outputs[number].wrapping_offset(planes * self.steps[0].cast_signed());
+        // SAFETY: the caller guarantees it.
+        unsafe { slice::from_raw_parts(first, self.points) }
+    }
+
     /// The row at a distance, from `before` points before its start to as many behind its end.
     ///
     /// # Safety
@@ -102,6 +114,27 @@ rows! {
         [-1, 0, 1].map(|by| row.input(0, 0, by, 1)),
         [-1, 0, 1].map(|by| row.input(1, 0, by, 1)),
         row.scalars,
+    );
+    eliminate_first, f64: |row| eliminate_first_row(
+        row.output(0),
+        row.output(1),
+        row.input(0, 0, 0, 0),
+        row.input(1, 0, 0, 0),
+    );
+    eliminate, f64: |row| eliminate_row(
+        row.output(0),
+        row.output(1),
+        row.computed(0, -1),
+        row.computed(1, -1),
+        row.input(0, 0, 0, 0),
+        row.input(1, -1, 0, 0),
+        row.input(1, 0, 0, 0),
+    );
+    substitute, f64: |row| substitute_row(
+        row.output(0),
+        row.computed(0, 1),
+        row.input(0, 0, 0, 0),
+        row.input(1, 0, 0, 0),
     );
 }
 
@@ -179,5 +212,45 @@ fn gray_scott_row(
         let eaten = u_here * v_here * v_here;
         u_next[x] = u_here + laplacian(&u) - eaten + feed * (1.0 - u_here);
         v_next[x] = v_here + 0.5 * laplacian(&v) + eaten - (feed + kill) * v_here;
+    }
+}
+
+#[inline(always)]
+fn eliminate_first_row(c: &mut [f64], d: &mut [f64], t: &[f64], above: &[f64]) {
+    let n = c.len();
+    let (d, t, above) = (&mut d[..n], &t[..n], &above[..n]);
+    for x in 0..n {
+        let b = 1.0 + above[x];
+        c[x] = above[x] / b;
+        d[x] = t[x] / b;
+    }
+}
+
+#[inline(always)]
+fn eliminate_row(
+    c: &mut [f64],
+    d: &mut [f64],
+    c_before: &[f64],
+    d_before: &[f64],
+    t: &[f64],
+    below: &[f64],
+    above: &[f64],
+) {
+    let n = c.len();
+    let (d, c_before, d_before) = (&mut d[..n], &c_before[..n], &d_before[..n]);
+    let (t, below, above) = (&t[..n], &below[..n], &above[..n]);
+    for x in 0..n {
+        let b = 1.0 + above[x] + below[x] * (1.0 - c_before[x]);
+        c[x] = above[x] / b;
+        d[x] = (t[x] + below[x] * d_before[x]) / b;
+    }
+}
+
+#[inline(always)]
+fn substitute_row(t: &mut [f64], before: &[f64], d: &[f64], c: &[f64]) {
+    let n = t.len();
+    let (before, d, c) = (&before[..n], &d[..n], &c[..n]);
+    for x in 0..n {
+        t[x] = d[x] + c[x] * before[x];
     }
 }
