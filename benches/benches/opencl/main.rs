@@ -1,8 +1,8 @@
 //! The OpenCL backend against hand-written opencl3 calls for the same work on the same device: copies, launches, region
-//! copies and a whole diffusion loop.
+//! copies and a whole diffusion loop. A stencil is compared with a kernel by hand, launched on the same stream.
 //!
-//! Both sides run in turns, and every timed call ends when the device is done. The rival has its own in-order queue,
-//! which records times like a stream's queue. It checks and stores nothing.
+//! Both sides run in turns, and every timed call ends when the device is done. The calls of opencl3 have their own
+//! in-order queue, which records times like a stream's queue. They check and store nothing.
 
 mod raw;
 
@@ -16,6 +16,7 @@ use runtime_core::{
     Backend, Combine, DType, Device, ErrorKind, ImageFormat, Launch, Memory, ModuleImage,
     RegionCopy, RegionSide, Result, Slot, args, bytemuck,
 };
+use stencil::{Boundary, Grid, In, Out, stencil};
 
 use crate::raw::{Raw, Rect, set_args};
 
@@ -45,6 +46,7 @@ fn main() -> Result<ExitCode> {
     launches(&mut bench, &device, &raw)?;
     halos(&mut bench, &device, &raw)?;
     diffusion(&mut bench, &device, &raw)?;
+    stencils(&mut bench, &device)?;
     Ok(bench.finish())
 }
 
@@ -328,6 +330,84 @@ fn diffusion(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
         let mut stepped = vec![0.0_f64; heights.len()];
         raw.read(&raw_z, bytemuck::cast_slice_mut(&mut stepped)).expect("a copy");
         assert!(z.to_vec(&stream)? == stepped, "both loops compute the same");
+    }
+    Ok(())
+}
+
+#[stencil]
+fn five_point(next: Out<f64, 2>, t: In<f64, 2>, a: f64) {
+    let around = t.at(-1, 0) + t.at(1, 0) + t.at(0, -1) + t.at(0, 1);
+    next.set(t.at(0, 0) + a * (around - 4.0 * t.at(0, 0)));
+}
+
+/// The same by hand, for a square with a ghost around it.
+const FIVE_POINT: &str = r"
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL FP_CONTRACT OFF
+
+kernel void five_point(global double *restrict next, global const double *restrict t, ulong cells, ulong pitch,
+                       double a)
+{
+    size_t x = get_global_id(0), y = get_global_id(1);
+    if (x >= cells || y >= cells)
+        return;
+    size_t at = (y + 1) * pitch + x + 1;
+    double around = t[at - pitch] + t[at + pitch] + t[at - 1] + t[at + 1];
+    next[at] = t[at] + a * (around - 4.0 * t[at]);
+}
+";
+
+/// The option with which kernels of stencils are built.
+const EXACT: &str = "-cl-fp32-correctly-rounded-divide-sqrt";
+
+/// A stencil whose ghosts are fresh against a kernel written by hand.
+fn stencils(bench: &mut Bench, device: &Device) -> Result<()> {
+    if !bench.group("stencils") {
+        return Ok(());
+    }
+    let image = ModuleImage::source(ImageFormat::OpenClC, FIVE_POINT).with_options([EXACT]);
+    let by_hand = device.module_load(image)?.kernel("five_point")?;
+    let stream = device.default_stream();
+    let sides = if bench.is_quick() { &[64_usize][..] } else { &[256, 2048] };
+    for &side in sides {
+        let value = |[i, j]: [usize; 2]| ((i * 31 + j) % 977) as f64;
+        let grid = Grid::cartesian([side; 2]).build(device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp).from_fn(value)?;
+        let mut next = t.like("next")?;
+        let pitch = side + 2;
+        let inner = |at: usize| (at.max(1) - 1).min(side - 1);
+        let ghosted: Vec<f64> =
+            (0..pitch * pitch).map(|at| value([at / pitch, at % pitch].map(inner))).collect();
+        let plain_t = device.memory_from_slice(&stream, &ghosted)?;
+        let mut plain_next = device.memory_from_slice(&stream, &ghosted)?;
+        // The blocks of the stencil.
+        let launch = Launch::cover_2d(side, side, [64, 4]);
+        bench.compare(
+            format!("{STEPS} launches, {side}² f64, five points"),
+            (2 * side * side * size_of::<f64>()) as u64 * u64::from(STEPS),
+            &mut || {
+                for _ in 0..STEPS {
+                    five_point(&mut next, &t, 0.1).run(&stream).expect("a launch");
+                }
+                stream.synchronize().expect("launches");
+            },
+            &mut [Rival {
+                name: "by hand",
+                target: WITHIN,
+                run: &mut || {
+                    for _ in 0..STEPS {
+                        let args =
+                            args![&mut plain_next, &plain_t, side as u64, pitch as u64, 0.1_f64];
+                        // SAFETY: the kernel writes the inner cells of its first argument, and reads the second.
+                        unsafe { by_hand.launch(&stream, &launch, args) }.expect("a launch");
+                    }
+                    stream.synchronize().expect("launches");
+                },
+            }],
+        );
+        let by_hand = plain_next.to_vec(&stream)?;
+        let inner = (1..=side).flat_map(|i| &by_hand[i * pitch + 1..][..side]);
+        assert!(next.read_host()?.iter().eq(inner), "both compute the same");
     }
     Ok(())
 }
