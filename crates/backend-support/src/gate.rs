@@ -106,15 +106,22 @@ impl GateState {
         wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         match &mut *lock(&self.0) {
-            Known::Closed(streams) => {
-                // Before the wait, which may panic after it was enqueued.
-                streams.push(Arc::clone(failures));
-                return wait().inspect_err(|_| drop(streams.pop()));
+            // Before the wait, which may panic after it was enqueued.
+            Known::Closed(streams) => streams.push(Arc::clone(failures)),
+            Known::Open => return Ok(()),
+            Known::Failed => {
+                failures.keep(gate_failure());
+                return Ok(());
             }
-            Known::Open => {}
-            Known::Failed => failures.keep(gate_failure()),
         }
-        Ok(())
+        // Not under the lock: a driver whose queue is full may wait here until another thread opens the gate.
+        wait().inspect_err(|_| {
+            if let Known::Closed(streams) = &mut *lock(&self.0)
+                && let Some(last) = streams.iter().rposition(|known| Arc::ptr_eq(known, failures))
+            {
+                streams.swap_remove(last);
+            }
+        })
     }
 
     /// Opens the gate for all streams that wait, by `open`.

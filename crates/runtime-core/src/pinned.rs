@@ -85,7 +85,8 @@ impl<T: Element> Pinned<T> {
         Self { block: Arc::new(block), len, element: PhantomData }
     }
 
-    /// The elements as a vector. Blocks until every copy from or to them is done.
+    /// The elements as a vector. Blocks until every copy from or to them is done. If they are page-locked in place, CUDA
+    /// and HIP also wait for all other work of the device.
     ///
     /// If the memory was made by [`Device::pin_vec`], this is the same vector, no longer page-locked. The elements are
     /// copied instead if the device allocated the memory, if a graph uses it, or if the driver fails to unlock it. In
@@ -454,8 +455,13 @@ impl Drop for PinnedBlock {
         let Some(raw) = raw else { return };
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
         let unfinished = uses.iter().filter(|used| !used.passed);
-        let after: Vec<&dyn DeviceStream> =
+        let mut after: Vec<&dyn DeviceStream> =
             unfinished.map(|used| &*used.mark.stream().raw).collect();
+        // Without a stream, the end of a registration is waited for.
+        let any = self.device.default_stream();
+        if after.is_empty() && self.registered.is_some() {
+            after.push(&*any.core.raw);
+        }
         match self.registered.take() {
             // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
             // named stream waits for.

@@ -49,6 +49,18 @@ fn drop_pinned_in_use() {
 }
 
 #[test]
+fn page_locked_memory_without_uses_is_dropped_without_a_wait() {
+    let Some(device) = open("") else { return };
+    let Ok(pinned) = device.pin_vec(vec![0_u8; 1 << 20]) else { return skip("no page-locking") };
+    let stream = device.stream_create(&StreamOptions::default()).unwrap();
+    let _memory = busy(&device, &stream);
+    let was_done = stream.is_done().unwrap();
+    drop(pinned);
+    assert!(was_done || !stream.is_done().unwrap());
+    device.synchronize().unwrap();
+}
+
+#[test]
 fn pinned_memory_is_freed_after_a_wait_that_failed() {
     if with_faults("pinned_memory_is_freed_after_a_wait_that_failed", "sync:2") {
         drop_pinned_in_use();
