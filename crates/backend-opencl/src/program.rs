@@ -3,7 +3,8 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_void};
-use std::ptr;
+use std::panic::resume_unwind;
+use std::{ptr, thread};
 
 use backend_support::{
     Builds, CacheKey, DiskCache, Intermediates, headline, not_taken, reads_files,
@@ -15,7 +16,7 @@ use opencl3::program::{
     build_program, create_program_with_binary, create_program_with_il, create_program_with_source,
     get_program_build_data, get_program_data,
 };
-use opencl3::types::{cl_int, cl_program};
+use opencl3::types::{cl_device_id, cl_int, cl_program};
 use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
 
 use crate::OpenClConfig;
@@ -146,7 +147,7 @@ impl Builder {
         options: &CStr,
     ) -> Result<(Handle<handle::Program>, String)> {
         let device = shared.found.id();
-        let built = build_program(program.raw(), &[device], options, None, ptr::null_mut());
+        let built = build(program.raw(), device, options);
         let log = get_program_build_data(program.raw(), device, CL_PROGRAM_BUILD_LOG)
             .map(text)
             .unwrap_or_default();
@@ -156,6 +157,30 @@ impl Builder {
         self.builds.report(&log);
         Ok((program, log))
     }
+}
+
+/// The stack of the thread in which a program is built. Compilers that run in the process call themselves for each level
+/// of an expression.
+const STACK: usize = 64 << 20;
+
+/// Builds a program.
+pub(crate) fn build(
+    program: cl_program,
+    device: cl_device_id,
+    options: &CStr,
+) -> Result<(), cl_int> {
+    let (program, device) = (program.expose_provenance(), device.expose_provenance());
+    let build = || {
+        let program = ptr::with_exposed_provenance_mut(program);
+        let devices = [ptr::with_exposed_provenance_mut(device)];
+        build_program(program, &devices, options, None, ptr::null_mut())
+    };
+    thread::scope(|scope| {
+        match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, build) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => build(),
+        }
+    })
 }
 
 /// Returns an earlier build, if it still loads.
@@ -174,7 +199,7 @@ fn cached(
         }?;
         // SAFETY: the program was just created.
         let program = unsafe { Handle::own(raw, &shared.failures) };
-        build_program(raw, &[shared.found.id()], options, None, ptr::null_mut())?;
+        build(raw, shared.found.id(), options)?;
         Ok(program)
     };
     match load() {

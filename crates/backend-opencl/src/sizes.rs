@@ -14,7 +14,7 @@ use std::ptr;
 use opencl3::command_queue::{enqueue_nd_range_kernel, enqueue_read_buffer};
 use opencl3::device::{CL_DEVICE_MAX_PARAMETER_SIZE, get_device_data};
 use opencl3::memory::CL_MEM_READ_WRITE;
-use opencl3::program::{build_program, create_program_with_source};
+use opencl3::program::create_program_with_source;
 use opencl3::types::{CL_NON_BLOCKING, cl_int};
 use runtime_core::Result;
 
@@ -23,6 +23,7 @@ use crate::handle::{self, Handle, Kernel};
 use crate::memory::new_buffer;
 use crate::open_device::OpenDevice;
 use crate::platform::integer;
+use crate::program::build;
 use crate::queue::Queue;
 use crate::signature::{self, Signatures};
 
@@ -113,7 +114,7 @@ impl Program<'_> {
         let raw = create_program_with_source(shared.context.raw(), &[&text])?;
         // SAFETY: the program was just created.
         let program: Handle<handle::Program> = unsafe { Handle::own(raw, &shared.failures) };
-        build_program(raw, &[shared.found.id()], self.options, None, ptr::null_mut())?;
+        build(raw, shared.found.id(), self.options)?;
         let raw = signature::create(program.raw(), NAME)?;
         // SAFETY: the kernel was just created.
         Ok(unsafe { Handle::own(raw, &shared.failures) })

@@ -22,6 +22,21 @@ fn a_compiler_error_comes_with_its_log_and_line() {
     assert!(!error.to_string().contains('\n'), "{error}");
 }
 
+/// Compilers that run in the process need more stack than a thread may have left.
+#[test]
+fn deep_expressions_are_compiled_in_a_thread_with_little_stack() {
+    let sum =
+        (0..60).fold("x[1]".to_owned(), |sum, _| format!("(int)((unsigned int)({sum}) + 1u)"));
+    let text = format!("kernel void k(global int *x) {{ x[0] = {sum}; }}");
+    let work = || {
+        let Some(device) = open("?cache=off") else { return };
+        device.module_load(source(&text)).unwrap();
+    };
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap();
+    });
+}
+
 #[test]
 fn options_reach_the_compiler() {
     let Some(device) = open("?options=-DBY=3") else { return };
