@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use runtime_core::{DType, ImageFormat};
 
+use crate::hash::hash_of_text;
+
 /// A parameter of a stencil that it reads, at any offsets: a field of `T` over `N` axes. This type only marks the
 /// parameter; the stencil is called with a [`Field`](crate::Field).
 #[derive(Debug)]
@@ -37,7 +39,11 @@ pub const C: ImageFormat = ImageFormat::Other("C");
 
 /// The description of a stencil. The attribute [`stencil`](macro@crate::stencil) makes it: for a stencil `diffuse` it
 /// is `diffuse::STENCIL`.
-pub struct Stencil(Parts);
+pub struct Stencil {
+    parts: Parts,
+    /// Differs for stencils with other bodies.
+    hash: u64,
+}
 
 /// The parts of a description.
 #[derive(Clone, Copy, Debug)]
@@ -99,44 +105,52 @@ pub type Rows = unsafe fn(*const u64, &[*mut u8], Range<usize>);
 
 impl Stencil {
     pub(crate) const fn of(parts: Parts) -> Self {
-        Self(parts)
+        let hash = match parts.sources {
+            [first, ..] => hash_of_text(first.text),
+            [] => 0,
+        };
+        Self { parts, hash }
     }
 
     pub(crate) fn parts(&self) -> &Parts {
-        &self.0
+        &self.parts
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        self.0.name
+        self.parts.name
     }
 
     /// What the attribute made of its function.
     pub(crate) fn kind(&self) -> &'static str {
-        if self.0.column.is_some() { "column" } else { "stencil" }
+        if self.parts.column.is_some() { "column" } else { "stencil" }
     }
 
     /// Whether it gives up that all devices compute the same bits.
     pub fn is_inexact(&self) -> bool {
-        self.0.is_inexact
+        self.parts.is_inexact
     }
 
     /// Its text for a device that takes this format: OpenCL C, CUDA C, HIP C, or [`C`]; for ELF, the C text of which a
     /// program for embedded devices is [compiled](crate::Grid::add_image). `None` for other formats.
     pub fn source(&self, format: ImageFormat) -> Option<&'static str> {
-        let source = self.0.sources.iter().find(|source| source.format == format)?;
+        let source = self.parts.sources.iter().find(|source| source.format == format)?;
         Some(source.text)
     }
 
     /// For each axis, the least and the greatest offset at which it reads a field. `None` if it has no such field.
     pub fn reach(&self, field: &str) -> Option<&'static [[i64; 2]]> {
-        let field = self.0.fields.iter().find(|known| known.name == field)?;
-        Some(&field.reach[..self.0.rank])
+        let field = self.parts.fields.iter().find(|known| known.name == field)?;
+        Some(&field.reach[..self.parts.rank])
     }
 }
 
 impl fmt::Debug for Stencil {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stencil({})", self.0.name)
+        write!(f, "Stencil({})", self.parts.name)
     }
 }

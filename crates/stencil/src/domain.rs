@@ -1,12 +1,13 @@
 //! What a grid is for its fields and launches, whatever its number of axes.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use halo::Topology;
 use halo::communicator::Communicator;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex};
 use runtime_core::Device;
 
 use crate::exchanges::Exchanges;
@@ -36,6 +37,9 @@ pub(crate) struct Domain {
     pub(crate) device: Device,
     pub(crate) timeout: Duration,
     pub(crate) state: Mutex<State>,
+    /// Locked during an exchange: whether one is in progress. The state is not, because code of the program runs
+    /// meanwhile.
+    pub(crate) exchanging: ReentrantMutex<Cell<bool>>,
 }
 
 /// What a grid keeps from one launch to the next.

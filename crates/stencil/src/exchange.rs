@@ -1,11 +1,12 @@
 //! Exchanges of stale ghosts: all fields of a launch in one message for each neighbour.
 #![expect(unsafe_code, reason = "lends an exchange a view of more than it writes")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use array_buffer::Exchange;
 use halo::{HaloExchange, HaloOptions, MissingCorners, Quantity, Reach};
-use runtime_core::{AnyView, ErrorKind, Result, Slot, Stream};
+use runtime_core::{AnyView, Error, ErrorKind, Result, Slot, Stream};
 use smallvec::SmallVec;
 
 use crate::argument::Argument;
@@ -60,7 +61,12 @@ pub(crate) fn refresh(
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
         fill(flight, stale, stream)?;
     }
-    exchange(grid, stale, &mut flights, stream, work).map_err(|error| {
+    let is_of_work = Cell::new(false);
+    let mut work = |owned: &[AnyView<'_>]| work(owned).inspect_err(|_| is_of_work.set(true));
+    exchange(grid, stale, &mut flights, stream, &mut work).map_err(|error| {
+        if is_of_work.get() {
+            return error;
+        }
         let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
         let hint = match error.kind() {
             ErrorKind::InvalidArgument | ErrorKind::Conflict => {
@@ -93,9 +99,17 @@ fn exchange(
     if !comes_from_blocks(grid, stale) {
         return Ok(());
     }
-    let mut state = grid.state();
+    let exchanging = grid.exchanging.lock();
+    if exchanging.replace(true) {
+        let message = "a launch that needs an exchange, in the work of another one";
+        return Err(Error::new(ErrorKind::Conflict, "run", message));
+    }
+    let _ends = Ends(&exchanging);
     let kinds = stale.iter().map(|stale| stale.kind(grid));
-    let exchange = state.exchanges.of(kinds, |channel| make(grid, stale, channel))?;
+    let mut state = grid.state();
+    let resets = state.resets;
+    let mut made = state.exchanges.take(kinds, |channel| make(grid, stale, channel))?;
+    drop(state);
     let mut fields: SmallVec<[halo::Field<'_>; 4]> = SmallVec::new();
     for flight in flights {
         fields.push(with!(flight, flight => {
@@ -105,7 +119,7 @@ fn exchange(
             halo::Field::split(owned, whole)?
         }));
     }
-    exchange.overlap(stream, &mut fields, |progress| {
+    let exchanged = made.exchange.overlap(stream, &mut fields, |progress| {
         let mut owned: SmallVec<[AnyView<'_>; 4]> = SmallVec::new();
         for field in 0..stale.len() {
             owned.push(progress.owned(field)?);
@@ -113,7 +127,21 @@ fn exchange(
         work(&owned)?;
         drop(owned);
         progress.poll().map(|_| ())
-    })
+    });
+    let mut state = grid.state();
+    if state.resets == resets {
+        state.exchanges.put_back(made);
+    }
+    exchanged
+}
+
+/// Ends an exchange when it is dropped, also by a panic of the program's code.
+struct Ends<'a>(&'a Cell<bool>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// Fills ghosts beyond the ends of the grid.

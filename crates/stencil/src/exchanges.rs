@@ -3,16 +3,25 @@
 use halo::HaloExchange;
 use runtime_core::{DType, Result, Traffic};
 
+use crate::hash::hash_of_wide;
 use crate::shape::{Need, Shape};
 
 /// The exchanges of a grid.
 #[derive(Default)]
 pub(crate) struct Exchanges {
-    made: Vec<(Vec<Kind>, HaloExchange)>,
+    made: Vec<Made>,
+    /// The number of exchanges that were made since the last reset, which have a channel each.
+    channels: u32,
     count: u64,
     sent: Traffic,
     /// Differs on ranks that made other launches.
     sequence: u64,
+}
+
+/// An exchange, and the kinds of its fields.
+pub(crate) struct Made {
+    kinds: Vec<Kind>,
+    pub(crate) exchange: HaloExchange,
 }
 
 /// What two fields must have in common to share an exchange.
@@ -45,7 +54,7 @@ impl Exchanges {
     /// Forgets all exchanges, which are made again when they are needed.
     pub(crate) fn reset(&mut self) {
         self.made.clear();
-        self.sequence = 0;
+        (self.channels, self.sequence) = (0, 0);
     }
 
     /// Differs on ranks that made other launches.
@@ -55,32 +64,35 @@ impl Exchanges {
 
     /// Notes a launch of the stencil with this hash.
     pub(crate) fn begin_launch(&mut self, hash: u64) {
-        self.sequence = self.sequence.wrapping_mul(31).wrapping_add(hash | 1);
+        self.sequence = hash_of_wide([self.sequence, hash].into_iter());
     }
-
-    /// The exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it is first
-    /// needed.
-    pub(crate) fn of(
+    /// Takes out the exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it
+    /// is first needed.
+    pub(crate) fn take(
         &mut self,
         kinds: impl Iterator<Item = Kind> + Clone,
         make: impl FnOnce(u32) -> Result<HaloExchange>,
-    ) -> Result<&mut HaloExchange> {
-        let known = self.made.iter().position(|(made, _)| made.iter().copied().eq(kinds.clone()));
-        let index = match known {
-            Some(index) => index,
+    ) -> Result<Made> {
+        let known = self.made.iter().position(|made| made.kinds.iter().copied().eq(kinds.clone()));
+        let mut made = match known {
+            Some(index) => self.made.swap_remove(index),
             None => {
-                let channel = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
-                self.made.push((kinds.collect(), make(channel)?));
-                self.made.len() - 1
+                let exchange = make(self.channels)?;
+                self.channels += 1;
+                Made { kinds: kinds.collect(), exchange }
             }
         };
-        let exchange = &mut self.made[index].1;
         self.count += 1;
-        for (_, bytes) in exchange.sends() {
+        for (_, bytes) in made.exchange.sends() {
             self.sent.count += 1;
             self.sent.bytes += bytes as u64;
         }
-        exchange.set_token(self.sequence);
-        Ok(exchange)
+        made.exchange.set_token(self.sequence);
+        Ok(made)
+    }
+
+    /// Gives an exchange back after its use.
+    pub(crate) fn put_back(&mut self, made: Made) {
+        self.made.push(made);
     }
 }

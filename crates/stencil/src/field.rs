@@ -29,7 +29,7 @@ pub enum Location {
     Centre,
     /// On the faces across this axis. Face `i` is between cells `i - 1` and `i`, and the field has one value more along
     /// the axis than there are cells. Two blocks that meet both have the values of the faces between them, and both
-    /// compute them.
+    /// compute them. If the axis is periodic, the last face is the first one, too: set both alike.
     Face(usize),
     /// At the corners: on the faces across all axes.
     Corner,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use halo::Topology;
 use halo::communicator::{Communicator, ThreadCommunicator};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use runtime_core::{Device, Error, ErrorKind, ModuleImage, Result, Traffic};
 
 use crate::description::Stencil;
@@ -239,7 +239,7 @@ impl<const N: usize> GridBuilder<N> {
     }
 
     /// Makes the grid of this rank, for fields on `device`. Does not wait for other ranks: the first exchange compares
-    /// their grids.
+    /// their cells and blocks.
     ///
     /// # Errors
     ///
@@ -291,6 +291,7 @@ impl<const N: usize> GridBuilder<N> {
             device: device.clone(),
             timeout,
             state: Mutex::default(),
+            exchanging: ReentrantMutex::default(),
         };
         Ok(Grid(Arc::new(inner)))
     }

@@ -1,7 +1,7 @@
 //! Launches of stencils: checks, exchanges of what is stale, and the kernels.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr;
@@ -23,7 +23,7 @@ use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, Field, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
-use crate::hash::hash_of;
+use crate::hash::{hash_of, hash_of_wide};
 use crate::shape::Need;
 
 /// The number of fields for which a launch allocates nothing.
@@ -287,14 +287,42 @@ impl<'a> Launch<'a> {
                 if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
             }));
         }
-        let work = Work { launch: self, grid, checked: &checked, stream };
+        let has_begun = Cell::new(false);
+        let work = Work { launch: self, grid, checked: &checked, stream, has_begun: &has_begun };
+        let done = self.work(&work, &mut writes, is_empty, act);
+        for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
+            output.core.set_stale();
+        }
+        for write in writes {
+            match &done {
+                // Some of the points are computed.
+                Err(_) if has_begun.get() => with!(write, write => write.abort()),
+                Err(_) => {}
+                Ok(()) => with!(write, write => write.commit())?,
+            }
+        }
+        done?;
+        let Checked { local, is_nothing, .. } = checked;
+        Ok(Computed { local, is_nothing })
+    }
+
+    /// Fills ghosts that are stale, and computes the points.
+    #[track_caller]
+    fn work(
+        &self,
+        work: &Work<'_, '_, '_>,
+        writes: &mut [Any<Writes<'_>>],
+        is_empty: bool,
+        act: &mut Act<'_>,
+    ) -> Result<()> {
+        let Work { grid, checked, stream, .. } = *work;
         let mut rest: SmallVec<[Points; 1]> = SmallVec::new();
         rest.push(checked.local.clone());
         if !checked.stale.is_empty() {
-            let split = self.split(grid, &checked);
+            let split = self.split(grid, checked);
             refresh(grid, &checked.stale, stream, &mut |owned| match &split {
                 Some((interior, _)) => {
-                    work.run(slice::from_ref(interior), &mut writes, Some(owned), act)
+                    work.run(slice::from_ref(interior), writes, Some(owned), act)
                 }
                 None => Ok(()),
             })?;
@@ -302,17 +330,7 @@ impl<'a> Launch<'a> {
                 rest = rim.into_iter().collect();
             }
         }
-        if !is_empty {
-            work.run(&rest, &mut writes, None, act)?;
-        }
-        for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
-            output.core.set_stale();
-        }
-        for write in writes {
-            with!(write, write => write.commit())?;
-        }
-        let Checked { local, is_nothing, .. } = checked;
-        Ok(Computed { local, is_nothing })
+        if is_empty { Ok(()) } else { work.run(&rest, writes, None, act) }
     }
 
     /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
@@ -421,7 +439,9 @@ impl<'a> Launch<'a> {
             self.arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
         let texts = self.name().bytes().chain([0]).chain(names).map(u64::from);
         let cells = grid.cells.iter().map(|cells| *cells as u64);
-        hash_of(texts.chain(bounds).chain(cells).chain(self.words.scalars().iter().copied()))
+        let body = self.stencil.map_or(0, Stencil::hash);
+        let numbers = bounds.chain(cells).chain(self.words.scalars().iter().copied());
+        hash_of_wide([hash_of(texts), body].into_iter().chain(numbers))
     }
 
     /// Puts the two components of each vector next to each other: between tiles, each becomes the other.
@@ -542,6 +562,8 @@ struct Work<'w, 's, 'a> {
     grid: &'w Domain,
     checked: &'w Checked<'s, 'a>,
     stream: &'w Stream,
+    /// Whether a box was computed, or begun.
+    has_begun: &'w Cell<bool>,
 }
 
 impl Work<'_, '_, '_> {
@@ -554,7 +576,7 @@ impl Work<'_, '_, '_> {
         owned: Option<&[AnyView<'_>]>,
         act: &mut Act<'_>,
     ) -> Result<()> {
-        let Self { launch, grid, checked, stream } = self;
+        let Self { launch, grid, checked, stream, .. } = self;
         let uses = || launch.arguments.iter().zip(&checked.uses);
         let is_guarded = |stale: Option<usize>| stale.is_none() || owned.is_none();
         let inputs = || uses().filter(|(argument, _)| argument.intent == Intent::In);
@@ -609,6 +631,7 @@ impl Work<'_, '_, '_> {
                 words.set_field(number, at, &shape.strides);
                 args.push(arg);
             }
+            self.has_begun.set(true);
             act(args, &words, &extents[..grid.rank])?;
         }
         Ok(())

@@ -296,7 +296,9 @@ fn ranks_that_pass_other_scalars_get_errors() {
         let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
         let t = grid.field("t").boundary(Boundary::Clamp).filled(1.0)?;
         let mut out = grid.field("out").filled(1.0)?;
-        scaled_east(&mut out, &t, if rank == 0 { 2.0 } else { 2.5 }).run(&stream)
+        // Differences in the same bit of two scalars.
+        let sign = if rank == 0 { 1.0 } else { -1.0 };
+        scaled_east(&mut out, &t, sign, 2.0 * sign).run(&stream)
     });
     for result in results {
         refused(
@@ -308,8 +310,68 @@ fn ranks_that_pass_other_scalars_get_errors() {
 }
 
 #[stencil]
-fn scaled_east(out: Out<f64, 2>, t: In<f64, 2>, by: f64) {
-    out.set(by * t.at(1, 0));
+fn scaled_east(out: Out<f64, 2>, t: In<f64, 2>, by: f64, and: f64) {
+    out.set(by * t.at(1, 0) + and);
+}
+
+mod first_body {
+    use stencil::{In, Out, stencil};
+
+    #[stencil]
+    pub(crate) fn step(out: Out<f64, 2>, t: In<f64, 2>) {
+        out.set(t.at(1, 0) + 1.0);
+    }
+}
+
+mod second_body {
+    use stencil::{In, Out, stencil};
+
+    #[stencil]
+    pub(crate) fn step(out: Out<f64, 2>, t: In<f64, 2>) {
+        out.set(t.at(1, 0) + 2.0);
+    }
+}
+
+#[test]
+fn ranks_that_launch_other_stencils_of_one_name_get_errors() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_secs(5);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp).filled(1.0)?;
+        let mut out = grid.field("out").filled(1.0)?;
+        if rank == 0 { first_body::step(&mut out, &t) } else { second_body::step(&mut out, &t) }
+            .run(&stream)
+    });
+    for result in results {
+        refused(result, ErrorKind::InvalidArgument, &["stencil step", "the same launches"]);
+    }
+}
+
+/// The points that read no ghosts are computed before the launch fails.
+#[test]
+fn the_output_of_a_launch_that_failed_half_way_cannot_be_read() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_millis(300);
+        let grid = Grid::cartesian([16, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let mut t = grid.field("t").boundary(Boundary::Clamp).filled(1.0)?;
+        let mut out = grid.field("out").uninit()?;
+        east(&mut out, &t).run(&stream)?;
+        if rank == 0 {
+            t.set_from_fn(|_| 2.0)?;
+            let mut fresh = grid.field("fresh").uninit()?;
+            let error = east(&mut fresh, &t).run(&stream).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+            assert_eq!(fresh.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+        } else {
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        Ok::<_, Error>(())
+    });
+    results.into_iter().for_each(Result::unwrap);
 }
 
 #[test]

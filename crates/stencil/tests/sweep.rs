@@ -200,3 +200,30 @@ fn an_error_of_a_kernel_leaves_outputs_that_must_be_set_again() {
     t.set_from_fn(initial).unwrap();
     assert!(t.read_host().is_ok());
 }
+
+/// The work of a sweep may use its grid. A launch that needs an exchange is refused while one is in progress.
+#[test]
+fn the_work_of_a_sweep_uses_its_grid() {
+    let device = devices::host();
+    let (stream, kernel) = (device.default_stream(), kernel(&device));
+    let ended = ThreadCommunicator::run(2, |rank| {
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = grid.build(&device)?;
+        let field = |name| grid.field(name).boundary(Boundary::Mirror).from_fn(initial);
+        let (t, other, mut next, mut sum) =
+            (field("t")?, field("other")?, field("next")?, field("sum")?);
+        let mut kinds = Vec::new();
+        let fields = [Use::write(&mut next), Use::read(&t, [1, 1])];
+        sweep(&stream, fields, |part, fields| {
+            let nested = sums(&mut sum, &other, 0.1).run(&stream);
+            kinds.push((grid.exchanges(), nested.map_err(|error| error.kind())));
+            launch(&kernel, &stream, part, fields)
+        })?;
+        Ok::<_, stencil::Error>(kinds)
+    });
+    for kinds in ended.unwrap() {
+        let kinds = kinds.unwrap();
+        assert_eq!(kinds[0], (1, Err(ErrorKind::Conflict)));
+        assert_eq!(kinds[1], (2, Ok(())));
+    }
+}
