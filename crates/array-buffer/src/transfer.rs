@@ -24,6 +24,12 @@ pub(crate) struct Transfers<T: Element> {
     plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
     /// The latest direct copies of a part on a lane.
     ends: Vec<((PartId, Lane), Copies)>,
+    /// What prefetches of ordinary host memory need.
+    prepared: Option<Box<Prepared>>,
+}
+
+#[derive(Default)]
+struct Prepared {
     /// The threads that prepare copies.
     workers: Vec<Arc<Worker>>,
     /// Copies that a thread prepares, by lane, until they are known to need the host's memory no longer.
@@ -36,10 +42,10 @@ enum Copies {
     Unknown,
     /// The stream's copies from and to page-locked memory, up to an event.
     Until(Event),
-    /// Copies that a thread prepares.
-    Prepared(Arc<Progress>),
-    /// They need the host's replica no longer.
-    Over,
+    /// Copies that a thread prepares, and whether they write the host's replica.
+    Prepared(Arc<Progress>, bool),
+    /// They need the host's replica no longer. Whether they wrote it.
+    Over(bool),
 }
 
 /// The task of a region plan for a part. Slot 0 is the array, slot 1 the other side.
@@ -135,8 +141,7 @@ impl<T: Element> Piece<'_, T> {
 
 impl<T: Element> Transfers<T> {
     pub(crate) fn new() -> Self {
-        let (pinned, plans, ends, workers, jobs) = Default::default();
-        Self { pinned, plans, ends, workers, jobs }
+        Self { pinned: Vec::new(), plans: Vec::new(), ends: Vec::new(), prepared: None }
     }
 
     /// Drops the pinned memory and plans of a replica's device.
@@ -268,47 +273,54 @@ impl<T: Element> Transfers<T> {
         if let (Some(packed), true) = (&mut packed, to != HOST) {
             self.run(piece, Shape::Scatter, &device, packed)?;
         }
-        self.jobs.retain(|(_, job)| !job.is_over());
-        self.jobs.extend(job.clone().map(|job| (lane, job)));
-        self.end(piece.part, lane, job.map_or(Copies::Over, Copies::Prepared));
+        let jobs = &mut self.prepared.get_or_insert_default().jobs;
+        jobs.retain(|(_, job)| !job.is_over());
+        jobs.extend(job.clone().map(|job| (lane, job)));
+        let writes = to == HOST;
+        let copies = job.map_or(Copies::Over(writes), |job| Copies::Prepared(job, writes));
+        self.end(piece.part, lane, copies);
         Ok(())
     }
 
     fn worker(&mut self, stream: &Stream) -> Arc<Worker> {
-        if let Some(worker) = self.workers.iter().find(|worker| worker.is_of(stream)) {
+        let workers = &mut self.prepared.get_or_insert_default().workers;
+        if let Some(worker) = workers.iter().find(|worker| worker.is_of(stream)) {
             return Arc::clone(worker);
         }
         let worker = Worker::of(stream);
-        self.workers.push(Arc::clone(&worker));
+        workers.push(Arc::clone(&worker));
         worker
     }
 
     /// Waits until the direct copies of a part that were enqueued on a lane need the host's replica no longer, and for
-    /// no later work.
-    pub(crate) fn see(&mut self, part: PartId, (lane, stream): (Lane, &Stream)) -> Result<()> {
+    /// no later work. Returns whether the copies may have written it: failures of the lane then matter to its values.
+    pub(crate) fn see(&mut self, part: PartId, (lane, stream): (Lane, &Stream)) -> Result<bool> {
         let known = self.ends.iter_mut().find(|(of, _)| *of == (part, lane));
         match known.map(|(_, copies)| copies) {
-            Some(Copies::Until(end)) => end.wait(),
-            Some(copies @ Copies::Prepared(_)) => match mem::replace(copies, Copies::Over) {
-                Copies::Prepared(job) => job.wait(),
-                _ => Ok(()),
-            },
-            Some(Copies::Over) => Ok(()),
+            Some(Copies::Until(end)) => end.wait().map(|()| true),
+            Some(copies @ Copies::Prepared(..)) => {
+                let ended = mem::replace(copies, Copies::Unknown);
+                let Copies::Prepared(job, writes) = ended else { return Ok(true) };
+                *copies = Copies::Over(writes);
+                job.wait().map(|()| writes)
+            }
+            Some(Copies::Over(writes)) => Ok(*writes),
             Some(Copies::Unknown) | None => {
                 self.finish(Some(lane));
-                stream.synchronize()
+                stream.synchronize().map(|()| true)
             }
         }
     }
 
     /// The copies that a thread prepares, as far as they may still need the host's memory.
     pub(crate) fn jobs(&self) -> Vec<Arc<Progress>> {
-        self.jobs.iter().map(|(_, job)| Arc::clone(job)).collect()
+        self.prepared.iter().flat_map(|known| &known.jobs).map(|(_, job)| Arc::clone(job)).collect()
     }
 
     /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer.
     pub(crate) fn finish(&mut self, lane: Option<Lane>) {
-        for (_, job) in self.jobs.extract_if(.., |(of, _)| lane.is_none_or(|lane| lane == *of)) {
+        let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return };
+        for (_, job) in jobs.extract_if(.., |(of, _)| lane.is_none_or(|lane| lane == *of)) {
             // Whoever needs the values learns how it ended.
             let _ended = job.wait();
         }
