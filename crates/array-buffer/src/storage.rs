@@ -41,6 +41,11 @@ impl<T: Element> HostRows<T> {
         self.partition.len(self.part)
     }
 
+    /// Whether the memory has an owner that is dropped with it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.bytes.holder, Holder::Foreign(_))
+    }
+
     /// The next contiguous elements, at most `most`.
     fn next(&mut self, most: usize) -> Option<(NonNull<T>, usize)> {
         let (partition, part) = (&self.partition, self.part);

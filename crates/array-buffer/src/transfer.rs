@@ -32,8 +32,16 @@ pub(crate) struct Transfers<T: Element> {
 struct Prepared {
     /// The threads that prepare copies.
     workers: Vec<Arc<Worker>>,
-    /// Copies that a thread prepares, by lane, until they are known to need the host's memory no longer.
-    jobs: Vec<(Lane, Arc<Progress>)>,
+    /// Copies that a thread prepares, until they are known to need the host's memory no longer.
+    jobs: Vec<Job>,
+}
+
+/// Copies that a thread prepares for a lane.
+struct Job {
+    lane: Lane,
+    /// Whether they write the host's replica.
+    writes: bool,
+    progress: Arc<Progress>,
 }
 
 /// Copies from and to the host's replica.
@@ -148,6 +156,26 @@ impl<T: Element> Transfers<T> {
     pub(crate) fn evict(&mut self, at: ReplicaId) {
         self.pinned.retain(|(of, _)| *of != at);
         self.plans.retain(|((of, _, _), _)| *of != at);
+        if let Some(Prepared { workers, jobs }) = self.prepared.as_deref_mut()
+            && jobs.iter().all(|job| job.progress.is_over())
+        {
+            // Those of other devices are found again.
+            workers.clear();
+        }
+    }
+
+    /// Blocks until the copies that a thread prepares for a lane need the host's memory no longer, and drops what its
+    /// stream needs for them.
+    pub(crate) fn forget(&mut self, lane: Lane, stream: &Stream) {
+        self.finish(Some(lane));
+        if let Some(known) = self.prepared.as_deref_mut() {
+            known.workers.retain(|worker| !worker.is_of(stream));
+        }
+    }
+
+    /// Whether threads have prepared copies.
+    pub(crate) fn has_prepared(&self) -> bool {
+        self.prepared.is_some()
     }
 
     /// Drops what is known of parts, which have other numbers from now on. No copy is being enqueued.
@@ -232,7 +260,13 @@ impl<T: Element> Transfers<T> {
             places.push(row.unwrap_or(0..piece.len()));
         }
         let mut places = Runs { runs: places.into_iter(), now: 0..0 };
-        let job = if to == HOST {
+        let jobs = &mut self.prepared.get_or_insert_default().jobs;
+        jobs.retain(|job| !job.progress.is_over());
+        // Streams wait for each other on their devices, but the host's memory is read by a thread.
+        let written = jobs.iter().filter(|job| job.writes && job.lane != lane);
+        let before = written.map(|job| Arc::clone(&job.progress)).collect();
+        let mut job = None;
+        let done = if to == HOST {
             if let Some(packed) = &mut packed {
                 self.run(piece, Shape::Gather, &device, packed)?;
             }
@@ -251,7 +285,7 @@ impl<T: Element> Transfers<T> {
                     bytes.copy_to_pinned(stream, target)
                 })
             };
-            Some(worker.download(stream, host, enqueue)?)
+            worker.download(stream, host, &mut job, enqueue)
         } else {
             let enqueue = |memory: &PieceOf<'_>| {
                 places.cut(memory.bytes / size_of::<T>(), |place, at| {
@@ -268,15 +302,16 @@ impl<T: Element> Transfers<T> {
                     bytes.copy_from_pinned(stream, source)
                 })
             };
-            worker.upload(stream, host, enqueue)?
+            worker.upload(stream, host, before, &mut job, enqueue)
         };
+        let writes = to == HOST;
+        let jobs = &mut self.prepared.get_or_insert_default().jobs;
+        // Also if enqueueing has failed: the thread does what was enqueued.
+        jobs.extend(job.clone().map(|progress| Job { lane, writes, progress }));
+        done?;
         if let (Some(packed), true) = (&mut packed, to != HOST) {
             self.run(piece, Shape::Scatter, &device, packed)?;
         }
-        let jobs = &mut self.prepared.get_or_insert_default().jobs;
-        jobs.retain(|(_, job)| !job.is_over());
-        jobs.extend(job.clone().map(|job| (lane, job)));
-        let writes = to == HOST;
         let copies = job.map_or(Copies::Over(writes), |job| Copies::Prepared(job, writes));
         self.end(piece.part, lane, copies);
         Ok(())
@@ -314,15 +349,16 @@ impl<T: Element> Transfers<T> {
 
     /// The copies that a thread prepares, as far as they may still need the host's memory.
     pub(crate) fn jobs(&self) -> Vec<Arc<Progress>> {
-        self.prepared.iter().flat_map(|known| &known.jobs).map(|(_, job)| Arc::clone(job)).collect()
+        let jobs = self.prepared.iter().flat_map(|known| &known.jobs);
+        jobs.map(|job| Arc::clone(&job.progress)).collect()
     }
 
     /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer.
     pub(crate) fn finish(&mut self, lane: Option<Lane>) {
         let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return };
-        for (_, job) in jobs.extract_if(.., |(of, _)| lane.is_none_or(|lane| lane == *of)) {
+        for job in jobs.extract_if(.., |job| lane.is_none_or(|lane| lane == job.lane)) {
             // Whoever needs the values learns how it ended.
-            let _ended = job.wait();
+            let _ended = job.progress.wait();
         }
     }
 

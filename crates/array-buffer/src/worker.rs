@@ -103,6 +103,8 @@ impl Progress {
 /// uses the host's memory.
 struct Rows<T: Element> {
     host: Option<HostRows<T>>,
+    /// What writes the host's memory first.
+    before: Vec<Arc<Progress>>,
     turns: VecDeque<Turn>,
     progress: Ended,
     _pending: Pending,
@@ -129,20 +131,38 @@ impl Drop for Pending {
 impl<T: Element> Rows<T> {
     /// Copies piece after piece by `copy`, which gets the first elements of the piece and their number.
     fn run(mut self, copy: impl Fn(&mut HostRows<T>, *mut T, usize)) {
+        if let Err(error) = self.before.iter().try_for_each(|write| write.wait()) {
+            return self.give_up(error);
+        }
         while let (Some(turn), Some(host)) = (self.turns.pop_front(), &mut self.host) {
             if let Some(Err(error)) = turn.after.map(|after| after.wait()) {
                 // The device does not work any more.
-                self.host = None;
-                return self.progress.0.end(Err(error));
+                drop(turn.opener);
+                return self.give_up(error);
             }
             copy(host, turn.pinned.host_ptr().as_ptr().cast(), turn.len);
+            let mut last = None;
             if self.turns.is_empty() {
                 // Before the last gate opens: what follows may take the host's memory.
-                self.host = None;
+                last = self.release();
                 self.progress.0.end(Ok(()));
             }
             turn.opener.open();
+            drop(last);
         }
+    }
+
+    /// Lets go of the host's memory. The owner of foreign memory must not be dropped before the gates are open, for
+    /// which its destructor may wait.
+    fn release(&mut self) -> Option<HostRows<T>> {
+        self.host.take().filter(HostRows::is_foreign)
+    }
+
+    fn give_up(mut self, error: Error) {
+        let last = self.release();
+        self.progress.0.end(Err(error));
+        self.turns.clear();
+        drop(last);
     }
 }
 
@@ -166,18 +186,21 @@ impl Worker {
         self.stream == stream.id()
     }
 
-    /// Copies rows of the host's memory to the device. `enqueue` enqueues the copy of the next bytes on the stream.
-    /// Returns what is left to be done in the host's memory.
+    /// Copies rows of the host's memory to the device, after what writes them `before`. `enqueue` enqueues the copy of
+    /// the next bytes on the stream. Sets `job` to what is left to be done in the host's memory, also on an error.
     pub(crate) fn upload<T: Element>(
         &self,
         stream: &Stream,
         mut host: HostRows<T>,
+        before: Vec<Arc<Progress>>,
+        job: &mut Option<Arc<Progress>>,
         mut enqueue: impl FnMut(&PieceOf<'_>) -> Result<()>,
-    ) -> Result<Option<Arc<Progress>>> {
+    ) -> Result<()> {
         let mut line = self.line.lock();
         let room = line.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
         let mut left = host.len();
-        if left * size_of::<T>() <= INLINE_BYTES && self.pending.load(Ordering::Acquire) == 0 {
+        let is_alone = before.is_empty() && self.pending.load(Ordering::Acquire) == 0;
+        if left * size_of::<T>() <= INLINE_BYTES && is_alone {
             let piece = line.next()?;
             let is_free = |end: &Event| matches!(end.is_done(), Ok(true));
             if piece.end.as_ref().is_none_or(is_free) {
@@ -185,11 +208,11 @@ impl Worker {
                 // SAFETY: no copy uses the piece, and neither does the thread, which has no job.
                 unsafe { host.read(pinned.host_ptr().as_ptr().cast(), left) };
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: left * size_of::<T>() });
-                return line.ended(stream).and(done).map(|_| None);
+                return line.ended(stream).and(done).map(drop);
             }
         }
         line.start(stream)?;
-        let mut job = self.job(host);
+        let mut rows = self.job(host, before);
         let enqueued = (|| {
             while left > 0 {
                 let len = left.min(room);
@@ -198,7 +221,7 @@ impl Worker {
                 let (gate, opener) = stream.device().gate()?;
                 stream.hold_until(&gate)?;
                 let after = piece.end.take();
-                job.turns.push_back(Turn { pinned: Arc::clone(&pinned), after, len, opener });
+                rows.turns.push_back(Turn { pinned: Arc::clone(&pinned), after, len, opener });
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: len * size_of::<T>() });
                 line.ended(stream).and(done)?;
                 left -= len;
@@ -207,24 +230,25 @@ impl Worker {
         })();
         // SAFETY: the copy that used the piece before has run, and the next one waits at the gate.
         let copy = |host: &mut HostRows<T>, piece, len| unsafe { host.read(piece, len) };
-        let progress = line.submit(job, copy);
-        enqueued.map(|()| Some(progress))
+        *job = Some(line.submit(rows, copy));
+        enqueued
     }
 
     /// Copies from the device to rows of the host's memory. `enqueue` enqueues the copy of the next bytes on the stream.
-    /// Work enqueued on the stream afterwards comes after everything. Returns what is left to be done in the host's
-    /// memory.
+    /// Work enqueued on the stream afterwards comes after everything. Sets `job` to what is left to be done in the
+    /// host's memory, also on an error.
     pub(crate) fn download<T: Element>(
         &self,
         stream: &Stream,
         host: HostRows<T>,
+        job: &mut Option<Arc<Progress>>,
         mut enqueue: impl FnMut(&PieceOf<'_>) -> Result<()>,
-    ) -> Result<Arc<Progress>> {
+    ) -> Result<()> {
         let mut line = self.line.lock();
         let room = line.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
         line.start(stream)?;
         let mut left = host.len();
-        let mut job = self.job(host);
+        let mut rows = self.job(host, Vec::new());
         let mut full: VecDeque<Gate> = VecDeque::new();
         let enqueued = (|| {
             while left > 0 {
@@ -238,7 +262,7 @@ impl Worker {
                 let (gate, opener) = stream.device().gate()?;
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: len * size_of::<T>() });
                 let after = Some(line.ended(stream).and_then(|end| done.map(|()| end))?);
-                job.turns.push_back(Turn { pinned, after, len, opener });
+                rows.turns.push_back(Turn { pinned, after, len, opener });
                 full.push_back(gate);
                 left -= len;
             }
@@ -251,14 +275,15 @@ impl Worker {
         }
         // SAFETY: the copy to the piece has run, and the next one waits at the gate.
         let copy = |host: &mut HostRows<T>, piece: *mut T, len| unsafe { host.write(piece, len) };
-        let progress = line.submit(job, copy);
-        enqueued.and(held).map(|()| progress)
+        *job = Some(line.submit(rows, copy));
+        enqueued.and(held)
     }
 
-    fn job<T: Element>(&self, host: HostRows<T>) -> Rows<T> {
+    fn job<T: Element>(&self, host: HostRows<T>, before: Vec<Arc<Progress>>) -> Rows<T> {
         self.pending.fetch_add(1, Ordering::Relaxed);
         Rows {
             host: Some(host),
+            before,
             turns: VecDeque::new(),
             progress: Ended(Arc::default()),
             _pending: Pending(Arc::clone(&self.pending)),

@@ -333,3 +333,66 @@ fn a_prefetch_behind_work_takes_less_than_a_millisecond() {
 fn a_prefetch_of_a_gibibyte_behind_work_takes_less_than_a_millisecond() {
     prefetch_takes_less_than_a_millisecond(&[1 << 27]);
 }
+
+/// Streams wait for each other on the device, but a thread reads the host's memory.
+#[test]
+fn a_prefetch_to_the_device_follows_one_to_the_host_on_another_stream() {
+    let setup = Setup::sim(SimConfig::new());
+    let other = setup.stream();
+    for len in [200, 1 << 20] {
+        for round in 0..20 {
+            let mut array = ArrayBuffer::from_vec(vec![1.0_f64; len], len).unwrap();
+            let mut guard = array.write(&setup.s).unwrap();
+            guard.view_mut().unwrap().fill(&setup.s, 7.0).unwrap();
+            guard.commit().unwrap();
+            array.prefetch_host().unwrap();
+            array.evict(&setup.a).unwrap();
+            array.prefetch(&other).unwrap();
+            let found = array.read(&other).unwrap().view().unwrap().to_vec(&other).unwrap();
+            assert!(found.iter().all(|value| *value == 7.0), "{len} elements, round {round}");
+        }
+    }
+}
+
+#[test]
+fn streams_that_are_dropped_leave_no_threads() {
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let setup = Setup::sim(SimConfig::new());
+    let mut array = ArrayBuffer::from_vec(vec![1.0_f64; 1 << 15], 1 << 15).unwrap();
+    let mut most = 0;
+    for step in 0..200 {
+        let stream = setup.stream();
+        array.prefetch(&stream).unwrap();
+        let mut guard = array.read_write(&stream).unwrap();
+        guard.view_mut().unwrap().fill(&stream, f64::from(step)).unwrap();
+        guard.commit().unwrap();
+        stream.synchronize().unwrap();
+        let mut guard = array.write_host().unwrap();
+        guard.fill(f64::from(step));
+        guard.commit().unwrap();
+        most = most.max(threads());
+    }
+    // Other tests of this program have threads, too.
+    assert!(most < 300, "{most} threads");
+}
+
+/// The destructor may wait for a gate that the thread opens.
+#[test]
+#[expect(unsafe_code, reason = "adopts host memory")]
+fn the_owner_of_host_memory_may_wait_for_the_stream_of_a_prefetch() {
+    struct Waits(Stream, #[expect(dead_code, reason = "is only dropped")] Vec<f64>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.synchronize().unwrap();
+        }
+    }
+    let setup = Setup::sim(SimConfig::new());
+    let mut values = vec![1.0_f64; 1 << 16];
+    let first = std::ptr::NonNull::new(values.as_mut_ptr()).unwrap();
+    let owner = Waits(setup.s.clone(), values);
+    // SAFETY: the owner has the elements.
+    let array = unsafe { ArrayBuffer::from_host_memory(first, 1 << 16, owner) }.unwrap();
+    array.prefetch(&setup.s).unwrap();
+    drop(array);
+    setup.s.synchronize().unwrap();
+}

@@ -948,7 +948,8 @@ impl<T: Element> State<T> {
 
     /// Forgets the access records of a lane that is idle and gets no more work.
     fn forget(&mut self, lane: Lane) {
-        self.transfers.finish(Some(lane));
+        let stream = self.lanes[usize::from(lane)].stream.clone();
+        self.transfers.forget(lane, &stream);
         let all = Set::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;

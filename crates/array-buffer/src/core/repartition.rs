@@ -129,6 +129,13 @@ impl<T: Element, D> Core<T, D> {
 
     /// Makes each part of `target`, whose values are all in one place.
     fn join(&mut self, target: Partition, call_site: CallSite) -> Result<()> {
+        let mut state = self.lock();
+        if state.transfers.has_prepared() {
+            // Streams of different devices may not be able to wait for each other's copies.
+            state.end_prepared_copies();
+            self.mirror.show(&mut state.parts);
+        }
+        drop(state);
         // A failure may have been reported since the copies were planned.
         let goals = self.goals(&target, call_site)?;
         let state = self.lock();
