@@ -270,7 +270,6 @@ fn a_struct_is_one_argument() {
     kernel.launch_checked(&stream, &Launch::cover(1, 1), args![&mut x, &Plain(many)]).unwrap();
     assert_eq!(x.view().to_vec(&stream).unwrap(), many);
     let short = Plain([0.0_f64; 19]);
-    // SAFETY: as above.
     let error =
         kernel.launch_checked(&stream, &Launch::cover(1, 1), args![&mut x, &short]).unwrap_err();
     assert!(error.message().contains("152 bytes for a parameter of 160"), "{error}");
