@@ -59,6 +59,7 @@ assert_eq!(x.view().to_vec(&stream)?, [2.0, 4.0, 6.0, 8.0]);
 mod arguments;
 mod backend;
 mod codes;
+mod compile;
 mod config;
 mod device;
 mod end;

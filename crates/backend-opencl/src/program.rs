@@ -3,8 +3,7 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_void};
-use std::panic::resume_unwind;
-use std::{ptr, thread};
+use std::ptr;
 
 use backend_support::{
     Builds, CacheKey, DiskCache, Intermediates, headline, not_taken, reads_files,
@@ -13,13 +12,14 @@ use cl3::load_library;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 use opencl3::program::{
     CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BUILD_LOG, CL_PROGRAM_DEVICES,
-    build_program, create_program_with_binary, create_program_with_il, create_program_with_source,
+    create_program_with_binary, create_program_with_il, create_program_with_source,
     get_program_build_data, get_program_data,
 };
-use opencl3::types::{cl_device_id, cl_int, cl_program};
+use opencl3::types::{cl_int, cl_program};
 use runtime_core::{Error, ErrorKind, ImageCode, ImageFormat, ModuleImage, Result};
 
 use crate::OpenClConfig;
+use crate::compile::build;
 use crate::handle::{self, Handle};
 use crate::info::fingerprint;
 use crate::open_device::OpenDevice;
@@ -157,30 +157,6 @@ impl Builder {
         self.builds.report(&log);
         Ok((program, log))
     }
-}
-
-/// The stack of the thread in which a program is built. Compilers that run in the process call themselves for each level
-/// of an expression.
-const STACK: usize = 64 << 20;
-
-/// Builds a program.
-pub(crate) fn build(
-    program: cl_program,
-    device: cl_device_id,
-    options: &CStr,
-) -> Result<(), cl_int> {
-    let (program, device) = (program.expose_provenance(), device.expose_provenance());
-    let build = || {
-        let program = ptr::with_exposed_provenance_mut(program);
-        let devices = [ptr::with_exposed_provenance_mut(device)];
-        build_program(program, &devices, options, None, ptr::null_mut())
-    };
-    thread::scope(|scope| {
-        match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, build) {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => build(),
-        }
-    })
 }
 
 /// Returns an earlier build, if it still loads.

@@ -19,11 +19,11 @@ use opencl3::types::{CL_NON_BLOCKING, cl_int};
 use runtime_core::Result;
 
 use crate::arguments::set_buffer;
+use crate::compile::build;
 use crate::handle::{self, Handle, Kernel};
 use crate::memory::new_buffer;
 use crate::open_device::OpenDevice;
 use crate::platform::integer;
-use crate::program::build;
 use crate::queue::Queue;
 use crate::signature::{self, Signatures};
 
