@@ -95,7 +95,7 @@ fn one_rank_with_another_token_is_found_by_its_neighbours() {
             let end = Barrier::new(4);
             ThreadCommunicator::run(4, |communicator| {
                 let (rank, stream) = (communicator.rank(), device.default_stream());
-                let options = options(direct, staging, Duration::from_millis(300));
+                let options = options(direct, staging, Duration::from_secs(2));
                 let mut halo = join(Arc::new(communicator), &device, &options).unwrap();
                 halo.set_token(u64::from(rank == 0));
                 let mut field = values(rank, &stream);
