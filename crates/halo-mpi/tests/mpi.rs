@@ -365,7 +365,9 @@ fn an_exchange_with_a_rank_that_stops_answering_is_a_timeout() {
         }
         let start = Instant::now();
         let error = halo.exchange(&stream, &mut [values.view_mut().into()]).unwrap_err();
-        eprintln!("{error}; {:?} {}", error.kind(), in_time(start));
+        // In one piece, because the job's end writes, too.
+        let text = format!("{error}; {:?} {}\n", error.kind(), in_time(start));
+        stderr().write_all(text.as_bytes()).unwrap();
         Err(error)
     });
 }
@@ -381,7 +383,9 @@ fn a_rank_that_stops_answering_is_a_timeout() {
         let start = Instant::now();
         let received = ranks.receive(1, 1, Buffer::host(vec![0; 4]))?;
         let error = ranks.wait(received, Duration::from_secs(2)).unwrap_err();
-        eprintln!("{:?} {}", error.kind(), in_time(start));
+        // As above.
+        let text = format!("{:?} {}\n", error.kind(), in_time(start));
+        stderr().write_all(text.as_bytes()).unwrap();
         Err(error)
     });
 }
