@@ -781,14 +781,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
-        let request = Request {
-            set: readable,
-            stream: by,
-            access: "duplicate",
-            call_site,
-            may_refresh: true,
-            defers: false,
-        };
+        let request =
+            Request { may_refresh: true, ..Request::new(readable, by, "duplicate", call_site) };
         let (at, mut origins) = self.core.read_with_origins(&request)?;
         let (target, by) = match by {
             Some(stream) if at != HOST => {
@@ -964,7 +958,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         access: &'static str,
         call_site: &'static Location<'static>,
     ) -> Request<'a> {
-        Request { set: self.all(), stream, access, call_site, may_refresh: true, defers: false }
+        Request { may_refresh: true, ..Request::new(self.all(), stream, access, call_site) }
     }
 
     fn check(&self, parts: Parts) -> Result<()> {

@@ -114,14 +114,7 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
             Exchange::Reduce => partition.owned().0,
         };
         let access = exchange.name();
-        let request = Request {
-            set,
-            stream: Some(stream),
-            access,
-            call_site,
-            may_refresh: false,
-            defers: false,
-        };
+        let request = Request::new(set, Some(stream), access, call_site);
         let (at, hold) = core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
         Ok(Self {
             core,

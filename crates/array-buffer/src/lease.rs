@@ -158,7 +158,7 @@ fn request<'a, T: Element, D: Dimension>(
     call_site: &'static Location<'static>,
 ) -> Request<'a> {
     let set = array.core.partition.all().0;
-    Request { set, stream, access, call_site, may_refresh: true, defers: false }
+    Request { may_refresh: true, ..Request::new(set, stream, access, call_site) }
 }
 
 impl<T: Element, D: Dimension> Lease<T, D> {

@@ -214,12 +214,9 @@ fn prefetch<T: Element, D>(
     may_refresh: bool,
 ) -> Result<()> {
     core.prefetch(&Request {
-        set,
-        stream,
-        access: "prefetch",
-        call_site,
         may_refresh,
         defers: true,
+        ..Request::new(set, stream, "prefetch", call_site)
     })
 }
 

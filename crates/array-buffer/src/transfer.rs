@@ -357,7 +357,7 @@ impl<T: Element> Transfers<T> {
     pub(crate) fn finish(&mut self, lane: Option<Lane>) {
         let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return };
         for job in jobs.extract_if(.., |job| lane.is_none_or(|lane| lane == job.lane)) {
-            // Whoever needs the values learns how it ended.
+            // The access that needs the values returns the error.
             let _ended = job.progress.wait();
         }
     }

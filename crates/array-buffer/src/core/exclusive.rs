@@ -59,14 +59,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             Some(Some(at)) => at,
         };
         let set = core.partition.all().0;
-        let request = Request {
-            set,
-            stream: None,
-            access: "evict",
-            call_site,
-            may_refresh: false,
-            defers: false,
-        };
+        let request = Request::new(set, None, "evict", call_site);
         if at == HOST && state.devices[usize::from(HOST)].is_some() {
             let message = "host memory that a device works in";
             return Err(Error::new(ErrorKind::Conflict, "evict", message));

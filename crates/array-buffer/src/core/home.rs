@@ -69,13 +69,6 @@ impl<T: Element, D> Core<T, D> {
             Home::Host => None,
             Home::Device(stream) => Some(stream),
         };
-        self.prefetch(&Request {
-            set,
-            stream,
-            access,
-            call_site,
-            may_refresh: false,
-            defers: false,
-        })
+        self.prefetch(&Request::new(set, stream, access, call_site))
     }
 }

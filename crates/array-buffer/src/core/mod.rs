@@ -139,6 +139,18 @@ pub(crate) struct Request<'a> {
     pub(crate) defers: bool,
 }
 
+impl<'a> Request<'a> {
+    /// A request that may neither refresh ghosts nor defer copies.
+    pub(crate) fn new(
+        set: Set,
+        stream: Option<&'a Stream>,
+        access: &'static str,
+        call_site: CallSite,
+    ) -> Self {
+        Self { set, stream, access, call_site, may_refresh: false, defers: false }
+    }
+}
+
 impl<T: Element, D> Core<T, D> {
     pub(crate) fn new(shape: D, partition: Partition) -> Result<Self> {
         let parts: Vec<PartState> = partition.roles().map(PartState::new).collect();

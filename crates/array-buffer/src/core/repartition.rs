@@ -101,8 +101,7 @@ impl<T: Element, D> Core<T, D> {
             let device = self.lock().devices[usize::from(at)].clone().filter(|_| at != HOST);
             let stream = device.map(|device| device.default_stream());
             let (stream, access) = (stream.as_ref(), "repartition");
-            let request =
-                Request { set, stream, access, call_site, may_refresh: false, defers: false };
+            let request = Request::new(set, stream, access, call_site);
             self.act(&request, |at, by| Action::Prefetch { at, by })?;
             self.see(set, at)?;
         }

@@ -67,14 +67,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         }
         let RoomCause { access, call_site, is_charged } = cause;
         let set = Set::one(part);
-        let request = Request {
-            set,
-            stream: None,
-            access: "make room",
-            call_site,
-            may_refresh: false,
-            defers: false,
-        };
+        let request = Request::new(set, None, "make room", call_site);
         let budget = state.budget(at)?;
         let action = Action::MakeRoom { at };
         let done = self.carry_out(&mut state, &request, action, None, is_charged);
@@ -103,8 +96,7 @@ impl<T: Element, D> Core<T, D> {
         let (lane, _) = state.lane(on, &self.mirror)?;
         let RoomCause { call_site, is_charged, .. } = cause;
         let (set, access) = (Set::one(part), "copy ahead");
-        let request =
-            Request { set, stream: Some(on), access, call_site, may_refresh: false, defers: false };
+        let request = Request::new(set, Some(on), access, call_site);
         let action = Action::Prefetch { at: to, by: Some(lane) };
         let bytes = self.partition.len(part) * size_of::<T>();
         let copy = std::iter::once((bytes, to == HOST));

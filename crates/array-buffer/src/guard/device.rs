@@ -52,14 +52,8 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         may_refresh: bool,
     ) -> Result<Self> {
         let by = Some(stream.get());
-        let (at, hold) = core.read(&Request {
-            set,
-            stream: by,
-            access: "read",
-            call_site,
-            may_refresh,
-            defers: false,
-        })?;
+        let (at, hold) =
+            core.read(&Request { may_refresh, ..Request::new(set, by, "read", call_site) })?;
         Ok(Self { core, stream, set, at, _hold: hold })
     }
 
@@ -156,14 +150,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         check_access::<T>(access)?;
         let (may_refresh, alone) = (alone, alone && core.is_private());
         let by = Some(stream.get());
-        let request = Request {
-            set,
-            stream: by,
-            access: name(access),
-            call_site,
-            may_refresh,
-            defers: false,
-        };
+        let request = Request { may_refresh, ..Request::new(set, by, name(access), call_site) };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         if !quick {

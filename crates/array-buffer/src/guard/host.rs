@@ -26,14 +26,7 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
         may_refresh: bool,
     ) -> Result<Self> {
         let ranges = tiled(core, set)?;
-        core.read(&Request {
-            set,
-            stream: None,
-            access: "read",
-            call_site,
-            may_refresh,
-            defers: false,
-        })?;
+        core.read(&Request { may_refresh, ..Request::new(set, None, "read", call_site) })?;
         // SAFETY: the parts are valid on the host, and the work that wrote them has finished. While the borrow of the
         // parts lasts, which the guard shares, the state lets no access write them.
         let view =
@@ -73,14 +66,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let (may_refresh, alone) = (alone, alone && core.is_private());
         let ranges = tiled(core, set)?;
         let access_name = name(access);
-        let request = Request {
-            set,
-            stream: None,
-            access: access_name,
-            call_site,
-            may_refresh,
-            defers: false,
-        };
+        let request = Request { may_refresh, ..Request::new(set, None, access_name, call_site) };
         let quick = core.acquire_host(&request, access, alone)?;
         let mut held = WriteAccess::new(core, set, access, quick, alone);
         if !quick {
