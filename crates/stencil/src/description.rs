@@ -99,8 +99,8 @@ pub struct Source {
     pub options: &'static [&'static str],
 }
 
-/// Computes rows of a box, as `stencil-translator` numbers them. It takes the struct of arguments, a pointer to the first element of each field, and the
-/// numbers of the rows.
+/// Computes rows of a box, as `stencil-translator` numbers them. It takes the struct of arguments, a pointer to the first
+/// element of each field, and the numbers of the rows.
 pub type Rows = unsafe fn(*const u64, &[*mut u8], Range<usize>);
 
 impl Stencil {

@@ -3,7 +3,7 @@
 use halo::HaloExchange;
 use runtime_core::{DType, Result, Traffic};
 
-use crate::hash::hash_of_wide;
+use crate::hash::hash_of_numbers;
 use crate::shape::{Need, Shape};
 
 /// The exchanges of a grid.
@@ -64,7 +64,7 @@ impl Exchanges {
 
     /// Notes a launch of the stencil with this hash.
     pub(crate) fn begin_launch(&mut self, hash: u64) {
-        self.sequence = hash_of_wide([self.sequence, hash].into_iter());
+        self.sequence = hash_of_numbers([self.sequence, hash].into_iter());
     }
     /// Takes out the exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it
     /// is first needed.

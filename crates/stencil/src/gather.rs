@@ -12,7 +12,7 @@ use runtime_core::{Error, ErrorKind, Result};
 use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::Field;
-use crate::hash::hash_of;
+use crate::hash::hash_of_text;
 
 /// The most bytes of one message, of which a rank holds two.
 const BYTES: usize = 1 << 22;
@@ -185,7 +185,7 @@ impl Domain {
     /// Ends a step of a collective call: the result of this rank if all ranks make the same call and none has failed.
     pub(crate) fn agree<R>(&self, what: &str, result: Result<R>) -> Result<R> {
         // The text may be longer.
-        let hash = hash_of(what.bytes().map(u64::from)).to_ne_bytes();
+        let hash = hash_of_text(what).to_ne_bytes();
         let mut mine = [0; TEXT + 9];
         mine[0] = u8::from(result.is_ok());
         let bytes = hash.into_iter().chain(what.bytes());

@@ -8,7 +8,7 @@ use runtime_core::{
 };
 
 use crate::description::{C, Parts, Stencil};
-use crate::hash::hash_of;
+use crate::hash::hash_of_text;
 use crate::{host, probe};
 
 /// The kernels that were loaded, images that are not made here, and what is known of the device.
@@ -120,7 +120,7 @@ fn load<'a>(
 /// `stencil-translator`.
 fn image_kernel(parts: &Parts) -> String {
     let text = parts.sources.iter().find(|source| source.format == C).map_or("", |c| c.text);
-    let hash = hash_of(text.bytes().map(u64::from));
+    let hash = hash_of_text(text);
     format!("{}_{hash:016x}", parts.kernel)
 }
 

@@ -23,7 +23,7 @@ use crate::exchange::{Stale, comes_from_blocks, refresh};
 use crate::field::{Core, Field, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
-use crate::hash::{hash_of, hash_of_wide};
+use crate::hash::{hash_of, hash_of_numbers};
 use crate::shape::Need;
 
 /// The number of fields for which a launch allocates nothing.
@@ -437,11 +437,11 @@ impl<'a> Launch<'a> {
         let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
         let names =
             self.arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
-        let texts = self.name().bytes().chain([0]).chain(names).map(u64::from);
+        let texts = self.name().bytes().chain([0]).chain(names);
         let cells = grid.cells.iter().map(|cells| *cells as u64);
         let body = self.stencil.map_or(0, Stencil::hash);
         let numbers = bounds.chain(cells).chain(self.words.scalars().iter().copied());
-        hash_of_wide([hash_of(texts), body].into_iter().chain(numbers))
+        hash_of_numbers([hash_of(texts), body].into_iter().chain(numbers))
     }
 
     /// Puts the two components of each vector next to each other: between tiles, each becomes the other.

@@ -15,7 +15,7 @@ use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::{Field, own};
 use crate::generated::Scalar;
-use crate::hash::hash_of_wide;
+use crate::hash::hash_of_numbers;
 use crate::launch::Launch;
 use crate::reducer::{Place, Results, Scratch};
 
@@ -133,7 +133,7 @@ impl<T: Number> Reduction<'_, T> {
         let points = std::array::from_fn(|axis| grid.cells[axis] + usize::from(staggered[axis]));
         let array = values.into_array();
         let mut state = grid.state();
-        let token = hash_of_wide([state.exchanges.sequence(), self.op as u64].into_iter());
+        let token = hash_of_numbers([state.exchanges.sequence(), self.op as u64].into_iter());
         let mut results = None;
         if !computed.local.iter().any(Range::is_empty) {
             let first = std::array::from_fn(|axis| grid.block[axis].start);
