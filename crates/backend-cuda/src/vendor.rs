@@ -31,6 +31,7 @@ impl Vendor for Cuda {
         library: "driver",
         broken: "no context",
         lost: "a program was stopped, and its context with it; open the device again",
+        lost_for_good: "a program was stopped in this process, for which the driver works no more; it does in a new process",
     };
 }
 

@@ -77,11 +77,7 @@ impl<V: Vendor> Context<V> {
                 return failed(code);
             }
             // There is no other context that could be lost.
-            let message = format!(
-                "a program was stopped in this process, for which the {} works no more; it does in a new process",
-                V::WORDS.library
-            );
-            lost(&message).with_driver(api.name(code), code.into())
+            lost(V::WORDS.lost_for_good).with_driver(api.name(code), code.into())
         })?;
         let context = Arc::new(Self::of(api, ordinal, device, place, false));
         in_use.push((ordinal, Arc::downgrade(&context)));

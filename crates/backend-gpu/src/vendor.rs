@@ -43,6 +43,8 @@ pub struct Words {
     pub broken: &'static str,
     /// The message for a device after a fault.
     pub lost: &'static str,
+    /// The message for a device that a fault has broken until the process ends.
+    pub lost_for_good: &'static str,
 }
 
 /// The meaning of codes. 0 is success.

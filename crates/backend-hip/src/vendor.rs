@@ -33,6 +33,7 @@ impl Vendor for Hip {
         library: "runtime",
         broken: "the device does not work",
         lost: "a program was stopped, and its device is lost",
+        lost_for_good: "a program was stopped in this process, for which the runtime works no more; it does in a new process",
     };
 }
 
@@ -65,9 +66,7 @@ impl Contexts<Self> for Hip {
 
     fn stays_lost(code: u32) -> Option<&'static str> {
         if FAULT_STAYS.load(Ordering::Acquire) {
-            Some(
-                "a program was stopped in this process, for which the runtime works no more; it does in a new process",
-            )
+            Some(Self::WORDS.lost_for_good)
         } else if Self::is_sticky(code) {
             Some(
                 "a program was stopped in this process; drop all that uses its device, or start a new process",
