@@ -159,16 +159,10 @@ pub(crate) fn bundle(name: &str) -> Result<()> {
 
 /// The tests of a package above the backends.
 fn above(suite: &Suite) -> Item {
-    let programs = suite.programs.iter().map(|program| format!(" --test {program}"));
-    let build = format!(
-        "test --no-run --package {} --all-features{}",
-        suite.package,
-        programs.collect::<String>()
-    );
     Item {
         title: suite.package,
         kind: Kind::Tests,
-        build: build.into(),
+        build: format!("test --no-run {}", suite.selection().join(" ")).into(),
         args: "NAME::",
         quick: "NAME::",
         parts: &[],

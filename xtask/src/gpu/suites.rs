@@ -47,11 +47,16 @@ pub(crate) const ALL: [Suite; 4] = [
 ];
 
 impl Suite {
+    /// The words that select its programs in a call of cargo.
+    pub(crate) fn selection(&self) -> Vec<&'static str> {
+        let programs = self.programs.iter().flat_map(|program| ["--test", program]);
+        ["--all-features", "--package", self.package].into_iter().chain(programs).collect()
+    }
+
     /// The tests on the devices of a backend.
     pub(crate) fn tests(&self, backend: &str) -> Command {
-        let mut command =
-            cargo(&["test", "--no-fail-fast", "--all-features", "--package", self.package]);
-        command.args(self.programs.iter().flat_map(|program| ["--test", program]));
+        let mut command = cargo(&["test", "--no-fail-fast"]);
+        command.args(self.selection());
         command.args(["--", &format!("{backend}::")]);
         command
     }

@@ -21,8 +21,8 @@ struct Circle {
 const ALLOWED: &[Circle] = &[
     Circle {
         package: "backend-gpu",
-        files: "allocation.rs config.rs context.rs device.rs event.rs gate.rs kernel.rs launch.rs memory.rs open_device.rs \
-                pinned.rs pool.rs program.rs raw_stream.rs reaper.rs region.rs stream.rs vendor.rs",
+        files: "allocation.rs config.rs context.rs device.rs event.rs gate.rs kernel.rs launch.rs memory.rs \
+                open_device.rs pinned.rs pool.rs program.rs raw_stream.rs reaper.rs region.rs stream.rs vendor.rs",
         reason: "the trait `Vendor` has methods that take the objects of a device, and these objects are generic over \
                  `Vendor`",
     },
