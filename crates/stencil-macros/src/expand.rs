@@ -379,7 +379,7 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
 /// How a column goes through a grid, and how far it reads.
 fn column_parts(stencil: &Stencil, root: &TokenStream) -> TokenStream {
     let at = Span::mixed_site();
-    let Some(Column { direction, axis }) = stencil.column() else {
+    let Some(Column { direction, axis, ghosts }) = stencil.column() else {
         return quote_spanned!(at=> ::core::option::Option::None);
     };
     let is_forward = direction == Direction::Forward;
@@ -400,6 +400,7 @@ fn column_parts(stencil: &Stencil, root: &TokenStream) -> TokenStream {
     quote_spanned!(at=> ::core::option::Option::Some(#root::generated::ColumnParts {
         axis: #axis,
         is_forward: #is_forward,
+        ghosts: #ghosts,
         reach: &[#(#reach),*],
     }))
 }

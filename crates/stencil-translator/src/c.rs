@@ -343,13 +343,25 @@ impl<'a> Writer<'a> {
     }
 
     /// The loop over a column. What it reads at the previous point is kept in variables.
-    fn column(&mut self, Column { direction, axis }: Column) {
-        for field in self.stencil.carried(None) {
-            let Field { name, element, .. } = &self.stencil.fields[field];
-            // The first point sets it.
-            self.line(format!("{} previous_{name} = 0;", self.names.ty(*element)));
-        }
+    fn column(&mut self, Column { direction, axis, ghosts }: Column) {
         let (integer, extent) = (self.names.ty(Type::I64), format!("{}extents[{axis}]", self.args));
+        for field in self.stencil.carried(None) {
+            let field = &self.stencil.fields[field];
+            let before = match direction {
+                Direction::Forward => "-1",
+                Direction::Backward => &extent,
+            };
+            let value = match ghosts {
+                true => format!("p_{}[{}]", field.name, self.place(field, Some((axis, before)))),
+                // The first point sets it.
+                false => "0".to_owned(),
+            };
+            self.line(format!(
+                "{} previous_{} = {value};",
+                self.names.ty(field.element),
+                field.name
+            ));
+        }
         self.line(match direction {
             Direction::Forward => {
                 format!("for ({integer} i{axis} = 0; i{axis} < {extent}; i{axis}++) {{")
@@ -364,7 +376,8 @@ impl<'a> Writer<'a> {
     /// The statements of a point.
     fn bodies(&mut self) {
         let cases = self.stencil.bodies.cases();
-        let Some(Column { direction, axis }) = self.stencil.column.filter(|_| !cases.is_empty())
+        let Some(Column { direction, axis, .. }) =
+            self.stencil.column.filter(|_| !cases.is_empty())
         else {
             let body = self.body;
             return self.statements(&body.statements);
@@ -399,13 +412,23 @@ impl<'a> Writer<'a> {
     /// The declaration of a pointer to a point's element of a field.
     fn pointer(&self, field: &Field) -> String {
         let (memory, constant) = (self.names.memory, constant(field));
-        let (name, ty, args) = (&field.name, self.names.ty(field.element), self.args);
-        let mut text =
-            format!("{memory}{constant}{ty} *const at_{name} = p_{name} + ({args}{name}_first");
+        let (name, ty) = (&field.name, self.names.ty(field.element));
+        let place = self.place(field, None);
+        format!("{memory}{constant}{ty} *const at_{name} = p_{name} + ({place});")
+    }
+
+    /// The element of a point of a field. Its place along one axis may be another than that of the work-item.
+    fn place(&self, field: &Field, other: Option<(usize, &str)>) -> String {
+        let (name, args) = (&field.name, self.args);
+        let along = |axis: usize| match other {
+            Some((of, place)) if of == axis => place.to_owned(),
+            _ => format!("i{axis}"),
+        };
+        let mut text = format!("{args}{name}_first");
         for axis in 0..self.stencil.rank - 1 {
-            let _ = write!(text, " + i{axis} * {args}{name}_strides[{axis}]");
+            let _ = write!(text, " + {} * {args}{name}_strides[{axis}]", along(axis));
         }
-        let _ = write!(text, " + i{});", self.stencil.rank - 1);
+        let _ = write!(text, " + {}", along(self.stencil.rank - 1));
         text
     }
 

@@ -139,7 +139,7 @@ impl Description {
     /// The offset of the previous point, if it is a column.
     pub(crate) fn previous(&self) -> Offset {
         let mut offset = [0; 3];
-        if let Some(Column { direction, axis }) = self.column {
+        if let Some(Column { direction, axis, .. }) = self.column {
             offset[axis] = direction.previous();
         }
         offset

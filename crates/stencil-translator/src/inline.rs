@@ -545,21 +545,20 @@ impl<'a> Inliner<'a> {
         let FieldType { name, intent, element } = self.fields.get(field)?;
         let ty = *element;
         let column = self.calls.first().and_then(|(f, _)| column(&self.program.functions[*f]));
-        if let Some(Column { direction, axis }) = column.filter(|_| intent.is_output()) {
+        if let Some(Column { direction, axis, ghosts }) = column.filter(|_| intent.is_output()) {
             let mut previous = [0; 3];
             *previous.get_mut(axis)? = direction.previous();
             if offset == previous {
-                self.asked[0] += 1;
+                self.asked[0] += usize::from(!ghosts);
                 let kind = ExprKind::Previous(field);
-                return match self.ends[0] {
-                    false => Some(Expr { kind, ty, span }),
-                    true => {
-                        let message = format!(
-                            "the first point has no previous one at which to read `{name}`: write `if first() {{ … }} else {{ … }}`"
-                        );
-                        self.refuse(span, message)
-                    }
-                };
+                if ghosts || !self.ends[0] {
+                    return Some(Expr { kind, ty, span });
+                }
+                let message = format!(
+                    "the first point has no previous one at which to read `{name}`: write `if first() {{ … }} else {{ … }}`, or `#[column({}, ghosts)]` for ghosts",
+                    direction.name()
+                );
+                return self.refuse(span, message);
             }
             let previous = previous[..self.rank.unwrap_or(3)].iter().map(ToString::to_string);
             let previous = previous.collect::<Vec<_>>().join(", ");

@@ -77,6 +77,9 @@
 //! point alone: see [`Field::footprint_at`]. The first point has no previous one, and must not read it. If `first()` or
 //! `last()` decides the left side of `&&` or `||`, the right side is not translated.
 //!
+//! A column with the option `ghosts`, `#[column(forward, ghosts)]`, computes values beyond the end of a field. For its
+//! first point the previous one is the last own point of the field, so that it need not ask for `first()`.
+//!
 //! # What is refused
 //!
 //! | what | why, and what to write |
@@ -153,6 +156,8 @@
 //! - The elements of an output are distinct from those of other outputs and of inputs, the elements between included.
 //! - The strides of outputs keep their rows apart.
 //! - For a column, the footprint of each point is meant: the first point needs no element that only others read.
+//! - If a column computes ghosts, the outputs that it reads also have the elements before the first points, which no
+//!   call writes.
 //!
 //! # Structure
 //!

@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Columns across the rows: level by level, so that the points of a row are computed side by side.
-    fn columns_across_rows(&self, Column { direction, axis }: Column) -> TokenStream {
+    fn columns_across_rows(&self, Column { direction, axis, .. }: Column) -> TokenStream {
         let (i64, number) = (primitive(Type::I64), Literal::usize_unsuffixed(axis));
         let along = self.outer()[axis].clone();
         let level = match direction {
@@ -261,8 +261,8 @@ impl<'a> Writer<'a> {
             if !self.is_along_rows() {
                 let place = self.place(field, before, 0);
                 return quote_spanned!(Span::mixed_site()=>
-                    // SAFETY: The previous level is in the box. Its rows are apart from those of this one, and nothing
-                    // else refers to them.
+                    // SAFETY: The previous level is in the box, or own points beside it. Its rows are apart from those of
+                    // this one, and nothing else refers to them.
                     unsafe {
                         ::core::slice::from_raw_parts(#pointer.offset((#place) as _), n)
                     }
@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
                 false => TokenStream::new(),
             };
             quote_spanned!(Span::mixed_site()=>
-                // SAFETY: The previous point is in the box.
+                // SAFETY: The previous point is in the box, or an own point beside it.
                 unsafe { *#pointer.offset((#place #points) as _) }
             )
         });

@@ -146,6 +146,8 @@ pub struct Column {
     pub direction: Direction,
     /// The axis along which it goes.
     pub axis: usize,
+    /// Whether it computes ghosts: then its first point also has a previous one, the field's last own point.
+    pub ghosts: bool,
 }
 
 #[derive(Debug)]

@@ -83,7 +83,9 @@ impl Words {
         }
         let extent = self.fields * self.rank + self.rank - 1;
         self.words[extent] = points.len() as u64;
-        self.words[extent + self.rank] += start;
+        // The places of ghosts before the first point are negative.
+        let first = &mut self.words[extent + self.rank];
+        *first = first.wrapping_add(start);
     }
 
     pub(crate) fn as_ptr(&self) -> *const u64 {

@@ -31,6 +31,12 @@ pub enum Boundary<T> {
     Clamp,
     /// The values of the line through the last two points.
     Extrapolate,
+    /// What a stencil computes: see [`Launch::on`](crate::Launch::on). It must be launched again after each change of the
+    /// field, before the ghosts are read.
+    #[doc(alias = "Robin")]
+    #[doc(alias = "inflow")]
+    #[doc(alias = "absorbing")]
+    Computed,
 }
 
 /// A boundary without its value.
@@ -41,6 +47,7 @@ pub(crate) enum Rule {
     Mirror { odd: bool },
     Clamp,
     Extrapolate,
+    Computed,
 }
 
 impl<T> Boundary<T> {
@@ -52,6 +59,7 @@ impl<T> Boundary<T> {
             Self::OddMirror => Rule::Mirror { odd: true },
             Self::Clamp => Rule::Clamp,
             Self::Extrapolate => Rule::Extrapolate,
+            Self::Computed => Rule::Computed,
         }
     }
 }
@@ -64,8 +72,13 @@ impl Rule {
             Self::Mirror { .. } => width + staggered,
             Self::Extrapolate => 2,
             Self::Clamp => 1,
-            Self::Nothing | Self::Value => 0,
+            Self::Nothing | Self::Value | Self::Computed => 0,
         }
+    }
+
+    /// Whether copies fill the ghosts.
+    fn is_filled(self) -> bool {
+        !matches!(self, Self::Nothing | Self::Computed)
     }
 }
 
@@ -131,7 +144,7 @@ impl Plan<'_> {
     /// The copies at one end of an axis, from step `first` on.
     fn end(&self, axis: usize, end: usize, steps: &mut Steps, first: usize) -> Result<()> {
         let (rule, width) = (self.rules[axis][end], self.widths[axis][end]);
-        if rule == Rule::Nothing || !self.shape.is_end[axis][end] {
+        if !rule.is_filled() || !self.shape.is_end[axis][end] {
             return Ok(());
         }
         let own = self.shape.own(axis);
@@ -154,7 +167,7 @@ impl Plan<'_> {
             let ghost = at(-n);
             let copy = |from: usize| self.copy(axis, ghost, from);
             match rule {
-                Rule::Nothing => {}
+                Rule::Nothing | Rule::Computed => {}
                 Rule::Value => {
                     let constant = RegionSide {
                         slot: 1,
@@ -212,7 +225,7 @@ impl Plan<'_> {
         let beyond = |end: usize| {
             let is_end = self.shape.is_end[other][end];
             let is_filled =
-                if is_end { other < axis && self.rules[other][end] != Rule::Nothing } else { true };
+                if is_end { other < axis && self.rules[other][end].is_filled() } else { true };
             if is_filled { self.widths[other][end] } else { 0 }
         };
         own.start - beyond(0)..own.end + beyond(1)

@@ -3,13 +3,19 @@
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::description::{ColumnParts, EndReach, FieldParts};
-use crate::field::Core;
+use crate::field::{Core, End};
 
-/// Refuses a column along an axis whose points are on several ranks, or which has no ends.
-pub(crate) fn check(column: &ColumnParts, output: &Core) -> Result<()> {
+/// Refuses a column along an axis whose points are on several ranks, or which has no ends; and one that computes ghosts
+/// where it does not go outwards from an end.
+pub(crate) fn check(column: &ColumnParts, output: &Core, on: Option<End>) -> Result<()> {
     let (grid, axis, name) = (&output.grid, column.axis, &output.name);
     let blocks = grid.blocks[axis];
-    let message = if grid.periodic[axis] {
+    let outwards = if column.is_forward { End::High(axis) } else { End::Low(axis) };
+    let message = if column.ghosts && on != Some(outwards) {
+        format!("it computes the ghosts beyond an end: launch it with `on(End::{outwards:?})`")
+    } else if on.is_some_and(|end| end.place().0 == axis) {
+        return Ok(());
+    } else if grid.periodic[axis] {
         format!(
             "it goes along axis {axis}, which has no ends in the grid of {name}: a column has a first and a last point"
         )

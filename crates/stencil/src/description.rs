@@ -83,6 +83,8 @@ pub struct FieldParts {
 pub struct ColumnParts {
     pub axis: usize,
     pub is_forward: bool,
+    /// Whether it computes ghosts, the first from the last own point.
+    pub ghosts: bool,
     pub reach: &'static [EndReach],
 }
 

@@ -50,12 +50,7 @@ pub(crate) fn refresh(
         stale.iter().map(|stale| map!(stale.argument.array, array => array.borrow_mut())).collect();
     let mut flights: SmallVec<[Any<Flights<'_>>; 4]> = SmallVec::new();
     for (array, stale) in arrays.iter_mut().zip(stale) {
-        let about = |error| stale.argument.core.about(error);
-        flights.push(map!(array, array => {
-            let mut flight = array.begin_exchange(stream, Exchange::Broadcast).map_err(about)?;
-            flight.leave(flight.partition().ghosts());
-            flight
-        }));
+        flights.push(begin(array, stream).map_err(|error| stale.argument.core.about(error))?);
     }
     // Without corners, ghosts beyond the ends depend on own values alone.
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
@@ -86,6 +81,19 @@ pub(crate) fn refresh(
         stale.argument.core.set_fresh(stale.need, resets);
     }
     Ok(())
+}
+
+/// Begins to set ghosts. Those that are not set keep their values.
+#[track_caller]
+pub(crate) fn begin<'a>(
+    array: &'a mut Any<Exclusive<'_>>,
+    stream: &'a Stream,
+) -> Result<Any<Flights<'a>>> {
+    Ok(map!(array, array => {
+        let mut flight = array.begin_exchange(stream, Exchange::Broadcast)?;
+        flight.leave(flight.partition().ghosts());
+        flight
+    }))
 }
 
 /// Exchanges ghosts with other ranks, or with the same rank across periodic ends.

@@ -78,14 +78,22 @@ pub(crate) struct Core {
     pub(crate) shape: Shape,
     pub(crate) rules: Rules,
     pub(crate) component: Option<Component>,
-    fresh: Cell<Fresh>,
+    fresh: Cell<Option<Fresh>>,
     /// Values of boundaries, made for one stream. `None` after they were changed.
     constants: RefCell<Option<(u64, Box<dyn Constants>)>>,
     fillings: RefCell<Vec<(Need, Filling)>>,
 }
 
-/// The ghosts that a field has current values of, and the number of resets of the grid when they were filled.
-type Fresh = Option<(Need, u64)>;
+/// The ghosts that a field has current values of.
+#[derive(Clone, Copy, Default)]
+struct Fresh {
+    /// Those that were exchanged or copied.
+    filled: Need,
+    /// Whether a stencil has computed all those beyond each end.
+    computed: [[bool; 2]; 3],
+    /// The number of resets of the grid at that time.
+    resets: u64,
+}
 
 impl Core {
     fn new(
@@ -102,15 +110,32 @@ impl Core {
 
     /// Whether ghosts have current values, after this number of resets of the grid.
     pub(crate) fn has(&self, need: &Need, resets: u64) -> bool {
-        let has = |(fresh, then): (Need, u64)| then == resets && fresh.includes(need);
-        need.is_nothing() || self.fresh.get().is_some_and(has)
+        let has = |fresh: Fresh| fresh.filled.includes(need);
+        need.is_nothing() || self.fresh(resets).is_some_and(has)
+    }
+
+    /// Whether a stencil has computed the ghosts beyond an end, after this number of resets.
+    pub(crate) fn is_computed(&self, end: End, resets: u64) -> bool {
+        let (axis, side) = end.place();
+        self.fresh(resets).is_some_and(|fresh| fresh.computed[axis][side])
     }
 
     /// Notes that these ghosts have current values, besides those that had them before.
     pub(crate) fn set_fresh(&self, need: Need, resets: u64) {
-        let before = self.fresh.get().filter(|(_, then)| *then == resets);
-        let fresh = before.map_or(need, |(fresh, _)| fresh.with(&need));
-        self.fresh.set(Some((fresh, resets)));
+        let fresh = self.fresh(resets).unwrap_or_default();
+        self.fresh.set(Some(Fresh { filled: fresh.filled.with(&need), resets, ..fresh }));
+    }
+
+    /// Notes that a stencil has computed the ghosts beyond an end.
+    pub(crate) fn set_computed(&self, end: End, resets: u64) {
+        let (axis, side) = end.place();
+        let mut fresh = Fresh { resets, ..self.fresh(resets).unwrap_or_default() };
+        fresh.computed[axis][side] = true;
+        self.fresh.set(Some(fresh));
+    }
+
+    fn fresh(&self, resets: u64) -> Option<Fresh> {
+        self.fresh.get().filter(|fresh| fresh.resets == resets)
     }
 
     /// Notes that values have changed.
@@ -353,7 +378,8 @@ pub enum End {
 }
 
 impl End {
-    fn place(self) -> (usize, usize) {
+    /// The axis, and 0 or 1.
+    pub(crate) fn place(self) -> (usize, usize) {
         match self {
             Self::Low(axis) => (axis, 0),
             Self::High(axis) => (axis, 1),

@@ -18,13 +18,13 @@ use crate::boundary::Rule;
 use crate::column;
 use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
-use crate::erased::{Any, Borrowed, Exclusive, Number, Owned, Reads, Writes, map, with};
-use crate::exchange::{Stale, comes_from_blocks, refresh};
-use crate::field::{Core, Field, own};
+use crate::erased::{Any, Borrowed, Exclusive, Flights, Number, Owned, Reads, Writes, map, with};
+use crate::exchange::{Stale, begin, comes_from_blocks, refresh};
+use crate::field::{Core, End, Field, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
 use crate::hash::{hash_of, hash_of_numbers};
-use crate::shape::Need;
+use crate::need::{Target, reach, reads};
 
 /// The number of fields for which a launch allocates nothing.
 const FEW: usize = 8;
@@ -47,6 +47,8 @@ pub struct Launch<'a> {
     inside: usize,
     /// Axes, and the points along them.
     over: SmallVec<[(usize, Range<usize>); 3]>,
+    /// The end beyond which it computes ghosts, instead of points.
+    on: Option<End>,
     /// Whether a point that several ranks have is computed by one of them alone. Outputs are overwritten as a whole.
     once: bool,
 }
@@ -65,7 +67,7 @@ pub fn launch<'a, const F: usize>(
     let arguments = SmallVec::from_iter(arguments);
     let over = SmallVec::new();
     let (stencil, known) = (Some(stencil), parts.fields);
-    Launch { stencil, known, arguments, words, has_scalars, inside: 0, over, once: false }
+    Launch { stencil, known, arguments, words, has_scalars, inside: 0, over, on: None, once: false }
 }
 
 /// The arguments of a kernel for a box: the memories of its fields, and where the box is.
@@ -85,8 +87,10 @@ pub(crate) struct Computed {
 
 /// What a launch needs, after it was checked.
 struct Checked<'s, 'a> {
-    /// The points to compute, counted from the rank's first point.
+    /// The points to compute, counted from the rank's first point, or from the lowest ghost.
     local: Points,
+    /// Along each axis, where the counting begins: 0, or the place of the lowest ghost.
+    shift: [isize; 3],
     /// Whether these are all points of the rank.
     is_whole: bool,
     /// Whether no rank has a point to compute.
@@ -140,6 +144,63 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// Computes the ghosts of the outputs beyond an end of the grid, and nothing else: all layers of the
+    /// [halo](crate::GridBuilder::halo). The outputs have [`Boundary::Computed`](crate::Boundary::Computed) there. So a
+    /// boundary may depend on the place, on time, and on the values within. [`inside`](Self::inside) and
+    /// [`over`](Self::over) do not apply.
+    ///
+    /// ```
+    /// use std::mem::swap;
+    ///
+    /// use stencil::{Boundary, End, Grid, In, Out, Result, column, stencil};
+    ///
+    /// #[stencil]
+    /// fn diffuse(next: Out<f64, 1>, t: In<f64, 1>) {
+    ///     next.set(t.at(0) + 0.25 * (t.at(-1) - 2.0 * t.at(0) + t.at(1)));
+    /// }
+    ///
+    /// /// Heat flows out in proportion to the temperature (Robin).
+    /// #[column(backward, ghosts)]
+    /// fn cool(t: Out<f64, 1>, keep: f64) {
+    ///     t.set(keep * t.at(1));
+    /// }
+    ///
+    /// /// The temperature beyond the end changes with time.
+    /// #[stencil]
+    /// fn heat(t: Out<f64, 1>, temperature: f64) {
+    ///     t.set(temperature);
+    /// }
+    ///
+    /// # fn main() -> Result<()> {
+    /// # let device = runtime_core::Device::new(backend_host::HostDevice::new(0))?;
+    /// # let stream = device.default_stream();
+    /// let grid = Grid::cartesian([50]).build(&device)?;
+    /// let mut t = grid.field("T").boundary(Boundary::Computed).filled(1.0)?;
+    /// let mut next = t.like("next")?;
+    /// for step in 0..100 {
+    ///     cool(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    ///     heat(&mut t, (0.1 * step as f64).sin()).on(End::High(0)).run(&stream)?;
+    ///     diffuse(&mut next, &t).run(&stream)?;
+    ///     swap(&mut t, &mut next);
+    /// }
+    /// # assert!(t.read_host()?.iter().all(|t| (-1.0..1.0).contains(t)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Inputs are read around each ghost. So `profile.at(0, 0)` is a ghost of the input, which needs a boundary there,
+    /// too.
+    ///
+    /// A [column](crate#columns) with the option `ghosts` also reads the output within, as `t.at(1)` in the example. It
+    /// goes outwards: `backward` at a low end, `forward` at a high one. Its first point is the first ghost. The previous
+    /// point of that is the field's last own point, which is the face at the end if the field is on faces.
+    ///
+    /// A launch that reads the ghosts gets an error if the field has changed since they were computed. It also gets one
+    /// if it reads the ghosts at corners beside them: none are computed there.
+    pub fn on(self, end: End) -> Self {
+        Self { on: Some(end), ..self }
+    }
+
     /// Enqueues the launch on a stream of the grid's device.
     ///
     /// The host waits for messages of other ranks, and for nothing else, unless a field is copied from or to the host,
@@ -148,9 +209,11 @@ impl<'a> Launch<'a> {
     /// # Errors
     ///
     /// `InvalidArgument` if the fields are of different grids or the outputs at different locations, if a column goes
-    /// along an axis that is divided among ranks or that has no ends, if the stencil reads farther than the halo, or if it reads beyond an end of the grid where a field has no boundary; no rank has
-    /// enqueued anything then. `Uninitialized` if a field is read before it was set. `WrongDevice`. `InvalidModule` if
-    /// the stencil cannot be compiled. Errors of the exchange: `Timeout`, `PeerLost`, and `InvalidArgument` or
+    /// along an axis that is divided among ranks or that has no ends, if the stencil reads farther than the halo, if it
+    /// reads beyond an end of the grid where a field has no boundary, or if it cannot be launched [`on`](Self::on) an
+    /// end; `Stale` if it reads ghosts that a stencil must compute before. No rank has enqueued anything then.
+    /// `Uninitialized` if a field is read before it was set. `WrongDevice`. `InvalidModule` if the stencil cannot be
+    /// compiled. Errors of the exchange: `Timeout`, `PeerLost`, and `InvalidArgument` or
     /// `Conflict` if other ranks make another launch; call [`Grid::reset`](crate::Grid::reset) on all ranks then.
     /// Errors of the device.
     #[track_caller]
@@ -170,7 +233,8 @@ impl<'a> Launch<'a> {
         let words = Words::without_scalars(rank, F);
         let (arguments, over) = (SmallVec::from_iter(arguments), SmallVec::new());
         let has_scalars = true;
-        Launch { stencil: None, known, arguments, words, has_scalars, inside: 0, over, once: false }
+        let (stencil, on) = (None, None);
+        Launch { stencil, known, arguments, words, has_scalars, inside: 0, over, on, once: false }
     }
 
     /// The name of the stencil.
@@ -202,12 +266,12 @@ impl<'a> Launch<'a> {
         &'b self,
         output: &'b mut Field<T, N>,
     ) -> Launch<'b> {
-        let Self { stencil, known, words, has_scalars, inside, over, .. } = self;
+        let Self { stencil, known, words, has_scalars, inside, over, on, .. } = self;
         let arguments = self.arguments.iter().map(Argument::again);
         let arguments = arguments.chain([Argument::output(output)]).collect();
         let (words, over) = (words.clone(), over.clone());
-        let (stencil, has_scalars, inside) = (*stencil, *has_scalars, *inside);
-        Launch { stencil, known, arguments, words, has_scalars, inside, over, once: true }
+        let (stencil, has_scalars, inside, on) = (*stencil, *has_scalars, *inside, *on);
+        Launch { stencil, known, arguments, words, has_scalars, inside, over, on, once: true }
     }
 
     /// Enqueues the launch. Returns what it computes.
@@ -258,6 +322,13 @@ impl<'a> Launch<'a> {
         load(&mut state)?;
         drop(state);
         let is_empty = checked.local.iter().any(Range::is_empty);
+        let has_begun = Cell::new(false);
+        let work = Work { launch: self, grid, checked: &checked, stream, has_begun: &has_begun };
+        if let Some(end) = self.on {
+            self.compute_ghosts(&work, end, is_empty, act)?;
+            let Checked { local, is_nothing, .. } = checked;
+            return Ok(Computed { local, is_nothing });
+        }
         let sets = |argument: &&Argument<'_>| argument.intent != Intent::In && !is_empty;
         let outputs = || self.arguments.iter().filter(sets);
         let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
@@ -287,8 +358,6 @@ impl<'a> Launch<'a> {
                 if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
             }));
         }
-        let has_begun = Cell::new(false);
-        let work = Work { launch: self, grid, checked: &checked, stream, has_begun: &has_begun };
         let done = self.work(&work, &mut writes, is_empty, act);
         for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
             output.core.set_stale();
@@ -331,6 +400,42 @@ impl<'a> Launch<'a> {
             }
         }
         if is_empty { Ok(()) } else { work.run(&rest, writes, None, act) }
+    }
+
+    /// Fills ghosts of inputs that are stale, and computes those of the outputs beyond an end.
+    #[track_caller]
+    fn compute_ghosts(
+        &self,
+        work: &Work<'_, '_, '_>,
+        end: End,
+        is_empty: bool,
+        act: &mut Act<'_>,
+    ) -> Result<()> {
+        let Work { grid, checked, stream, .. } = *work;
+        if !checked.stale.is_empty() {
+            refresh(grid, &checked.stale, stream, &mut |_| Ok(()))?;
+        }
+        let resets = grid.state().resets;
+        let outputs = || self.arguments.iter().filter(|argument| argument.intent != Intent::In);
+        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
+            outputs().map(|output| map!(output.array, array => array.borrow_mut())).collect();
+        let mut compute = || {
+            let mut flights: SmallVec<[Any<Flights<'_>>; FEW]> = SmallVec::new();
+            for (array, output) in arrays.iter_mut().zip(outputs()) {
+                flights.push(begin(array, stream).map_err(|error| output.core.about(error))?);
+            }
+            if !is_empty {
+                work.run(slice::from_ref(&checked.local), &mut flights, None, act)?;
+            }
+            for (flight, output) in flights.into_iter().zip(outputs()) {
+                with!(flight, flight => flight.finish())
+                    .map_err(|error| output.core.about(error))?;
+                output.core.set_computed(end, resets);
+            }
+            Ok(())
+        };
+        // After a failure no ghosts are known.
+        compute().inspect_err(|_| outputs().for_each(|output| output.core.set_stale()))
     }
 
     /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
@@ -387,11 +492,16 @@ impl<'a> Launch<'a> {
         }
         let Some(output) = location else { return Err(refuse("no output".to_owned())) };
         if let Some(column) = self.column() {
-            column::check(column, output)?;
+            column::check(column, output, self.on)?;
         }
-        let global = self.global(grid, output)?;
+        let mut global = self.global(grid, output)?;
+        if let Some(end) = self.on {
+            self.check_on(grid, end)?;
+            global[end.place().0] = 0..grid.width;
+        }
         let mut checked = Checked {
             local: [0..1, 0..1, 0..1],
+            shift: [0; 3],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
             hash: self.hash(grid, &global),
@@ -409,10 +519,18 @@ impl<'a> Launch<'a> {
             checked.local[axis] = low..high.max(low);
             checked.is_whole &= checked.local[axis] == (0..output.shape.points(axis));
         }
+        if let Some((axis, side)) = self.on.map(End::place) {
+            let has_end = output.shape.is_end[axis][side];
+            checked.local[axis] = 0..if has_end { grid.width } else { 0 };
+            let points = [-grid.width.cast_signed(), output.shape.points(axis).cast_signed()];
+            checked.shift[axis] = points[side];
+        }
+        let target = Target { output, global: &global, on: self.on };
         for (number, argument) in self.arguments.iter().enumerate() {
             let known = self.known(number, &global);
-            let need = need(grid, output, &global, argument.core, &known)?;
-            checked.uses.push((None, !need.is_nothing()));
+            let reads = reads(grid, &target, argument.core, &known, resets)?;
+            let need = reads.need;
+            checked.uses.push((None, reads.has_ghosts));
             if argument.core.has(&need, resets) {
                 continue;
             }
@@ -432,6 +550,47 @@ impl<'a> Launch<'a> {
         Ok(checked)
     }
 
+    /// Refuses to compute ghosts beyond an end where they are not the outputs', or from ghosts that they replace.
+    fn check_on(&self, grid: &Domain, end: End) -> Result<()> {
+        let (axis, side) = end.place();
+        let message = if axis >= grid.rank {
+            format!("there is no axis {axis} in a grid of {} axes", grid.rank)
+        } else if grid.tiles > 1 {
+            "a cubed sphere has no ends".to_owned()
+        } else if grid.periodic[axis] {
+            format!("axis {axis} is periodic, and has no ends")
+        } else if grid.width == 0 {
+            "a halo of 0 has no ghosts: make the grid with `halo(1)`".to_owned()
+        } else if self.inside > 0 || !self.over.is_empty() {
+            "all ghosts beyond the end are computed: leave out `inside` and `over`, and compare `index(axis)`"
+                .to_owned()
+        } else {
+            let mut outputs = self
+                .arguments
+                .iter()
+                .zip(self.known)
+                .filter(|(argument, _)| argument.intent != Intent::In);
+            let refused = outputs.find_map(|(Argument { core, .. }, known)| {
+                if core.rules[axis][side] != Rule::Computed {
+                    Some(format!(
+                        "field {} ({}) has another boundary there: make it `Boundary::Computed`",
+                        known.name, core.name
+                    ))
+                } else if known.is_read {
+                    Some(format!(
+                        "field {} ({}) is read at the ghosts that are set, which have no values before: take an `In`, or a column that reads the previous point",
+                        known.name, core.name
+                    ))
+                } else {
+                    None
+                }
+            });
+            let Some(refused) = refused else { return Ok(()) };
+            refused
+        };
+        Err(refuse(format!("on(End::{end:?}): {message}")))
+    }
+
     /// A number for the stencil, its fields and scalars, and the points that it computes, the same on all ranks.
     fn hash(&self, grid: &Domain, points: &Points) -> u64 {
         let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
@@ -441,7 +600,11 @@ impl<'a> Launch<'a> {
         let cells = grid.cells.iter().map(|cells| *cells as u64);
         let body = self.stencil.map_or(0, Stencil::hash);
         let numbers = bounds.chain(cells).chain(self.words.scalars().iter().copied());
-        hash_of_numbers([hash_of(texts), body].into_iter().chain(numbers))
+        let on = self.on.map(|end| {
+            let (axis, side) = end.place();
+            (2 * axis + side) as u64
+        });
+        hash_of_numbers([hash_of(texts), body].into_iter().chain(numbers).chain(on))
     }
 
     /// Puts the two components of each vector next to each other: between tiles, each becomes the other.
@@ -572,7 +735,7 @@ impl Work<'_, '_, '_> {
     fn run(
         &self,
         boxes: &[Points],
-        writes: &mut [Any<Writes<'_>>],
+        writes: &mut [impl Memory],
         owned: Option<&[AnyView<'_>]>,
         act: &mut Act<'_>,
     ) -> Result<()> {
@@ -597,14 +760,17 @@ impl Work<'_, '_, '_> {
         let along = launch.column().map(|column| column.axis);
         for points in boxes.iter().flat_map(|points| pieces(limits, grid.rank, along, points)) {
             let extents = std::array::from_fn(|axis| points[axis].len());
-            let first = std::array::from_fn(|axis| grid.block[axis].start + points[axis].start);
+            let start = |axis: usize| points[axis].start.wrapping_add_signed(checked.shift[axis]);
+            let first =
+                std::array::from_fn(|axis| grid.block[axis].start.wrapping_add(start(axis)));
             words.set_box(&extents, &first, &grid.cells);
             let mut args: SmallVec<[Arg<'_>; 16]> = SmallVec::new();
             let (mut reads, mut writes) = (reads.iter(), writes.iter_mut());
             for (number, (argument, (stale, _))) in uses().enumerate() {
                 let shape = &argument.core.shape;
-                let mut at: usize =
-                    (0..grid.rank).map(|axis| points[axis].start * shape.strides[axis]).sum();
+                let mut at = (0..grid.rank).fold(0_usize, |at, axis| {
+                    at.wrapping_add(start(axis).wrapping_mul(shape.strides[axis]))
+                });
                 let arg = match argument.intent {
                     Intent::In => match (owned, *stale) {
                         (Some(owned), Some(stale)) => {
@@ -612,20 +778,16 @@ impl Work<'_, '_, '_> {
                             unsafe { owned[stale].span()? }.into()
                         }
                         _ => {
-                            at += shape.first();
+                            at = at.wrapping_add(shape.first());
                             let Some(read) = reads.next() else { continue };
                             // SAFETY: the box and the footprint around it are own values, or ghosts that were filled.
                             with!(read, read => unsafe { read.whole()? }.into())
                         }
                     },
                     Intent::Out | Intent::InOut => {
-                        at += shape.first();
+                        at = at.wrapping_add(shape.first());
                         let Some(write) = writes.next() else { continue };
-                        with!(write, write => {
-                            // SAFETY: the stencil writes the box, which the rank owns.
-                            let view: MemoryViewMut<'_, _> = unsafe { write.whole_mut()? };
-                            view.into()
-                        })
+                        write.arg()?
                     }
                 };
                 words.set_field(number, at, &shape.strides);
@@ -638,71 +800,33 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// The ghosts that a stencil reads of one field, when it computes the points `global` of `output`.
-fn need(
-    grid: &Domain,
-    output: &Core,
-    global: &Points,
-    field: &Core,
-    known: &FieldParts,
-) -> Result<Need> {
-    let mut need = Need::default();
-    if !known.is_read || global[..grid.rank].iter().any(Range::is_empty) {
-        return Ok(need);
-    }
-    let mut shifted = false;
-    for (axis, range) in global.iter().enumerate().take(grid.rank) {
-        let [low, high] = known.reach[axis];
-        shifted |= output.shape.staggered[axis] && !field.shape.staggered[axis];
-        let points = grid.cells[axis] as i64 + i64::from(field.shape.staggered[axis]);
-        let first = range.start as i64 + low;
-        let end = range.end as i64 + high;
-        let beyond = [-first, end - points].map(|n| usize::try_from(n).unwrap_or(0));
-        let between = reach(known, output, field, axis);
-        for side in 0..2 {
-            let needed = if grid.is_joined(axis) { between[side] } else { beyond[side] };
-            if needed > grid.width {
-                return Err(refuse(format!(
-                    "field {} ({}) is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}: make it with `halo({needed})`",
-                    known.name, field.name, grid.width
-                )));
-            }
-            if grid.periodic[axis] || beyond[side] == 0 {
-                need.widths[axis][side] = needed;
-                continue;
-            }
-            let rule = field.rules[axis][side];
-            if rule == Rule::Nothing {
-                let end = if side == 0 { "before the first" } else { "behind the last" };
-                return Err(refuse(format!(
-                    "field {} ({}) is read {} {end} point along axis {axis}, where it has no boundary: give it one, or use `inside`",
-                    known.name, field.name, beyond[side]
-                )));
-            }
-            let staggered = usize::from(field.shape.staggered[axis]);
-            let (taken, has) =
-                (rule.points(needed, staggered), grid.at_ends[axis][side] + staggered);
-            if taken > has {
-                return Err(refuse(format!(
-                    "the boundary of field {} ({}) at an end of axis {axis} is made of {taken} points; the block there has {has}",
-                    known.name, field.name
-                )));
-            }
-            need.widths[axis][side] = needed;
-        }
-    }
-    let axes = need.widths.iter().filter(|widths| **widths != [0, 0]).count();
-    need.corners = axes > 1 && (known.has_diagonals || shifted);
-    Ok(need)
+/// What a launch sets.
+trait Memory {
+    /// The memory of the whole field.
+    fn arg(&mut self) -> Result<Arg<'_>>;
 }
 
-/// How far beyond the low and the high end of a block a stencil reads a field, when it computes all points of an
-/// output.
-fn reach(known: &FieldParts, output: &Core, field: &Core, axis: usize) -> [usize; 2] {
-    let [low, high] = known.reach[axis];
-    // An output on faces has one point more than an input at centres.
-    let more = i64::from(output.shape.staggered[axis]) - i64::from(field.shape.staggered[axis]);
-    [-low, high + more].map(|n| usize::try_from(n).unwrap_or(0))
+/// Own points.
+impl Memory for Any<Writes<'_>> {
+    fn arg(&mut self) -> Result<Arg<'_>> {
+        with!(self, write => {
+            // SAFETY: the stencil reads and writes the box, which the rank owns.
+            let view: MemoryViewMut<'_, _> = unsafe { write.whole_mut()? };
+            Ok(view.into())
+        })
+    }
+}
+
+/// Ghosts.
+impl Memory for Any<Flights<'_>> {
+    fn arg(&mut self) -> Result<Arg<'_>> {
+        with!(self, flight => {
+            let ghosts = flight.partition().ghosts();
+            // SAFETY: the stencil writes the box, which consists of ghosts. It reads them, and own points beside them.
+            let (_, whole) = unsafe { flight.whole(ghosts)? };
+            Ok(whole.into())
+        })
+    }
 }
 
 fn refuse(message: String) -> Error {

@@ -129,10 +129,11 @@
 //! | go along another axis than 0 | `#[column(forward, axis = 1)]` |
 //! | read what was set at the previous point | `p.at(-1, 0, 0)` of an `Out` or `InOut`, if it goes forward along axis 0, and `p.at(1, 0, 0)` if it goes backward |
 //! | compute the ends in another way | `if first() { … } else if last() { … } else { … }` |
+//! | compute ghosts from the last own point | `#[column(forward, ghosts)]`, launched [`on`](Launch::on) an end |
 //!
 //! The first point must not read the previous one. What it reads of inputs counts for it alone: in the example, no
 //! density is needed before the first level. `first()` and `last()` mean the ends of the points that a launch computes,
-//! also with [`Launch::over`] or [`Launch::inside`]. The axis must have ends, and must not be divided among ranks: see
+//! also with [`Launch::over`], [`Launch::inside`] or [`Launch::on`]. The axis must have ends, and must not be divided among ranks: see
 //! [`GridBuilder::blocks`]. Put the column on axis 0 where you can. The host computes the columns across rows side by
 //! side, with the vector instructions of the processor, but those along the last axis one by one.
 //!
@@ -155,8 +156,9 @@
 //! | [`OddMirror`](Boundary::OddMirror) | `-b, -a \| a, b, c` | `-c, -b \| a, b, c` |
 //! | [`Clamp`](Boundary::Clamp) | `a, a \| a, b, c` | `a, a \| a, b, c` |
 //! | [`Extrapolate`](Boundary::Extrapolate) | `3a - 2b, 2a - b \| a, b, c` | the same |
+//! | [`Computed`](Boundary::Computed) | what a stencil computes that is launched [`on`](Launch::on) the end | the same |
 //!
-//! The ghosts at corners are filled axis by axis: those along axis 0 first.
+//! The ghosts at corners are filled axis by axis: those along axis 0 first. Stencils compute none at corners.
 //!
 //! # Ranks
 //!
@@ -185,7 +187,8 @@
 //! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default. No block may have fewer cells along
 //!   an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
-//! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere.
+//! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere. A
+//!   column of ghosts may go along an axis that is divided.
 //! - All ranks make the same launches: of the same stencil, with fields of the same names, the same scalars and points.
 //!   Ranks that differ get an error at the next exchange.
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
@@ -215,6 +218,7 @@ mod hash;
 mod host;
 mod kernel;
 mod launch;
+mod need;
 #[cfg(feature = "npy")]
 pub mod npy;
 #[cfg(feature = "picture")]

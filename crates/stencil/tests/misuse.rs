@@ -12,7 +12,9 @@ use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use runtime_core::{Device, StreamOptions};
 use stencil::generated::{Argument, Scalar, launch};
-use stencil::{Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, stencil};
+use stencil::{
+    Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, column, stencil,
+};
 
 #[stencil]
 fn east(out: Out<f64, 2>, t: In<f64, 2>) {
@@ -140,6 +142,174 @@ fn errors_of_outputs_say_which_of_them_keep_values() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(!error.to_string().contains(HINT), "{error}");
     Ok(())
+}
+
+/// Ghosts of `t` from its own points.
+#[column(backward, ghosts)]
+fn keep(t: InOut<f64, 2>, by: f64) {
+    t.set(by * t.at(1, 0));
+}
+
+#[stencil]
+fn copy(t: Out<f64, 2>, of: In<f64, 2>) {
+    t.set(of.at(0, 0));
+}
+
+#[stencil]
+fn west(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(-1, 0));
+}
+
+#[stencil]
+fn north_west(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(-1, 1));
+}
+
+#[test]
+fn ghosts_that_cannot_be_computed_are_refused() -> Result<()> {
+    let (device, bad) = (host(), ErrorKind::InvalidArgument);
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([6, 5]).periodic([false, true]).halo(2).build(&device)?;
+    let (low, high) = (End::Low(0), End::High(0));
+    let mut t = grid.field("heat").boundary_at(low, Boundary::Computed).filled(1.0)?;
+    let x = grid.field("x").boundary_at(low, Boundary::Clamp).filled(1.0)?;
+    let mut on = |end, parts: &[&str]| refused(copy(&mut t, &x).on(end).run(&stream), bad, parts);
+    on(End::High(2), &["stencil copy", "on(End::High(2))", "no axis 2 in a grid of 2 axes"]);
+    on(End::Low(1), &["on(End::Low(1))", "axis 1 is periodic"]);
+    on(high, &["on(End::High(0))", "field t (heat)", "make it `Boundary::Computed`"]);
+    let limited = copy(&mut t, &x).on(low).over(1, 2..3);
+    refused(limited.run(&stream), bad, &["leave out `inside` and `over`", "index(axis)"]);
+    let limited = copy(&mut t, &x).inside(1).on(low);
+    refused(limited.run(&stream), bad, &["leave out `inside` and `over`"]);
+    let updated = add(&mut t, &x, 1.0).on(low);
+    refused(updated.run(&stream), bad, &["field x (heat)", "no values before"]);
+    // Where inputs are read.
+    refused(
+        west(&mut t, &x).on(low).run(&stream),
+        bad,
+        &["field t (x)", "3 points beyond", "2 ghosts"],
+    );
+    let small = Grid::cartesian([1, 5]).halo(1).build(&device)?;
+    let mut narrow = small.field("narrow").boundary_at(low, Boundary::Computed).filled(1.0)?;
+    let y = small.field("y").filled(1.0)?;
+    refused(
+        inner(&mut narrow, &y).on(low).run(&stream),
+        bad,
+        &["field y (y)", "2 points within an end of axis 0", "has 1"],
+    );
+    let nothing = grid.field("nothing").filled(1.0)?;
+    refused(
+        copy(&mut t, &nothing).on(low).run(&stream),
+        bad,
+        &["field of (nothing)", "2 before the first point along axis 0", "give it one"],
+    );
+    // Columns of ghosts.
+    let outwards = ["column keep", "launch it with `on(End::Low(0))`"];
+    refused(keep(&mut t, 0.5).run(&stream), bad, &outwards);
+    refused(keep(&mut t, 0.5).on(high).run(&stream), bad, &outwards);
+    let without = Grid::cartesian([6, 5]).halo(0).build(&device)?;
+    let mut none = without.field("none").boundary(Boundary::Computed).filled(1.0)?;
+    refused(keep(&mut none, 0.5).on(low).run(&stream), bad, &["halo of 0"]);
+    let mut unset = t.like("unset")?;
+    refused(keep(&mut unset, 0.5).on(low).run(&stream), ErrorKind::Uninitialized, &["unset"]);
+    // Nothing was computed.
+    let mut out = grid.field("out").uninit()?;
+    refused(west(&mut out, &t).run(&stream), ErrorKind::Stale, &["heat"]);
+    keep(&mut t, 0.5).on(low).run(&stream)?;
+    west(&mut out, &t).run(&stream)?;
+    assert_eq!(out.read_host()?.sum(), 27.5);
+    Ok(())
+}
+
+#[stencil]
+fn inner(t: Out<f64, 2>, y: In<f64, 2>) {
+    t.set(y.at(1, 0) + y.at(2, 0));
+}
+
+#[test]
+fn ghosts_that_were_not_computed_are_not_read() -> Result<()> {
+    let device = host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([6, 5]).build(&device)?;
+    let field = |name| grid.field(name).boundary_at(End::Low(0), Boundary::Computed);
+    let mut t = field("heat").boundary_at(End::High(1), Boundary::Clamp).filled(1.0)?;
+    let mut out = t.like("out")?;
+    let stale = ["field t (heat)", "End::Low(0)", "launch a stencil with `on(End::Low(0))`"];
+    let (bad, old) = (ErrorKind::InvalidArgument, ErrorKind::Stale);
+    refused(west(&mut out, &t).run(&stream), old, &stale);
+    keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    west(&mut out, &t).run(&stream)?;
+    assert_eq!(out.read_host()?.sum(), 27.5);
+    // They are stale when values, boundaries or the grid's exchanges change.
+    t.set_from_fn(|_| 2.0)?;
+    refused(west(&mut out, &t).run(&stream), old, &stale);
+    keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    add(&mut t, &out, 0.0).run(&stream)?;
+    refused(west(&mut out, &t).run(&stream), old, &stale);
+    keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    t.set_boundary(End::High(1), Boundary::Mirror)?;
+    refused(west(&mut out, &t).run(&stream), old, &stale);
+    keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    grid.reset()?;
+    refused(west(&mut out, &t).run(&stream), old, &stale);
+    // They belong to the values, not to the variable.
+    keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
+    swap(&mut t, &mut out);
+    let other = ["field t (out)", "End::Low(0)"];
+    let mut next = t.like("next")?;
+    refused(west(&mut next, &t).run(&stream), old, &other);
+    west(&mut next, &out).run(&stream)?;
+    assert_eq!(next.read_host()?.sum(), 55.0);
+    // Points that do not need them, and corners that are not computed.
+    west(&mut next, &t).over(0, 1..).run(&stream)?;
+    let corner = ["field t (heat)", "at corners", "End::Low(0)"];
+    refused(north_west(&mut next, &out).run(&stream), bad, &corner);
+    north_west(&mut next, &out).over(1, ..4).run(&stream)?;
+    Ok(())
+}
+
+#[test]
+fn ghosts_whose_computation_failed_are_not_read() -> Result<()> {
+    for make in [Fault::fail, Fault::fail_late] {
+        let config = SimConfig::new().fault(make(Operation::Launch, 2));
+        let device = Device::new(SimDevice::new(0, config))?;
+        let stream = device.default_stream();
+        let grid = Grid::cartesian([6, 5]).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Computed);
+        let mut t =
+            t.boundary_at(End::High(0), Boundary::Clamp).from_fn(|[i, _]| i as f64 + 1.0)?;
+        let mut out = t.like("out")?;
+        keep(&mut t, 1.0).on(End::Low(0)).run(&stream)?;
+        let failed =
+            keep(&mut t, 2.0).on(End::Low(0)).run(&stream).and_then(|()| stream.synchronize());
+        failed.unwrap_err();
+        let read = west(&mut out, &t).run(&stream).and_then(|()| out.read_host().map(drop));
+        let kind = read.unwrap_err().kind();
+        assert!([ErrorKind::Stale, ErrorKind::Poisoned].contains(&kind), "{kind:?}");
+        keep(&mut t, 2.0).on(End::Low(0)).run(&stream)?;
+        west(&mut out, &t).run(&stream)?;
+        assert_eq!(out.read_host()?.sum(), 5.0 * 17.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn ranks_that_compute_ghosts_of_other_ends_get_errors() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let timeout = Duration::from_secs(5);
+        let grid = Grid::cartesian([8, 5]).ranks(ranks).timeout(timeout).build(&device)?;
+        let mut t = grid.field("t").boundary(Boundary::Computed).filled(1.0)?;
+        let x = grid.field("x").boundary(Boundary::Clamp).filled(1.0)?;
+        let mut out = grid.field("out").filled(1.0)?;
+        copy(&mut t, &x).on([End::Low(0), End::High(0)][rank]).run(&stream)?;
+        // It needs no ghosts beyond the ends.
+        east(&mut out, &t).over(0, ..7).run(&stream)
+    });
+    for result in results {
+        refused(result, ErrorKind::InvalidArgument, &["the same launches"]);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use halo::communicator::ThreadCommunicator;
 use runtime_core::Device;
-use stencil::{Error, ErrorKind, Grid, In, Out, Result, stencil};
+use stencil::{Boundary, End, Error, ErrorKind, Grid, In, Out, Result, stencil};
 
 /// A smoothing of a vector, and of its divergence.
 #[stencil]
@@ -193,6 +193,16 @@ fn what_makes_no_sense_is_refused() {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains("field u is a component of a vector"), "{error}");
+    }
+    let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
+        let u = grid.field("u").filled(1.0)?;
+        let mut out = grid.field("out").boundary(Boundary::Computed).filled(0.0)?;
+        alone(&mut out, &u).on(End::Low(0)).run(&device.default_stream())
+    });
+    for result in results.unwrap() {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("a cubed sphere has no ends"), "{error}");
     }
     let four = ThreadCommunicator::run(4, |rank| {
         Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device).map(drop)

@@ -21,9 +21,10 @@ const FILES: &[(&str, &[&str])] = &[
     ("crates/stencil-translator/src/footprint.rs", &[""]),
     ("crates/stencil-translator/src/body.rs", &[""]),
     ("crates/stencil/src/launch.rs", &[""]),
+    ("crates/stencil/src/need.rs", &[""]),
     ("crates/stencil/src/column.rs", &[""]),
     ("crates/stencil/src/shape.rs", &["Need::"]),
-    ("crates/stencil/src/field.rs", &["Core::has", "Core::set_"]),
+    ("crates/stencil/src/field.rs", &["Core::has", "Core::is_", "Core::set_", "Core::fresh"]),
     ("crates/stencil/src/exchange.rs", &["comes_from_blocks", "refresh"]),
 ];
 
@@ -32,11 +33,14 @@ const WRITTEN: &[(&str, &str, &str, &str)] = &[
     (FOOTPRINT, "Footprint::range", "along().min().unwrap_or(0)", "along().min().unwrap_or(0) + 1"),
     (FOOTPRINT, "Footprint::range", "along().max().unwrap_or(0)", "along().max().unwrap_or(0) - 1"),
     (FOOTPRINT, "Footprint::of", "offset[..rank].to_vec()", "vec![0; rank]"),
-    (LAUNCH, "need", "range.start as i64 + low", "range.start as i64 + low + 1"),
-    (LAUNCH, "need", "range.end as i64 + high", "range.end as i64 + high - 1"),
-    (LAUNCH, "reach", "[-low, high + more]", "[-low - 1, high + more]"),
-    (LAUNCH, "reach", "[-low, high + more]", "[-low, high + more - 1]"),
-    (LAUNCH, "reach", "[-low, high + more]", "[-low, high]"),
+    (NEED, "reads", "range.start as i64 + low", "range.start as i64 + low + 1"),
+    (NEED, "reads", "range.end as i64 + high", "range.end as i64 + high - 1"),
+    (NEED, "reads", "if side == 0 { -(range.end as i64) } else { behind }", "behind"),
+    (NEED, "reads", "if side == 0 { end } else { points - first }", "end"),
+    (NEED, "reach", "[-low, high + more]", "[-low - 1, high + more]"),
+    (NEED, "reach", "[-low, high + more]", "[-low, high + more - 1]"),
+    (NEED, "reach", "[-low, high + more]", "[-low, high]"),
+    (LAUNCH, "Launch::hash", "chain(on)", "chain(on.filter(|_| false))"),
     (
         LAUNCH,
         "Launch::split",
@@ -64,6 +68,7 @@ const WRITTEN: &[(&str, &str, &str, &str)] = &[
 ];
 const FOOTPRINT: &str = "crates/stencil-translator/src/footprint.rs";
 const LAUNCH: &str = "crates/stencil/src/launch.rs";
+const NEED: &str = "crates/stencil/src/need.rs";
 const SHAPE: &str = "crates/stencil/src/shape.rs";
 
 /// Mutants that no test can notice, by the beginnings of their functions and changes, each with a reason.
@@ -83,8 +88,8 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "never `if step.interior.iter().any(Range::is_empty)`",
         "a box without points is no launch",
     ),
-    ("need", "without `axes > 1` in", "ghosts along one axis have no corners"),
-    ("need", "`>=` in `axes > 1`", "ghosts along one axis have no corners"),
+    ("reads", "without `axes > 1` in", "ghosts along one axis have no corners"),
+    ("reads", "`>=` in `axes > 1`", "ghosts along one axis have no corners"),
 ];
 
 /// The programs, quick ones first.

@@ -199,7 +199,7 @@ impl Parser<'_> {
         let direction = Direction::ALL
             .into_iter()
             .find(|known| named.as_ref().is_some_and(|named| *named == known.name()));
-        let (mut inexact, mut axis) = (false, None);
+        let (mut inexact, mut ghosts, mut axis) = (false, false, None);
         let mut is_known = direction.is_some();
         for option in options {
             match option {
@@ -210,21 +210,29 @@ impl Parser<'_> {
                     axis = assign.right.to_token_stream().to_string().parse::<usize>().ok();
                     is_known &= axis.is_some();
                 }
-                option if expression_name(option).is_some_and(|name| name == "inexact") => {
-                    is_known &= !inexact;
-                    inexact = true;
+                option => {
+                    let flag = match expression_name(option).map(|name| name.to_string()).as_deref()
+                    {
+                        Some("inexact") => &mut inexact,
+                        Some("ghosts") => &mut ghosts,
+                        _ => {
+                            is_known = false;
+                            continue;
+                        }
+                    };
+                    is_known &= !mem::replace(flag, true);
                 }
-                _ => is_known = false,
             }
         }
         if !is_known {
             self.error(
                 attribute.span(),
-                "a column is `#[column(forward)]` or `(backward)`, with the options `(forward, axis = 1)` and `(forward, inexact)`",
+                "a column is `#[column(forward)]` or `(backward)`, with the options `(forward, axis = 1)`, `(forward, ghosts)` and `(forward, inexact)`",
             );
         }
         let (direction, axis) = (direction.unwrap_or(Direction::Forward), axis.unwrap_or(0));
-        Role::Column { inexact: inexact || !is_known, column: Column { direction, axis } }
+        let column = Column { direction, axis, ghosts };
+        Role::Column { inexact: inexact || !is_known, column }
     }
 
     fn returned(&mut self, function: &ItemFn) -> Option<Type> {

@@ -197,6 +197,7 @@ impl Generator {
         let column = (reduction.is_none() && self.chance(40)).then(|| Column {
             direction: self.pick(&Direction::ALL),
             axis: self.random.usize(..rank),
+            ghosts: self.chance(25),
         });
         let (attribute, returned) = match (reduction, column) {
             (None, None) => {
@@ -205,9 +206,10 @@ impl Generator {
             }
             (None, Some(column)) => {
                 body += &self.ends(&fields, column);
-                let Column { direction, axis } = column;
+                let Column { direction, axis, ghosts } = column;
                 let axis = if axis > 0 { format!(", axis = {axis}") } else { String::new() };
-                (format!("column({}{axis})", direction.name()), String::new())
+                let ghosts = if ghosts { ", ghosts" } else { "" };
+                (format!("column({}{axis}{ghosts})", direction.name()), String::new())
             }
             (Some(reduction), _) => {
                 let ty = self.number_type();
@@ -231,7 +233,8 @@ impl Generator {
         Program { name, reduction, fields, scalars, rank, column, reads, text, seed }
     }
 
-    /// The end of a column, which sets its outputs. All but the first point may read them at the previous one.
+    /// The end of a column, which sets its outputs. All but the first point may read them at the previous one; it may,
+    /// too, if it is a ghost.
     fn ends(&mut self, fields: &[(Intent, Type)], column: Column) -> String {
         let mut previous = vec!["0".to_owned(); self.rank];
         previous[column.axis] = column.direction.previous().to_string();
@@ -248,7 +251,8 @@ impl Generator {
         }
         let branch = |generator: &mut Self, is_first: bool| {
             let visible = generator.scope.variables.len();
-            generator.scope.previous = (!is_first).then(|| previous.join(", "));
+            let has_previous = !is_first || column.ghosts;
+            generator.scope.previous = has_previous.then(|| previous.join(", "));
             generator.budget += 20;
             let mut text = String::new();
             for _ in 0..generator.random.usize(0..3) {
@@ -260,7 +264,7 @@ impl Generator {
             text
         };
         let parts = match self.random.u8(..6) {
-            0 => return text + &self.sets(fields),
+            0 => return text + &branch(self, true),
             1 | 2 => vec![(first, true), (String::new(), false)],
             3 | 4 => vec![(first, true), (last, false), (String::new(), false)],
             _ => {

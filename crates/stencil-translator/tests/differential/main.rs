@@ -188,6 +188,13 @@ impl<'a> Case<'a> {
             for (axis, side) in sides[missing..].iter_mut().enumerate() {
                 *side = field.footprint().range(axis);
             }
+            if let Some(column) =
+                program.column.filter(|column| column.ghosts && field.intent().is_output())
+            {
+                let (low, high) = &mut sides[missing + column.axis];
+                let previous = column.direction.previous();
+                (*low, *high) = (previous.min(*low), previous.max(*high));
+            }
             Memory::new(field.element(), extents, sides, random)
         });
         let memories = memories.collect();
@@ -208,7 +215,7 @@ impl<'a> Case<'a> {
 
     /// Whether a point is the first, and the last, of a column.
     fn ends(&self, point: [i64; 3]) -> [bool; 2] {
-        let Some(Column { direction, axis }) = self.program.column else { return [false; 2] };
+        let Some(Column { direction, axis, .. }) = self.program.column else { return [false; 2] };
         let axis = 3 - self.program.rank + axis;
         let mut ends = [point[axis] == 0, point[axis] + 1 == self.extents[axis]];
         if direction == Direction::Backward {

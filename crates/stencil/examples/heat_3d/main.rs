@@ -1,5 +1,5 @@
 //! Heat in a box: dT/dt = κ ∇²T. The box goes on periodically along axis 0 and is insulated along axis 1. Along axis 2
-//! it is kept hot below and insulated above.
+//! it is kept hot below and cooled by the air above.
 //!
 //! `cargo run --release -p stencil --example heat_3d -- --device host --ranks 4 --steps 200`
 #![forbid(unsafe_code)]
@@ -13,11 +13,13 @@ use std::process::ExitCode;
 
 use common::{Device, Example, Picture, Ranks, Size};
 use ndarray::{ArrayD, Axis, Ix3};
-use stencil::{Boundary, End, Field, Grid, In, Out, Result, stencil};
+use stencil::{Boundary, End, Field, Grid, In, Out, Result, column, stencil};
 
 /// κ Δt / Δx²
 const A: f64 = 0.15;
 const HOT: f64 = 1.0;
+/// How hot it is beyond the upper end, compared with the last cell: heat flows out in proportion.
+const AIR: f64 = 0.6;
 
 #[stencil]
 fn diffuse(next: Out<f64, 3>, t: In<f64, 3>, a: f64) {
@@ -26,6 +28,11 @@ fn diffuse(next: Out<f64, 3>, t: In<f64, 3>, a: f64) {
     let along_1 = t.at(0, -1, 0) - 2.0 * c + t.at(0, 1, 0);
     let along_2 = t.at(0, 0, -1) - 2.0 * c + t.at(0, 0, 1);
     next.set(c + a * (along_0 + along_1 + along_2));
+}
+
+#[column(forward, ghosts, axis = 2)]
+fn cool(t: Out<f64, 3>, air: f64) {
+    t.set(air * t.at(0, 0, -1));
 }
 
 /// A ball that is as hot as the floor.
@@ -46,9 +53,11 @@ fn run(
         .field("T")
         .boundary(Boundary::Mirror)
         .boundary_at(End::Low(2), Boundary::Value(HOT))
+        .boundary_at(End::High(2), Boundary::Computed)
         .from_fn(|point| initial(cells, point))?;
     let mut next = t.like("next")?;
     for _ in 0..steps {
+        cool(&mut t, AIR).on(End::High(2)).run(&stream)?;
         diffuse(&mut next, &t, A).run(&stream)?;
         swap(&mut t, &mut next);
     }
