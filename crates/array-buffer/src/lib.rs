@@ -127,6 +127,10 @@
 //! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It
 //! waits neither for copies of other parts nor for work enqueued behind the copies.
 //!
+//! A kernel that is a Rust function cannot wait for the stream that it runs on. An access of such a kernel that would
+//! have to, also through a thread that prepares copies, returns an error that
+//! [`is_refused_wait`](runtime_core::Error::is_refused_wait).
+//!
 //! An access that refreshes ghosts also blocks as long as the exchange does, and as long as another thread refreshes
 //! them.
 //!

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runtime_core::{
-    Combine, DType, Element, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned, RegionCopy,
-    RegionPlan, RegionSide, Result, Slot, Stream, Support,
+    Combine, DType, Element, Error, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned,
+    RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream, Support,
 };
 
 use crate::coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
@@ -166,11 +166,12 @@ impl<T: Element> Transfers<T> {
 
     /// Blocks until the copies that a thread prepares for a lane need the host's memory no longer, and drops what its
     /// stream needs for them.
-    pub(crate) fn forget(&mut self, lane: Lane, stream: &Stream) {
-        self.finish(Some(lane));
+    pub(crate) fn forget(&mut self, lane: Lane, stream: &Stream) -> Result<()> {
+        self.finish(Some(lane))?;
         if let Some(known) = self.prepared.as_deref_mut() {
             known.workers.retain(|worker| !worker.is_of(stream));
         }
+        Ok(())
     }
 
     /// Whether threads have prepared copies.
@@ -334,14 +335,16 @@ impl<T: Element> Transfers<T> {
         match known.map(|(_, copies)| copies) {
             Some(Copies::Until(end)) => end.wait().map(|()| true),
             Some(copies @ Copies::Prepared(..)) => {
-                let ended = mem::replace(copies, Copies::Unknown);
-                let Copies::Prepared(job, writes) = ended else { return Ok(true) };
-                *copies = Copies::Over(writes);
-                job.wait().map(|()| writes)
+                let Copies::Prepared(job, writes) = &*copies else { return Ok(true) };
+                let (done, writes) = (job.wait(), *writes);
+                if !done.as_ref().is_err_and(Error::is_refused_wait) {
+                    *copies = Copies::Over(writes);
+                }
+                done.map(|()| writes)
             }
             Some(Copies::Over(writes)) => Ok(*writes),
             Some(Copies::Unknown) | None => {
-                self.finish(Some(lane));
+                self.finish(Some(lane))?;
                 stream.synchronize().map(|()| true)
             }
         }
@@ -353,13 +356,19 @@ impl<T: Element> Transfers<T> {
         jobs.map(|job| Arc::clone(&job.progress)).collect()
     }
 
-    /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer.
-    pub(crate) fn finish(&mut self, lane: Option<Lane>) {
-        let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return };
-        for job in jobs.extract_if(.., |job| lane.is_none_or(|lane| lane == job.lane)) {
-            // The access that needs the values returns the error.
-            let _ended = job.progress.wait();
+    /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer. The only
+    /// error is that of a kernel that would wait for itself.
+    pub(crate) fn finish(&mut self, lane: Option<Lane>) -> Result<()> {
+        let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return Ok(()) };
+        for job in jobs.iter().filter(|job| lane.is_none_or(|lane| lane == job.lane)) {
+            match job.progress.wait() {
+                Err(error) if error.is_refused_wait() => return Err(error),
+                // The access that needs the values returns the error.
+                Ok(()) | Err(_) => {}
+            }
         }
+        jobs.retain(|job| !job.progress.is_over());
+        Ok(())
     }
 
     /// Copies between devices that reach each other. Does not block.

@@ -7,10 +7,11 @@
 #![expect(unsafe_code, reason = "pieces are filled while copies from them are enqueued")]
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
 use parking_lot::{Condvar, Mutex};
@@ -40,6 +41,7 @@ pub(crate) struct Worker {
     line: Mutex<Line>,
     /// The number of jobs that are not finished.
     pending: Arc<AtomicUsize>,
+    doing: Arc<Doing>,
 }
 
 /// Locked while the copies of a job are enqueued, so that jobs begin in the order of the stream.
@@ -70,30 +72,91 @@ struct Turn {
 }
 
 /// The progress of a job in the host's memory.
-#[derive(Default)]
 pub(crate) struct Progress {
     /// How the job ended, once it needs the host's memory no longer.
-    done: Mutex<Option<Result<()>>>,
+    done: OnceLock<Result<()>>,
+    thread: Arc<Doing>,
+}
+
+/// What a thread does at the moment. Its jobs run one after the other, so all of them wait for this.
+#[derive(Default)]
+struct Doing {
+    now: Mutex<Now>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Now {
+    /// The number of changes so far.
+    step: u64,
+    waits: Option<Waits>,
+}
+
+/// What a thread waits for.
+#[derive(Clone)]
+enum Waits {
+    /// Copies of its stream.
+    Until(Event),
+    /// A job of another thread.
+    For(Arc<Progress>),
+}
+
+impl Doing {
+    fn set(&self, waits: Option<Waits>) {
+        let mut now = self.now.lock();
+        now.step += 1;
+        // An event may have the last handle of its device.
+        let before = mem::replace(&mut now.waits, waits);
+        self.changed.notify_all();
+        drop(now);
+        drop(before);
+    }
 }
 
 impl Progress {
     fn end(&self, outcome: Result<()>) {
-        self.done.lock().get_or_insert(outcome);
-        self.changed.notify_all();
+        let _ended_before = self.done.set(outcome);
+        self.thread.set(None);
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.done.lock().is_some()
+        self.done.get().is_some()
     }
 
     /// Blocks until the job needs the host's memory no longer. Returns an error if it has not copied everything.
+    ///
+    /// Waits for what the thread waits for, as long as it does. So a kernel is refused a wait that needs its own end.
     pub(crate) fn wait(&self) -> Result<()> {
-        let mut done = self.done.lock();
         loop {
-            match &*done {
+            let mut now = self.thread.now.lock();
+            if let Some(outcome) = self.done.get() {
+                return outcome.clone();
+            }
+            let step = now.step;
+            if let Some(waits) = now.waits.clone() {
+                drop(now);
+                let waited = match waits {
+                    Waits::Until(end) => end.wait(),
+                    Waits::For(job) => job.wait(),
+                };
+                // The thread meets any other error itself.
+                waited
+                    .or_else(|error| if error.is_refused_wait() { Err(error) } else { Ok(()) })?;
+                now = self.thread.now.lock();
+            }
+            while now.step == step {
+                self.thread.changed.wait(&mut now);
+            }
+        }
+    }
+
+    /// As `wait`, for a thread that prepares copies: a wait for an event could run kernels of another stream in it.
+    fn ended(&self) -> Result<()> {
+        let mut now = self.thread.now.lock();
+        loop {
+            match self.done.get() {
                 Some(outcome) => return outcome.clone(),
-                None => self.changed.wait(&mut done),
+                None => self.thread.changed.wait(&mut now),
             }
         }
     }
@@ -115,7 +178,7 @@ struct Ended(Arc<Progress>);
 impl Drop for Ended {
     fn drop(&mut self) {
         // A panic is the only other reason.
-        let message = "a copy between host memory and a device was given up";
+        let message = "a thread panicked that copied between host memory and a device";
         self.0.end(Err(Error::new(ErrorKind::DeviceFault, "prefetch", message)));
     }
 }
@@ -131,11 +194,23 @@ impl Drop for Pending {
 impl<T: Element> Rows<T> {
     /// Copies piece after piece by `copy`, which gets the first elements of the piece and their number.
     fn run(mut self, copy: impl Fn(&mut HostRows<T>, *mut T, usize)) {
-        if let Err(error) = self.before.iter().try_for_each(|write| write.wait()) {
+        let thread = Arc::clone(&self.progress.0.thread);
+        let written = self.before.iter().try_for_each(|write| {
+            thread.set(Some(Waits::For(Arc::clone(write))));
+            write.ended()
+        });
+        thread.set(None);
+        if let Err(error) = written {
             return self.give_up(error);
         }
         while let (Some(turn), Some(host)) = (self.turns.pop_front(), &mut self.host) {
-            if let Some(Err(error)) = turn.after.map(|after| after.wait()) {
+            let waited = turn.after.map_or(Ok(()), |after| {
+                thread.set(Some(Waits::Until(after.clone())));
+                let waited = after.wait();
+                thread.set(None);
+                waited
+            });
+            if let Err(error) = waited {
                 // The device does not work any more.
                 drop(turn.opener);
                 return self.give_up(error);
@@ -175,8 +250,8 @@ impl Worker {
         let known =
             all.iter().filter_map(Weak::upgrade).find(|worker| worker.stream == stream.id());
         known.unwrap_or_else(|| {
-            let (line, pending) = (Mutex::default(), Arc::default());
-            let worker = Arc::new(Self { stream: stream.id(), line, pending });
+            let (line, pending, doing) = (Mutex::default(), Arc::default(), Arc::default());
+            let worker = Arc::new(Self { stream: stream.id(), line, pending, doing });
             all.push(Arc::downgrade(&worker));
             worker
         })
@@ -285,7 +360,10 @@ impl Worker {
             host: Some(host),
             before,
             turns: VecDeque::new(),
-            progress: Ended(Arc::default()),
+            progress: Ended(Arc::new(Progress {
+                done: OnceLock::new(),
+                thread: Arc::clone(&self.doing),
+            })),
             _pending: Pending(Arc::clone(&self.pending)),
         }
     }

@@ -7,6 +7,7 @@ mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ use array_buffer::{ArrayBuffer, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, quick, set, values, values_on};
 use gate::{Gate, start};
-use ndarray::{Array2, Ix1};
-use runtime_core::{ErrorKind, Stream, Support};
+use ndarray::{Array1, Array2, Ix1};
+use runtime_core::{ErrorKind, Grid, HostModule, Launch, Result, Stream, Support, args};
 
 /// More than the pieces of one stream, which have 4 MiB for this length.
 const LARGE: u32 = 7 << 17;
@@ -112,14 +113,14 @@ fn arrays_are_dropped_in_flight(setup: &Setup) {
             array.evict_host().unwrap();
             assert_eq!(values(&array).last(), Some(&f64::from(LARGE - 1)));
         }
-        let mut lent = ndarray::Array1::<f64>::ones(LARGE as usize);
+        let mut lent = Array1::<f64>::ones(LARGE as usize);
         array_buffer::lend(lent.view_mut(), |mut array| {
             array.prefetch(&setup.s).unwrap();
             add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
             array.prefetch_host().unwrap();
         })
         .unwrap();
-        assert_eq!(lent, ndarray::Array1::from_elem(LARGE as usize, 2.0));
+        assert_eq!(lent, Array1::from_elem(LARGE as usize, 2.0));
     }
     setup.a.synchronize().unwrap();
 }
@@ -395,4 +396,83 @@ fn the_owner_of_host_memory_may_wait_for_the_stream_of_a_prefetch() {
     array.prefetch(&setup.s).unwrap();
     drop(array);
     setup.s.synchronize().unwrap();
+}
+
+/// Calls `f` with an array in a kernel on the stream, and returns the array.
+fn in_a_kernel(
+    stream: &Stream,
+    array: ArrayBuffer<f64, Ix1>,
+    f: impl Fn(&mut ArrayBuffer<f64, Ix1>) + Send + Sync + 'static,
+) -> ArrayBuffer<f64, Ix1> {
+    let shared = Arc::new(Mutex::new(Some(array)));
+    let inside = Arc::clone(&shared);
+    let call = move |_: &Grid<'_>| {
+        f(inside.lock().unwrap_or_else(PoisonError::into_inner).as_mut().unwrap());
+    };
+    let module = stream.device().module_load(&HostModule::new().with("call", call)).unwrap();
+    let kernel = module.kernel("call").unwrap();
+    kernel.launch_checked(stream, &Launch::cover(1, 1), args![]).unwrap();
+    stream.synchronize_for(LONG).unwrap();
+    shared.lock().unwrap().take().unwrap()
+}
+
+/// The kernel would wait for itself. Afterwards the host waits, and finds the values.
+#[test]
+fn a_kernel_is_refused_to_wait_for_prefetches_of_its_own_stream() {
+    type Call = fn(&mut ArrayBuffer<f64, Ix1>, &Setup) -> Result<()>;
+    let waits: [Call; 4] = [
+        |array, _| array.write_host()?.commit(),
+        |array, _| array.read_write_host().map(drop),
+        |array, setup| array.page_lock(&setup.a),
+        |array, setup| array.unify(&setup.a),
+    ];
+    for wait in waits {
+        let setup = Setup::sim(quick().peers(false));
+        let s = setup.s.clone();
+        let array = in_a_kernel(&s, counting(LARGE), move |array| {
+            array.prefetch(&setup.s).unwrap();
+            let error = wait(array, &setup).unwrap_err();
+            assert!(error.is_refused_wait(), "{error}");
+        });
+        assert_eq!(values(&array).last(), Some(&f64::from(LARGE - 1)));
+        assert_eq!(values_on(&array, &s).last(), Some(&f64::from(LARGE - 1)));
+    }
+}
+
+/// The copies of one part wait for the kernel, and those of the other part come after them on another stream.
+#[test]
+fn a_kernel_is_refused_to_wait_for_copies_behind_it_on_any_stream() {
+    let setup = Setup::sim(quick().peers(false));
+    let (s, t) = (setup.s.clone(), setup.t.clone());
+    let half = LARGE as usize / 2;
+    let partition = Partition::new(&[2 * half], &[&[0..half], &[half..2 * half]], &[]).unwrap();
+    let array = ArrayBuffer::from_array_with(Array1::zeros(2 * half), partition).unwrap();
+    let array = in_a_kernel(&s, array, move |array| {
+        let [mut first, mut second] = array.split([Parts::one(0), Parts::one(1)]).unwrap();
+        let mut guard = first.write(&setup.s).unwrap();
+        guard.view_mut().unwrap().fill(&setup.s, 7.0).unwrap();
+        guard.commit().unwrap();
+        first.prefetch_host().unwrap();
+        second.prefetch(&setup.t).unwrap();
+        for _ in 0..2 {
+            for part in [&mut first, &mut second] {
+                let error = part.write_host().map(drop).unwrap_err();
+                assert!(error.is_refused_wait(), "{error}");
+            }
+        }
+    });
+    let expected = |found: Vec<f64>| (found[half - 1], found[half]) == (7.0, 0.0);
+    assert!(expected(values_on(&array, &t)));
+    assert!(expected(values(&array)));
+}
+
+#[test]
+fn a_kernel_may_drop_what_it_has_prefetched() {
+    let setup = Setup::sim(quick().peers(false));
+    let s = setup.s.clone();
+    let array = in_a_kernel(&s, counting(LARGE), move |array| {
+        array.prefetch(&setup.s).unwrap();
+        drop(std::mem::replace(array, counting(1)));
+    });
+    assert_eq!(values(&array), [0.0]);
 }

@@ -959,13 +959,14 @@ impl<T: Element> State<T> {
     }
 
     /// Forgets the access records of a lane that is idle and gets no more work.
-    fn forget(&mut self, lane: Lane) {
+    fn forget(&mut self, lane: Lane) -> Result<()> {
         let stream = self.lanes[usize::from(lane)].stream.clone();
-        self.transfers.forget(lane, &stream);
+        self.transfers.forget(lane, &stream)?;
         let all = Set::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;
         }
+        Ok(())
     }
 
     /// The budget for the memory of a replica.
@@ -1038,7 +1039,8 @@ impl<T: Element> State<T> {
         for lane in Set::below(self.lanes.len().min(LANES)).iter() {
             if self.lanes[usize::from(lane)].stream.device().is_same(&device) {
                 self.lose(lane);
-                self.forget(lane);
+                // A kernel cannot wait for itself. A later access does it.
+                let _forgotten = self.forget(lane);
             }
         }
     }
@@ -1112,7 +1114,7 @@ impl<T: Element> State<T> {
             && self.paths.locked.is_none()
             && self.devices[usize::from(HOST)].is_none();
         if shares {
-            self.end_prepared_copies();
+            self.end_prepared_copies()?;
         }
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {
@@ -1140,9 +1142,9 @@ impl<T: Element> State<T> {
     }
 
     /// Waits for the copies from and to the host's replica that threads prepare. Other lanes than those of a device that
-    /// works there use it no longer.
-    fn end_prepared_copies(&mut self) {
-        self.transfers.finish(None);
+    /// works there use it no longer. The only error is that of a kernel that would wait for itself.
+    fn end_prepared_copies(&mut self) -> Result<()> {
+        self.transfers.finish(None)?;
         for part in Set::below(self.parts.len()).iter() {
             let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
             let used: Set = readers.set().iter().chain(writer).collect();
@@ -1155,10 +1157,16 @@ impl<T: Element> State<T> {
                 let checked = seen.and_then(|writes| if writes { stream.check() } else { Ok(()) });
                 if let Err(error) = checked {
                     self.waited(lane, Some(&error));
+                    if error.is_refused_wait() {
+                        return Err(error);
+                    }
                 }
+            }
+            if !used.is_empty() {
                 *self.parts[usize::from(part)].bytes_mut(HOST) = Bytes::default();
             }
         }
+        Ok(())
     }
 
     #[inline]
@@ -1191,7 +1199,7 @@ impl<T: Element> State<T> {
                 self.lose(lane);
                 return Err(error);
             }
-            self.forget(lane);
+            self.forget(lane)?;
             self.free.insert(lane);
             mirror.clear_lane(lane);
             let idle = &self.lanes[usize::from(lane)];

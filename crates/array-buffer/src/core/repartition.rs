@@ -120,7 +120,7 @@ impl<T: Element, D> Core<T, D> {
                 self.mirror.show(&mut state.parts);
                 return Err(error);
             }
-            state.forget(lane);
+            state.forget(lane)?;
         }
         self.mirror.show(&mut state.parts);
         Ok(())
@@ -131,7 +131,7 @@ impl<T: Element, D> Core<T, D> {
         let mut state = self.lock();
         if state.transfers.has_prepared() {
             // Streams of different devices may not be able to wait for each other's copies.
-            state.end_prepared_copies();
+            state.end_prepared_copies()?;
             self.mirror.show(&mut state.parts);
         }
         drop(state);

@@ -46,7 +46,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
             let message = "the array has a memory budget there".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
-        state.end_prepared_copies();
+        state.end_prepared_copies()?;
         core.mirror.show(&mut state.parts);
         let memory = unified.allocate(core.storage.len())?;
         let is_needed = state.parts.iter().any(|part| part.valid.contains(HOST));
