@@ -18,12 +18,18 @@ struct Inner {
     changed: Condvar,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
-    #[default]
-    Closed,
+    /// The addresses of the queues that wait, and so still exist.
+    Closed(Vec<usize>),
     Open,
     Failed,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Closed(Vec::new())
+    }
 }
 
 impl Gate {
@@ -32,17 +38,41 @@ impl Gate {
         Self::default()
     }
 
-    /// Makes tasks submitted to `queue` from now on wait until the gate opens. Does not block.
+    /// Makes tasks submitted to `queue` from now on wait until the gate opens. Does not block. If the gate fails, the
+    /// queue gets one failure, however often it waits.
     ///
     /// # Errors
     ///
     /// As [`Queue::submit`].
     pub fn hold_up(&self, queue: &Queue) -> Result<()> {
-        if *lock(&self.0.state) == State::Open {
-            return Ok(());
-        }
+        let mut state = lock(&self.0.state);
+        let is_first = match &mut *state {
+            State::Closed(queues) => {
+                let is_first = !queues.contains(&queue.address());
+                if is_first {
+                    queues.push(queue.address());
+                }
+                is_first
+            }
+            State::Open => return Ok(()),
+            State::Failed => true,
+        };
+        drop(state);
         let gate = self.clone();
-        queue.submit_always(move || gate.wait())
+        let failures = queue.failures();
+        let device = queue.identity().device.clone();
+        let held = queue.submit_always(move || {
+            if gate.is_failed_after_wait() && is_first {
+                // Not the error of the task: no kernel has failed.
+                failures.keep(gate_failure().on(&device));
+            }
+            Ok(())
+        });
+        if let (Err(_), true, State::Closed(queues)) = (&held, is_first, &mut *lock(&self.0.state))
+        {
+            queues.retain(|known| *known != queue.address());
+        }
+        held
     }
 
     /// Opens the gate.
@@ -60,13 +90,11 @@ impl Gate {
         self.0.changed.notify_all();
     }
 
-    fn wait(&self) -> Result<()> {
-        let closed = |state: &mut State| *state == State::Closed;
+    /// Blocks while the gate is closed. Returns whether it has failed.
+    fn is_failed_after_wait(&self) -> bool {
+        let closed = |state: &mut State| matches!(state, State::Closed(_));
         let state = self.0.changed.wait_while(lock(&self.0.state), closed);
-        match *state.unwrap_or_else(PoisonError::into_inner) {
-            State::Failed => Err(gate_failure()),
-            State::Closed | State::Open => Ok(()),
-        }
+        matches!(*state.unwrap_or_else(PoisonError::into_inner), State::Failed)
     }
 }
 
@@ -105,21 +133,26 @@ impl GateState {
         failures: &Arc<Failures>,
         wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        match &mut *lock(&self.0) {
-            // Before the wait, which may panic after it was enqueued.
-            Known::Closed(streams) => streams.push(Arc::clone(failures)),
+        let is_own = |known: &Arc<Failures>| Arc::ptr_eq(known, failures);
+        let is_first = match &mut *lock(&self.0) {
+            Known::Closed(streams) => {
+                let is_first = !streams.iter().any(is_own);
+                if is_first {
+                    // Before the wait, which may panic after it was enqueued.
+                    streams.push(Arc::clone(failures));
+                }
+                is_first
+            }
             Known::Open => return Ok(()),
             Known::Failed => {
                 failures.keep(gate_failure());
                 return Ok(());
             }
-        }
+        };
         // Not under the lock: a driver whose queue is full may wait here until another thread opens the gate.
         wait().inspect_err(|_| {
-            if let Known::Closed(streams) = &mut *lock(&self.0)
-                && let Some(last) = streams.iter().rposition(|known| Arc::ptr_eq(known, failures))
-            {
-                streams.swap_remove(last);
+            if let (true, Known::Closed(streams)) = (is_first, &mut *lock(&self.0)) {
+                streams.retain(|known| !is_own(known));
             }
         })
     }
@@ -142,7 +175,7 @@ impl GateState {
 /// The failure of a stream that waits for a gate that fails.
 #[cold]
 fn gate_failure() -> Error {
-    let message = "the host gave up the gate that the stream waited for";
+    let message = "the opener of the gate that the stream waited for was dropped (by a panic, for instance) and did not open it";
     Error::new(ErrorKind::DeviceFault, "hold_until", message)
 }
 
@@ -200,5 +233,34 @@ mod tests {
         assert!(behind.recv().is_err());
         assert_eq!(queue.take_failure().unwrap().kind(), ErrorKind::DeviceFault);
         assert!(queue.take_failure().is_none());
+    }
+
+    #[test]
+    fn a_gate_that_fails_is_one_failure_of_a_queue_that_waits_twice() {
+        let (queue, other, gate) = (queue(), queue(), Gate::new());
+        let (go_on, pause) = mpsc::channel::<()>();
+        gate.hold_up(&queue).unwrap();
+        gate.hold_up(&other).unwrap();
+        queue.submit_always(move || pause.recv().map_err(|_| gate_failure())).unwrap();
+        gate.hold_up(&queue).unwrap();
+        gate.fail();
+        let error = loop {
+            match queue.take_failure() {
+                Some(error) => break error,
+                None => std::thread::yield_now(),
+            }
+        };
+        go_on.send(()).unwrap();
+        queue.synchronize().unwrap();
+        assert!(queue.take_failure().is_none());
+        other.synchronize().unwrap();
+        assert!(other.take_failure().is_some());
+        // No kernel has failed.
+        assert_eq!((error.kind(), error.driver()), (ErrorKind::DeviceFault, None));
+        assert_eq!(error.device().unwrap(), &DeviceId::new("test", 0));
+        // A wait for a gate that has failed is a failure of its own.
+        gate.hold_up(&queue).unwrap();
+        queue.synchronize().unwrap();
+        assert!(queue.take_failure().is_some());
     }
 }

@@ -158,6 +158,15 @@ impl Queue {
         self.shared.failures.take()
     }
 
+    /// The failures that were not taken yet.
+    pub(crate) fn failures(&self) -> Arc<Failures> {
+        Arc::clone(&self.shared.failures)
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
     pub(crate) fn downgrade(&self) -> Weak<Shared> {
         Arc::downgrade(&self.shared)
     }
@@ -402,10 +411,42 @@ impl Shared {
 #[derive(Debug)]
 pub struct Queues {
     identity: Identity,
-    /// Each queue, and its failures, which may outlive it.
-    queues: Mutex<Vec<(Weak<Shared>, Arc<Failures>)>>,
+    queues: Mutex<Known>,
     failures: Arc<Failures>,
     reaper: Reaper<NoDriver>,
+}
+
+/// Queues, and failures that may outlive them.
+#[derive(Debug, Default)]
+struct Known {
+    queues: Vec<(Weak<Shared>, Arc<Failures>)>,
+    /// Failures of queues that are gone.
+    left: VecDeque<Error>,
+    /// The number of queues at which those that are gone are looked for.
+    prune_at: usize,
+}
+
+impl Known {
+    fn add(&mut self, queue: &Arc<Shared>) {
+        if self.queues.len() >= self.prune_at {
+            let Self { queues, left, .. } = self;
+            queues.retain(|(queue, failures)| {
+                let is_there = queue.strong_count() > 0;
+                if !is_there {
+                    left.extend(failures.take());
+                }
+                is_there
+            });
+            // So that a queue is looked at a few times only, however many there are.
+            self.prune_at = (2 * queues.len()).max(16);
+        }
+        self.queues.push((Arc::downgrade(queue), Arc::clone(&queue.failures)));
+    }
+
+    fn take_failure(&mut self) -> Option<Error> {
+        let left = self.left.pop_front();
+        left.or_else(|| self.queues.iter().find_map(|(_, failures)| failures.take()))
+    }
 }
 
 /// The driver of devices in host memory. It takes back no objects, because they are freed by being dropped.
@@ -478,9 +519,7 @@ impl Queues {
             ends: Condvar::new(),
             failures: Arc::default(),
         });
-        let mut queues = lock(&self.queues);
-        queues.retain(|(queue, failures)| queue.strong_count() > 0 || failures.any());
-        queues.push((Arc::downgrade(&shared), Arc::clone(&shared.failures)));
+        lock(&self.queues).add(&shared);
         Queue { shared }
     }
 
@@ -492,7 +531,7 @@ impl Queues {
     /// `InvalidArgument` in a task of one of the queues.
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
-            lock(&self.queues).iter().filter_map(|(queue, _)| queue.upgrade()).collect();
+            lock(&self.queues).queues.iter().filter_map(|(queue, _)| queue.upgrade()).collect();
         queues.iter().try_for_each(|queue| queue.check_wait())?;
         for queue in &queues {
             queue.wait();
@@ -507,7 +546,7 @@ impl Queues {
         if let Some(error) = self.failures.take() {
             return Some(self.identity.complete(error));
         }
-        lock(&self.queues).iter().find_map(|(_, failures)| failures.take())
+        lock(&self.queues).take_failure()
     }
 
     /// Failures that no queue reports, for instance of destructors.
@@ -536,6 +575,7 @@ impl fmt::Debug for Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
@@ -703,6 +743,23 @@ mod tests {
         assert_eq!(queues.take_failure().unwrap().message(), "after the drop");
         result.recv().unwrap();
         assert!(queues.take_failure().is_none());
+    }
+
+    #[test]
+    fn failures_of_dropped_queues_are_taken_one_by_one() {
+        let queues = queues();
+        for number in 0..100 {
+            let message = format!("failure {number}");
+            let fail = move || Err(Error::new(ErrorKind::Driver, "late", message));
+            let queue = queues.create();
+            queue.try_turn().unwrap().run(fail);
+        }
+        let found: BTreeSet<String> = std::iter::from_fn(|| queues.take_failure())
+            .map(|error| error.message().to_owned())
+            .collect();
+        assert_eq!(found.len(), 100);
+        drop(queues.create());
+        assert!(lock(&queues.queues).queues.len() <= 16 + 1, "{queues:?}");
     }
 
     #[test]

@@ -58,8 +58,9 @@ impl Device {
     /// The waits of a program must not form a circle. While a gate is closed, some devices also hold back work of other
     /// streams. So the thread that is to open a gate may wait for work that was enqueued before the stream was held up,
     /// and must not wait for later work of any stream of the device. It must not make calls either that wait for all
-    /// work of the device: on CUDA and HIP devices, these are allocations that find no room, page-locking, its end
-    /// ([`Pinned::into_vec`](crate::Pinned::into_vec)), and the drop of the last handle of any instance of the device.
+    /// work of the device. On CUDA, HIP and OpenCL devices, these are allocations that find no room. On CUDA and HIP
+    /// devices, they are also page-locking, its end ([`Pinned::into_vec`](crate::Pinned::into_vec)), and the drop of the
+    /// last handle of any instance of the device.
     ///
     /// # Errors
     ///
@@ -79,7 +80,7 @@ impl Stream {
     /// is open holds nothing up.
     ///
     /// If the gate has failed or fails later, this stream has failed: [`synchronize`](Self::synchronize) returns a
-    /// `DeviceFault`, once. The work behind the gate ends, and it may or may not have run. Some devices know the failure
+    /// `DeviceFault`, once, also if the stream waited for the closed gate several times. The work behind the gate ends, and it may or may not have run. Some devices know the failure
     /// before the stream has reached the gate; a call that waits for earlier work may then return it.
     ///
     /// # Errors
