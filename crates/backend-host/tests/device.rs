@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use backend_host::HostDevice;
+use runtime_core::contract::{ParamInfo, ParamKind};
 use runtime_core::{
-    Combine, DType, Device, ErrorKind, Grid, HostModule, Kernel, Launch, NativeHandle, NativeKind,
-    Plain, RegionCopy, RegionSide, Slot, Stream, StreamOptions, args,
+    Combine, DType, Device, ErrorKind, Grid, HostKernel, HostModule, Kernel, KernelFunction,
+    Launch, NativeHandle, NativeKind, Plain, RegionCopy, RegionSide, Slot, Stream, StreamOptions,
+    args,
 };
 
 fn device() -> Device {
@@ -468,4 +470,42 @@ fn threads_end_with_their_device() {
         );
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A kernel whose parameters are known only at run time.
+struct Listed(Vec<ParamInfo>);
+
+impl KernelFunction<Vec<ParamInfo>> for Listed {
+    fn into_kernel(self) -> HostKernel {
+        HostKernel::new(self.0, |_, _| Ok(()))
+    }
+}
+
+#[test]
+fn kernels_that_no_launch_fits_are_not_loaded() {
+    let device = device();
+    let load = |parameters| device.module_load(&HostModule::new().with("k", Listed(parameters)));
+    let (memory, value) = (ParamInfo::new(ParamKind::Memory), ParamInfo::new(ParamKind::Value));
+    let mut many = vec![memory; 127];
+    many.push(value.with_size(4096 - 127 * 8));
+    load(many.clone()).unwrap();
+    load(vec![value.with_dtype(DType::F64), value, memory.with_dtype(DType::F32)]).unwrap();
+    many.push(value);
+    for (parameters, found) in [
+        (many, "129 parameters; the device takes 128"),
+        (vec![memory, value.with_size(0)], "parameter 1: a value of no byte"),
+        (vec![value.with_size(4097)], "4097 bytes of parameters; the device takes 4096"),
+        (vec![value.with_size(usize::MAX); 2], "the device takes 4096"),
+        (vec![memory.with_size(0)], "parameter 0: memory of size 0"),
+        (vec![ParamInfo::new(ParamKind::Unknown)], "parameter 0: is neither memory nor a value"),
+    ] {
+        let error = load(parameters).unwrap_err();
+        assert_eq!((error.kind(), error.device()), (ErrorKind::InvalidArgument, Some(device.id())));
+        assert!(
+            error.message().contains("kernel \"k\"") && error.message().contains(found),
+            "{error}"
+        );
+    }
+    let nothing = HostModule::new().with("k", |_: &Grid<'_>, _: Plain<()>| {});
+    assert_eq!(device.module_load(&nothing).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

@@ -18,8 +18,8 @@ use crate::statistics::Counts;
 use crate::stream::{DeviceReports, StreamCore};
 use crate::{
     Capabilities, ConversionError, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs,
-    Interop, Limits, Memory, Module, ModuleBundle, ModuleImage, NativeHandle, NativeKind, Owner,
-    Pinned, RegionCopy, RegionPlan, Result, Statistics, Stream, Support,
+    ImageCode, Interop, Limits, Memory, Module, ModuleBundle, ModuleImage, NativeHandle,
+    NativeKind, Owner, Pinned, RegionCopy, RegionPlan, Result, Statistics, Stream, Support,
 };
 
 /// An opened device. Cheap to clone; clones are the same device.
@@ -364,7 +364,8 @@ impl Device {
     ///
     /// `InvalidModule` if the device does not support the format or the code does not compile. In the first case the
     /// message lists the supported formats and, if the format needs something that is not installed, says what. The
-    /// compiler's log is in [`Error::log`]. `InvalidArgument` for options that the format does not support.
+    /// compiler's log is in [`Error::log`]. `InvalidArgument` for options that the format does not support, and for a
+    /// Rust function with parameters that no launch on this device can have.
     pub fn module_load<'a>(&self, image: impl Into<ModuleImage<'a>>) -> Result<Module> {
         let image = image.into();
         self.load(&ModuleBundle::new().with(image))
@@ -387,6 +388,10 @@ impl Device {
         {
             let message = format!("an image of {} takes no options: {option:?}", image.format());
             return Err(self.invalid("module_load", message));
+        }
+        if let ImageCode::Functions(module) = image.code() {
+            let fits = module.check(&self.info().limits);
+            fits.map_err(|message| self.invalid("module_load", message))?;
         }
         let raw = self.0.raw.module_load(image).map_err(|e| self.place(e))?;
         tracing::debug!(device = %self.id(), format = %image.format(), "module loaded");

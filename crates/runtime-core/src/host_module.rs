@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::contract::{ParamAccess, ParamInfo, ParamKind};
 use crate::element::check_representation;
-use crate::{Element, Error, ErrorKind, Launch, Owner, Result};
+use crate::{DType, Element, Error, ErrorKind, Launch, Limits, Owner, Result};
 
 /// A module whose kernels are Rust functions.
 ///
@@ -81,6 +81,14 @@ impl HostModule {
         self
     }
 
+    /// Refuses a kernel with parameters that no launch on a device with these limits can have.
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), String> {
+        let check = |kernel: &HostKernel| kernel.signature.check(limits);
+        self.kernels.iter().try_for_each(|(name, kernel)| {
+            check(kernel).map_err(|why| format!("kernel {name:?}: {why}"))
+        })
+    }
+
     /// Returns the kernel of that name.
     ///
     /// # Errors
@@ -110,6 +118,38 @@ struct Signature {
     parameters: Vec<ParamInfo>,
 }
 
+impl Signature {
+    fn check(&self, limits: &Limits) -> Result<(), String> {
+        const ADDRESS: usize = size_of::<usize>();
+        let count = self.parameters.len();
+        if count > limits.max_arguments {
+            return Err(format!("{count} parameters; the device takes {}", limits.max_arguments));
+        }
+        let mut all = 0_usize;
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            let refuse = |why: String| Err(format!("parameter {index}: {why}"));
+            let bytes = match (parameter.kind, parameter.size) {
+                (ParamKind::Unknown, _) => {
+                    return refuse("is neither memory nor a value".to_owned());
+                }
+                (ParamKind::Memory, Some(size)) if size != ADDRESS => {
+                    return refuse(format!("memory of size {size}; only a value has a size"));
+                }
+                (ParamKind::Value, Some(0)) => return refuse("a value of no byte".to_owned()),
+                (ParamKind::Memory, _) => ADDRESS,
+                (ParamKind::Value, Some(size)) => size,
+                (ParamKind::Value, None) => parameter.dtype.map_or(1, DType::size),
+            };
+            all = all.saturating_add(bytes);
+        }
+        if all > limits.max_argument_bytes {
+            let most = limits.max_argument_bytes;
+            return Err(format!("{all} bytes of parameters; the device takes {most}"));
+        }
+        Ok(())
+    }
+}
+
 type Function = dyn Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync;
 
 /// A function and what it captured, which may be other modules without limit: dropped as an [`Owner`].
@@ -125,7 +165,10 @@ impl Drop for Body {
 impl HostKernel {
     /// A kernel whose signature is known only at run time. For types that implement [`KernelFunction`].
     ///
-    /// A launch calls `body` with arguments that fit `parameters`. Their memory is as [`run`](Self::run) requires.
+    /// A launch calls `body` with arguments that fit `parameters`. Their memory is as [`run`](Self::run) requires. If no
+    /// launch on a device can have these parameters, [`Device::module_load`](crate::Device::module_load) refuses the
+    /// kernel: a parameter of unknown kind, a value of no byte, memory with a size other than that of an address, or
+    /// more parameters or bytes than the device takes.
     pub fn new(
         parameters: Vec<ParamInfo>,
         body: impl Fn(&Grid<'_>, &[HostArg<'_>]) -> Result<(), String> + Send + Sync + 'static,
@@ -207,12 +250,12 @@ pub enum HostArg<'a> {
 
 impl HostArg<'_> {
     fn check(&self, parameter: &ParamInfo) -> Result<(), String> {
-        let size = parameter.dtype.map_or(1, crate::DType::size);
+        let size = parameter.dtype.map_or(1, DType::size);
         let size = parameter.size.unwrap_or(size);
         match (parameter.kind, self) {
             (ParamKind::Memory, Self::Memory { pointer, bytes }) => {
-                let aligned = pointer.addr() % parameter.dtype.map_or(1, crate::DType::align) == 0;
-                if *bytes == 0 || (bytes % size == 0 && aligned && !pointer.is_null()) {
+                let aligned = pointer.addr() % parameter.dtype.map_or(1, DType::align) == 0;
+                if *bytes == 0 || (bytes.is_multiple_of(size) && aligned && !pointer.is_null()) {
                     return Ok(());
                 }
                 Err(format!("{bytes} bytes at {pointer:p} are no elements of {size} bytes"))
