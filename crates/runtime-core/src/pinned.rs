@@ -40,6 +40,8 @@ pub(crate) struct PinnedBlock {
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
     /// The vector that holds registered memory. It is not used before the registration has ended.
     registered: Option<Arc<dyn Any + Send + Sync>>,
+    /// Whether the registration was to end and the device has kept the vector. Then only the host uses the memory.
+    is_kept: bool,
     uses: Mutex<Vec<Use>>,
     device: Device,
 }
@@ -81,7 +83,7 @@ impl<T: Element> Pinned<T> {
         device: Device,
     ) -> Self {
         let (raw, uses) = (ManuallyDrop::new(raw), Mutex::default());
-        let block = PinnedBlock { raw, registered, uses, device };
+        let block = PinnedBlock { raw, registered, is_kept: false, uses, device };
         Self { block: Arc::new(block), len, element: PhantomData }
     }
 
@@ -95,7 +97,8 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     ///
     /// As [`as_slice`](Self::as_slice): after the device is lost, the vector cannot be taken back. `OutOfMemory` if the
-    /// elements must be copied and the host has no room. The error returns the memory.
+    /// elements must be copied and the host has no room. The error returns the memory. If the driver has failed to
+    /// unlock it, only the host can use that memory: copies from and to it are refused.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
@@ -109,10 +112,14 @@ impl<T: Element> Pinned<T> {
         if let Err(error) = self.block.wait(|_| true) {
             return Err(ConversionError::new(self, error));
         }
+        let first = self.pointer();
         let registered = Arc::get_mut(&mut self.block).and_then(PinnedBlock::end_registration);
         if let Some(vec) = registered.and_then(|vec| vec.downcast::<Vec<T>>().ok()) {
-            // The device keeps the vector if it could not unlock the memory.
-            return Ok(Arc::try_unwrap(vec).unwrap_or_else(|vec| Vec::clone(&vec)));
+            match Arc::try_unwrap(vec) {
+                Ok(vec) => return Ok(vec),
+                // The device keeps the vector if it could not unlock the memory.
+                Err(vec) => self.block = PinnedBlock::kept(first, vec, self.device().clone()),
+            }
         }
         let copied = self.as_slice().and_then(|elements| {
             let mut vec = Vec::new();
@@ -358,9 +365,17 @@ impl PinnedBlock {
         &self.device
     }
 
+    /// The elements of a vector, from `first` on, that the device has kept although the registration was to end.
+    fn kept<T: Element>(first: *mut T, vec: Arc<Vec<T>>, device: Device) -> Arc<Self> {
+        let (first, bytes) = (first.expose_provenance(), size_of_val(&vec[..]));
+        let raw: Box<dyn DevicePinned> = Box::new(Kept { first, bytes });
+        let (raw, uses) = (ManuallyDrop::new(Some(raw)), Mutex::default());
+        Arc::new(Self { raw, registered: Some(vec), is_kept: true, uses, device })
+    }
+
     /// Ends the registration of memory on which all work is done, and returns the vector.
     fn end_registration(&mut self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let vec = self.registered.take()?;
+        let vec = self.registered.take_if(|_| !self.is_kept)?;
         if let Some(raw) = self.raw.take() {
             // SAFETY: all work on the memory is done, and the vector holds the memory.
             unsafe { unregister(&self.device, raw, &[], Arc::clone(&vec)) };
@@ -386,6 +401,10 @@ impl PinnedBlock {
         enqueue: impl FnOnce(&dyn DevicePinned) -> Result<()>,
     ) -> Result<()> {
         let Some(raw) = self.raw.as_deref() else { return Ok(()) };
+        if self.is_kept {
+            let message = "the driver failed to unlock this memory, which only the host uses since";
+            return Err(self.device.invalid("copy", message));
+        }
         let _in_use = match &stream.core.capture {
             Some(capture) => {
                 capture.keep_pinned(self, writes);
@@ -435,6 +454,23 @@ impl PinnedBlock {
     }
 }
 
+/// Memory that the device no longer knows.
+struct Kept {
+    first: usize,
+    bytes: usize,
+}
+
+// SAFETY: the vector that the block and the device hold stays at this address, and has this many bytes.
+unsafe impl DevicePinned for Kept {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.first)
+    }
+}
+
 /// A use by an enqueue in progress.
 pub(crate) struct PinnedInUse<'a> {
     uses: MutexGuard<'a, Vec<Use>>,
@@ -452,7 +488,7 @@ impl Drop for PinnedBlock {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
-        let Some(raw) = raw else { return };
+        let Some(raw) = raw.filter(|_| !self.is_kept) else { return };
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
         let unfinished = uses.iter().filter(|used| !used.passed);
         let mut after: Vec<&dyn DeviceStream> =

@@ -1,6 +1,7 @@
 //! The suite detects wrong devices: a device with one defect breaks a rule whose name describes the defect.
 
 mod faulty_device;
+mod little_memory;
 mod panics;
 mod taken_failures;
 
