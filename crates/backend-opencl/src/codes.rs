@@ -31,6 +31,11 @@ fn with_code(kind: ErrorKind, operation: &'static str, code: cl_int, what: impl 
     }
 }
 
+/// Whether an allocation may succeed when other memory is freed.
+pub(crate) fn is_lack_of_memory(code: cl_int) -> bool {
+    kind(code) == ErrorKind::OutOfMemory && code != cl::CL_INVALID_BUFFER_SIZE
+}
+
 fn kind(code: cl_int) -> ErrorKind {
     match code {
         cl::DLOPEN_RUNTIME_LOAD_FAILED

@@ -22,10 +22,11 @@ use opencl3::memory::{
     CL_MEM_OBJECT_BUFFER, CL_MEM_OFFSET, CL_MEM_READ_WRITE, CL_MEM_SIZE, CL_MEM_TYPE,
     create_buffer, get_mem_object_data,
 };
-use opencl3::types::{CL_NON_BLOCKING, cl_mem, cl_mem_info};
+use opencl3::types::{CL_NON_BLOCKING, cl_int, cl_mem, cl_mem_info};
 use runtime_core::contract::{DeviceMemory, DevicePinned};
 use runtime_core::{Error, ErrorKind, NativeHandle, NativeKind, Result};
 
+use crate::codes;
 use crate::handle::{Handle, Mem};
 use crate::open_device::{Object, OpenDevice};
 use crate::platform::integer;
@@ -83,12 +84,7 @@ impl OpenClMemory {
                 .map(|pointer| Place::Pointer(pointer.expose_provenance())),
             _ => new_buffer(shared, CL_MEM_READ_WRITE, bytes).map(Place::Buffer),
         };
-        let place = attempt()
-            .or_else(|_| {
-                // Retired memory may still occupy the space.
-                shared.drain();
-                attempt()
-            })
+        let place = or_after(|| shared.drain(), attempt)
             .map_err(|code| out_of_memory(shared, operation, code, bytes))?;
         Ok(Self { place, bytes, visible: unified, whole: None, owner: None, number: next_number() })
     }
@@ -212,12 +208,24 @@ impl OpenClMemory {
     }
 }
 
+/// Allocates, or allocates again after `drain`, which frees memory that is no longer in use. Not if the code says that
+/// memory is not what is missing: the work of all streams may take long, or wait for the caller.
+fn or_after<T>(drain: impl FnOnce(), attempt: impl Fn() -> Result<T, cl_int>) -> Result<T, cl_int> {
+    attempt().or_else(|code| match codes::is_lack_of_memory(code) {
+        true => {
+            drain();
+            attempt()
+        }
+        false => Err(code),
+    })
+}
+
 /// Creates a buffer.
 pub(crate) fn new_buffer(
     shared: &OpenDevice,
     flags: u64,
     bytes: usize,
-) -> Result<Handle<Mem>, opencl3::types::cl_int> {
+) -> Result<Handle<Mem>, cl_int> {
     // SAFETY: the context is alive, and no host memory is passed.
     let raw = unsafe { create_buffer(shared.context.raw(), flags, bytes, ptr::null_mut()) }?;
     // SAFETY: the buffer was just created.
@@ -346,5 +354,32 @@ unsafe impl DevicePinned for OpenClPinned {
 
     fn ptr(&self) -> *mut u8 {
         ptr::with_exposed_provenance_mut(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use opencl3::error_codes as cl;
+
+    use super::*;
+
+    #[test]
+    fn an_allocation_waits_only_if_memory_is_missing() {
+        for (code, waits) in [
+            (cl::CL_MEM_OBJECT_ALLOCATION_FAILURE, true),
+            (cl::CL_OUT_OF_RESOURCES, true),
+            (cl::CL_OUT_OF_HOST_MEMORY, true),
+            (cl::CL_INVALID_BUFFER_SIZE, false),
+            (cl::CL_INVALID_VALUE, false),
+            (cl::CL_DEVICE_NOT_AVAILABLE, false),
+        ] {
+            let drained = Cell::new(false);
+            let attempt = || if drained.get() { Ok(()) } else { Err(code) };
+            let expected = if waits { Ok(()) } else { Err(code) };
+            assert_eq!(or_after(|| drained.set(true), attempt), expected);
+            assert_eq!(drained.get(), waits, "{code}");
+        }
     }
 }
