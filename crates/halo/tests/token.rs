@@ -122,3 +122,38 @@ fn one_rank_with_another_token_is_found_by_its_neighbours() {
         }
     }
 }
+
+/// A rank that comes late learns of it, although other exchanges have failed in the same way meanwhile.
+#[test]
+fn a_late_rank_gets_the_error_of_each_exchange_with_another_token() {
+    const EXCHANGES: usize = 3;
+    for device in devices() {
+        let (begun, end) = (Barrier::new(3), Barrier::new(3));
+        ThreadCommunicator::run(3, |communicator| {
+            let (rank, stream) = (communicator.rank(), device.default_stream());
+            let communicator: Arc<dyn Communicator> = Arc::new(communicator);
+            let mut halos = [const { None }; EXCHANGES].map(|_: Option<()>| {
+                let options = options(true, Staging::Auto, LONG / 6);
+                join(Arc::clone(&communicator), &device, &options).unwrap()
+            });
+            let mut field = values(rank, &stream);
+            if rank == 2 {
+                begun.wait();
+            }
+            let failed = halos.each_mut().map(|halo| {
+                halo.set_token(u64::from(rank == 0));
+                exchange(halo, &stream, &mut field)
+            });
+            if rank < 2 {
+                begun.wait();
+            }
+            end.wait();
+            for error in failed.map(Result::unwrap_err) {
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                assert!(error.message().contains("token 1"), "{error}");
+            }
+            stream.synchronize().unwrap();
+        })
+        .unwrap();
+    }
+}

@@ -356,6 +356,8 @@ impl<'a> LoanSession<'a> {
             }
             one?;
             self.check.map_or(Ok(()), |check| check())?;
+            let later = &self.loan.peers[borrowed.len() + 1..];
+            let lost = lost.or_else(|| later.iter().find_map(|peer| self.declined(*peer)));
             return lost.map_or(Ok(None), Err);
         }
         Ok(Some(borrowed))
@@ -366,9 +368,10 @@ impl<'a> LoanSession<'a> {
         let tag = self.loan.tag;
         let is_this = |(last, before): &(u64, u64)| last.wrapping_sub(tag) <= *before;
         let declined = self.group.loans(peer).declined.lock();
-        let other = declined.token.filter(|(of, token)| *of == tag && *token != self.token);
-        if let Some((_, other)) = other {
-            return Some(self.other_token(peer, other));
+        let other = declined.token(tag).filter(|token| *token != self.token);
+        if let Some(other) = other {
+            drop(declined);
+            return Some(self.refuse_token(peer, other));
         }
         let message =
             || format!("rank {peer} exchanges by messages what rank {} reads directly", self.rank);
@@ -385,8 +388,7 @@ impl<'a> LoanSession<'a> {
         loans.iter_mut().find(|loan| loan.tag == self.loan.tag).map(f)
     }
 
-    /// Borrows the views of a peer, if it has lent them. Refuses those of an exchange with another token, and lets the
-    /// peers know.
+    /// Borrows the views of a peer, if it has lent them. Refuses those of an exchange with another token.
     fn borrow(&self, peer: usize) -> Result<Option<BorrowedViews>> {
         let borrow = |loan: &mut OpenLoan| {
             let other = loan.token;
@@ -401,16 +403,17 @@ impl<'a> LoanSession<'a> {
             let OpenLoan { views, count, ready, .. } = loan;
             Ok(Some(BorrowedViews { views: *views, count: *count, ready: ready.clone() }))
         };
-        self.with_loan(peer, borrow).unwrap_or(Ok(None)).map_err(|other| {
-            // Before the loan ends: peers find the one or the other.
-            self.group.loans(self.rank).declined.lock().token = Some((self.loan.tag, self.token));
-            self.loan.peers.iter().for_each(|peer| self.group.raise(*peer));
-            self.other_token(peer, other)
-        })
+        self.with_loan(peer, borrow)
+            .unwrap_or(Ok(None))
+            .map_err(|other| self.refuse_token(peer, other))
     }
 
+    /// The error of a peer with another token. Lets the peers know, also those that have the token of that peer.
     #[cold]
-    fn other_token(&self, peer: usize, other: u64) -> Error {
+    fn refuse_token(&self, peer: usize, other: u64) -> Error {
+        // Before the loan ends: peers find the one or the other.
+        self.group.loans(self.rank).declined.lock().refuse(self.loan.tag, self.token);
+        self.loan.peers.iter().for_each(|peer| self.group.raise(*peer));
         let Self { rank, token, .. } = self;
         let message =
             format!("rank {peer} exchanges with token {other}, and rank {rank} with token {token}");

@@ -20,8 +20,26 @@ pub(super) struct LoanTable {
 pub(super) struct DeclinedLoans {
     /// Of exchanges by messages: a tag, and the number of tags before it.
     pub(super) tags: SmallVec<[(u64, u64); 2]>,
-    /// Of the latest exchange with another token than that of a peer: its tag and its token.
-    pub(super) token: Option<(u64, u64)>,
+    /// Of the latest exchanges with another token than that of a peer: their tags and tokens.
+    tokens: SmallVec<[(u64, u64); 1]>,
+}
+
+impl DeclinedLoans {
+    /// The exchanges with another token that are remembered.
+    const TOKENS: usize = 32;
+
+    pub(super) fn refuse(&mut self, tag: u64, token: u64) {
+        self.tokens.retain(|(of, _)| *of != tag);
+        if self.tokens.len() == Self::TOKENS {
+            self.tokens.remove(0);
+        }
+        self.tokens.push((tag, token));
+    }
+
+    /// The token of the exchange with this tag, if it is another than that of a peer.
+    pub(super) fn token(&self, tag: u64) -> Option<u64> {
+        self.tokens.iter().find(|(of, _)| *of == tag).map(|(_, token)| *token)
+    }
 }
 
 /// The views that a rank lends at the moment.
