@@ -1,10 +1,15 @@
 //! Messages with faults.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
 
+mod altered;
 mod rules;
 
+use std::cell::RefCell;
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use altered::Altered;
 use halo::communicator::{
     Buffer, Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator,
 };
@@ -29,7 +34,7 @@ fn messages(faults: &Faults, count: u8, timeout: Duration) -> Vec<Result<u8>> {
             let send = |i| ranks.send(1, 1, Buffer::host(vec![i; 8])).unwrap();
             let sent: Vec<_> = (0..count).map(send).collect();
             // Stays until rank 1 is done: it sends late messages, and leaving would be another fault.
-            std::thread::sleep(2 * SHORT);
+            thread::sleep(2 * SHORT);
             ranks.barrier(LONG).unwrap();
             drop(sent);
         } else {
@@ -190,4 +195,33 @@ fn nothing_hangs_with_any_faults() {
         });
     }
     assert!(start.elapsed() < LONG);
+}
+
+thread_local! {
+    static OUTER: RefCell<Weak<FaultyCommunicator<Altered>>> = const { RefCell::new(Weak::new()) };
+}
+
+/// A transport may run code of the program, which uses the communicator with faults.
+#[test]
+fn a_transport_may_use_the_communicator_that_sends_through_it() {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let sent = ThreadCommunicator::run(1, |ranks| {
+            let before_send = |_: &Buffer| {
+                if let Some(outer) = OUTER.with_borrow(Weak::upgrade) {
+                    outer.wait_beyond(outer.progress(), Instant::now());
+                }
+                Ok(())
+            };
+            let inner = Altered { before_send, ..Altered::new(ranks) };
+            let ranks = Arc::new(FaultyCommunicator::new(inner, Faults::new(0)));
+            OUTER.set(Arc::downgrade(&ranks));
+            let sent = ranks.send(0, 1, Buffer::host(vec![7; 8])).unwrap();
+            let received = ranks.receive(0, 1, Buffer::host(vec![0; 8])).unwrap();
+            assert_eq!(ranks.wait(received, LONG).unwrap().to_vec().unwrap(), [7; 8]);
+            ranks.wait(sent, LONG).map(drop)
+        });
+        done.send(sent.unwrap()).unwrap();
+    });
+    ended.recv_timeout(LONG).unwrap()[0].as_ref().unwrap();
 }

@@ -110,14 +110,22 @@ struct Transport<C> {
     faults: Faults,
     numbers: Mutex<fastrand::Rng>,
     counts: [AtomicU64; Fault::ALL.len()],
-    /// Messages that are not yet sent.
-    delayed: Mutex<VecDeque<Delayed>>,
+    delayed: Mutex<Late>,
+}
+
+/// Messages that are not yet sent.
+#[derive(Debug, Default)]
+struct Late {
+    messages: VecDeque<Delayed>,
+    /// Whether a call sends those whose delay is over. Other calls leave them to it, which keeps their order.
+    is_sending: bool,
 }
 
 #[derive(Debug)]
 struct Delayed {
     envelope: Envelope,
-    until: Instant,
+    /// The end of the delay; `None` if it is over.
+    until: Option<Instant>,
     /// Whether later messages of its line stay behind it.
     in_order: bool,
     progress: Arc<Mutex<Progress>>,
@@ -127,6 +135,8 @@ struct Delayed {
 #[derive(Debug)]
 enum Progress {
     Delayed(Buffer),
+    /// A call of the inner communicator sends it.
+    Sending,
     Sent(Box<dyn Request>),
     Failed(Error),
     Over,
@@ -181,31 +191,30 @@ impl<C: Communicator + 'static> Transport<C> {
         in_order: bool,
     ) -> DelayedSend<C> {
         let progress = Arc::new(Mutex::new(Progress::Delayed(buffer)));
-        let delayed = Delayed { envelope, until, in_order, progress: Arc::clone(&progress) };
-        self.delayed.lock().push_back(delayed);
+        let delayed =
+            Delayed { envelope, until: Some(until), in_order, progress: Arc::clone(&progress) };
+        self.delayed.lock().messages.push_back(delayed);
         DelayedSend { envelope, progress, transport: Arc::clone(self) }
     }
 
-    /// Sends messages whose delay is over.
+    /// Sends messages whose delay is over. No lock is held while the inner communicator sends, because it may run code
+    /// of the program, as may the destructor of a request.
     fn release(&self, now: Instant) {
-        let mut waiting = Vec::new();
-        self.delayed.lock().retain(|message| {
-            let line = (message.envelope.peer, message.envelope.tag);
-            if message.until > now || waiting.contains(&line) {
-                if message.in_order {
-                    waiting.push(line);
-                }
-                return true;
-            }
-            let mut progress = message.progress.lock();
-            if let Progress::Delayed(buffer) = mem::replace(&mut *progress, Progress::Over) {
-                *progress = match self.inner.send(line.0, line.1, buffer) {
+        if mem::replace(&mut self.delayed.lock().is_sending, true) {
+            return;
+        }
+        let mut sending = Sending { transport: self, is_over: false };
+        while let Some(message) = sending.next(now) {
+            let Envelope { peer, tag, .. } = message.envelope;
+            let delayed = mem::replace(&mut *message.progress.lock(), Progress::Sending);
+            if let Progress::Delayed(buffer) = delayed {
+                let sent = match self.inner.send(peer, tag, buffer) {
                     Ok(request) => Progress::Sent(request),
                     Err(error) => Progress::Failed(error),
                 };
+                *message.progress.lock() = sent;
             }
-            false
-        });
+        }
     }
 
     /// Sends a copy of the first bytes behind the late messages of its line, without waiting for it.
@@ -216,6 +225,40 @@ impl<C: Communicator + 'static> Transport<C> {
             Buffer::host(bytes).with_message_id(buffer.message_id()).with_token(buffer.token());
         drop(self.delay(Envelope { len, ..envelope }, copy, Instant::now(), true));
         Ok(())
+    }
+}
+
+/// Ends the sending of late messages, also by a panic.
+struct Sending<'a, C> {
+    transport: &'a Transport<C>,
+    is_over: bool,
+}
+
+impl<C> Sending<'_, C> {
+    /// Takes the first message whose delay is over. If there is none, other calls may send.
+    fn next(&mut self, now: Instant) -> Option<Delayed> {
+        let mut late = self.transport.delayed.lock();
+        let mut waiting = Vec::new();
+        let is_due = |message: &Delayed| {
+            let line = (message.envelope.peer, message.envelope.tag);
+            let is_due = message.until.is_none_or(|until| until <= now) && !waiting.contains(&line);
+            if !is_due && message.in_order {
+                waiting.push(line);
+            }
+            is_due
+        };
+        let index = late.messages.iter().position(is_due);
+        late.is_sending = index.is_some();
+        self.is_over = index.is_none();
+        late.messages.remove(index?)
+    }
+}
+
+impl<C> Drop for Sending<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.transport.delayed.lock().is_sending = false;
+        }
     }
 }
 
@@ -318,9 +361,8 @@ impl<C: Communicator + 'static> Communicator for FaultyCommunicator<C> {
 impl<C: Communicator + 'static> Drop for FaultyCommunicator<C> {
     fn drop(&mut self) {
         // The message is late, but not lost.
-        let now = Instant::now();
-        self.transport.delayed.lock().iter_mut().for_each(|message| message.until = now);
-        self.transport.release(now);
+        self.transport.delayed.lock().messages.iter_mut().for_each(|message| message.until = None);
+        self.transport.release(Instant::now());
     }
 }
 
@@ -359,7 +401,7 @@ impl<C: Communicator + 'static> Request for DelayedSend<C> {
         self.transport.release(Instant::now());
         let mut progress = self.progress.lock();
         match &mut *progress {
-            Progress::Delayed(_) => return Ok(None),
+            Progress::Delayed(_) | Progress::Sending => return Ok(None),
             Progress::Sent(request) => return request.test(),
             Progress::Failed(_) | Progress::Over => {}
         }
