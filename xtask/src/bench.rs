@@ -1,7 +1,5 @@
 //! `cargo xtask bench`.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use crate::cargo::{cargo, must};
@@ -9,7 +7,8 @@ use crate::{mpi, python};
 
 /// Runs all comparisons. `cargo bench` measures absolute times.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
-    let mut command = benches("bench")?;
+    let mut command = cargo(&["bench"]);
+    command.args(mpi::features_of("benches", mpi::is_there()?)?);
     let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
     command.args(["--", "--compare"]).args(flags());
     must(&mut command)?;
@@ -19,11 +18,4 @@ pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     }
     python::install_package()?;
     must(python::speed().args(flags()))
-}
-
-/// The benchmarks that are Rust programs, with every feature that can be built here, in a profile.
-pub(crate) fn benches(profile: &str) -> Result<Command> {
-    let mut command = cargo(&["bench", "--profile", profile]);
-    command.args(mpi::features_of("benches", mpi::is_there()?)?);
-    Ok(command)
 }

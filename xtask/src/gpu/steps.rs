@@ -7,9 +7,9 @@ use super::nvidia_compilers::{self, Tools};
 use super::{cuda_drivers, rocm_compiler, stand_in, suites};
 use crate::backends::{Gpu, gpus};
 use crate::cargo::{cargo, root};
+use crate::python;
 use crate::test::programs::{Programs, TestRun};
 use crate::test::totals::Totals;
-use crate::{mpi, python};
 
 /// The steps that need NVIDIA's compilers.
 pub(crate) fn with_nvidia_compilers(totals: &mut Totals, programs: &Programs) {
@@ -90,14 +90,11 @@ pub(crate) fn examples_in_docs(totals: &mut Totals, features: &[String], program
 }
 
 /// Runs the tests of the Python package for GPUs.
-pub(crate) fn python_on_stand_ins(totals: &mut Totals) {
+pub(crate) fn python_on_stand_ins(totals: &mut Totals, programs: &Programs) {
+    if python::absence().is_some() {
+        return;
+    }
     let Ok(tools) = nvidia_compilers::tools() else { return };
-    // The workspace build, which may be running in the other lane, contains the libraries.
-    let build = || Programs::build(&mpi::features(mpi::is_there()?)?);
-    let programs = match build() {
-        Ok(programs) => programs,
-        Err(error) => return totals.fail("python on the stand-ins", &error),
-    };
     let report = report_file("stand-in-python");
     for (backend, Gpu { stand_in, .. }) in gpus() {
         totals.counted(&format!("python on the stand-in for {}", backend.name), || {

@@ -30,23 +30,26 @@ struct Program {
     file: PathBuf,
 }
 
-/// All test programs of the workspace.
+/// All test programs, examples and benchmarks of the workspace, built for tests.
 ///
 /// One build makes all of them, with the same features. When cargo tests a single package, it chooses other features
 /// for the dependencies and builds them again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Programs {
     programs: Vec<Program>,
+    benchmarks: Vec<Program>,
     /// The files of the workspace's libraries.
     libraries: Vec<PathBuf>,
+    /// The files of the examples.
+    examples: Vec<PathBuf>,
 }
 
 impl Programs {
     /// Builds the programs.
     pub(crate) fn build(features: &[String]) -> Result<Self> {
-        let mut build = cargo(&["test", "--no-run", "--workspace"]);
+        let mut build = cargo(&["test", "--no-run", "--workspace", "--all-targets"]);
         build.args(features).args(["--message-format", "json-render-diagnostics"]);
-        let mut built = Self { programs: Vec::new(), libraries: Vec::new() };
+        let mut built = Self::default();
         for message in messages(&mut build)? {
             let word = |value: &Value| value.as_str().map(str::to_owned);
             let files = message["filenames"].as_array().into_iter().flatten();
@@ -58,12 +61,17 @@ impl Programs {
             ) else {
                 continue;
             };
+            let is = |kind: &str| message["target"]["kind"][0] == kind;
+            if is("example") {
+                built.examples.push(PathBuf::from(&file));
+            }
             if message["profile"]["test"] == true {
                 let folder =
                     Path::new(&manifest).parent().context("a manifest without a folder")?;
                 let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let folder = folder.to_owned();
-                built.programs.push(Program { package, folder, name, file: PathBuf::from(file) });
+                let program = Program { package, folder, name, file: PathBuf::from(file) };
+                if is("bench") { &mut built.benchmarks } else { &mut built.programs }.push(program);
             }
         }
         ensure!(!built.programs.is_empty(), "cargo built no test program");
@@ -74,6 +82,21 @@ impl Programs {
     pub(crate) fn library(&self, name: &str) -> Result<&Path> {
         let found = self.libraries.iter().find(|file| file.file_name() == Some(name.as_ref()));
         found.map(PathBuf::as_path).with_context(|| format!("cargo built no {name}"))
+    }
+
+    /// Returns the file of the example with this name from the same build.
+    pub(crate) fn example(&self, name: &str) -> Result<&Path> {
+        let found = self.examples.iter().find(|file| file.file_name() == Some(name.as_ref()));
+        found.map(PathBuf::as_path).with_context(|| format!("cargo built no example {name}"))
+    }
+
+    /// The commands that start the benchmarks, as `cargo bench` does, each with its name.
+    pub(crate) fn benchmarks(&self) -> impl Iterator<Item = (&str, Command)> {
+        self.benchmarks.iter().map(|program| {
+            let mut command = program.command();
+            command.arg("--bench");
+            (&*program.name, command)
+        })
     }
 
     /// A run of all programs.

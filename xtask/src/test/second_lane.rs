@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::programs::TestRun;
+use super::programs::{Programs, TestRun};
 use super::totals::Totals;
-use crate::cargo::{DENY_WARNINGS, cargo, foreign, must, root};
+use crate::cargo::{DENY_WARNINGS, foreign, must, root};
 use crate::gpu::steps;
 use crate::sanitize::{self, Tool};
-use crate::{bench, firmware, install, mutants, opencl, python};
+use crate::{firmware, install, mpi, mutants, opencl, python};
 
 /// The file with the output of the process, and the file with its results.
 const OUTPUT: &str = "output.txt";
@@ -81,12 +81,27 @@ fn steps(totals: &mut Totals) {
         Some(why) => totals.skip("firmware", &why),
     }
     python_package(totals);
-    // They only have to work, so they are built as the tests are.
+    // The other lane may be building them.
+    let build = || Programs::build(&mpi::features(mpi::is_there()?)?);
+    match build() {
+        Ok(programs) => with_programs(totals, &programs),
+        Err(error) => totals.fail("programs of the workspace", &error),
+    }
+}
+
+/// Steps that run programs of the workspace's build.
+fn with_programs(totals: &mut Totals, programs: &Programs) {
+    steps::python_on_stand_ins(totals, programs);
     totals.step("benchmarks, briefly", || {
-        must(bench::benches("dev")?.args(["--", "--quick"]))?;
-        must(bench::benches("dev")?.args(["--bench", "front_overhead", "--", "--test"]))
+        for (name, mut benchmark) in programs.benchmarks() {
+            must(benchmark.arg("--quick"))?;
+            if name == "front_overhead" {
+                must(Command::new(benchmark.get_program()).arg("--test"))?;
+            }
+        }
+        Ok(())
     });
-    numpy(totals);
+    numpy(totals, programs);
 }
 
 /// Tests the Python package, installed as users do.
@@ -97,11 +112,10 @@ fn python_package(totals: &mut Totals) {
     totals.step("python: pip install", python::install_package);
     totals.counted("python", || python::run(opencl::two_devices(&mut python::tests(None))));
     totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
-    steps::python_on_stand_ins(totals);
 }
 
 /// Reads the demo's array with NumPy.
-fn numpy(totals: &mut Totals) {
+fn numpy(totals: &mut Totals, programs: &Programs) {
     let python = install::python();
     let found = Command::new(&python).args(["-c", "import numpy"]).output();
     if !found.is_ok_and(|output| output.status.success()) {
@@ -110,9 +124,8 @@ fn numpy(totals: &mut Totals) {
     }
     totals.step("numpy reads the demo", || {
         let folder = root().join("target/numpy-check");
-        let example = ["run", "--release", "--package", "runtime", "--example", "terrain"];
-        let options = ["--features", "npy,picture", "--", "--steps", "5", "--output"];
-        must(cargo(&example).args(options).arg(&folder))?;
+        let mut terrain = Command::new(programs.example("terrain")?);
+        must(terrain.args(["--steps", "5", "--output"]).arg(&folder))?;
         must(Command::new(python).arg(root().join("xtask/check_demo.py")).arg(&folder))?;
         Ok(fs::remove_dir_all(folder)?)
     });
