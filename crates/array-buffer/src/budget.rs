@@ -28,7 +28,9 @@ pub enum Direction {
 /// Explicit transfers (prefetches and evictions) do not count. Budgets nest: every limit applies. No limit applies
 /// while a thread that ends drops its thread-local values.
 ///
-/// A budget may also forbid that accesses [refresh ghosts](crate::ArrayBuffer::on_stale_ghosts).
+/// What [refreshes of ghosts](crate::ArrayBuffer::on_stale_ghosts) move counts, also those that a prefetch runs. The
+/// refresh comes first: if the access is refused after it, the ghosts have been refreshed. A budget may also forbid
+/// refreshes.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, ErrorKind, TransferBudget};

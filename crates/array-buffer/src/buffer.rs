@@ -317,6 +317,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
+        self.exclusive().forget_idle_if_full()?;
         HostWriteGuard::take(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
 
@@ -330,6 +331,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
+        self.exclusive().forget_idle_if_full()?;
         HostWriteGuard::take(&self.core, self.all(), Access::Write, Location::caller(), true)
     }
 
@@ -341,6 +343,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
+        self.exclusive().forget_idle_if_full()?;
         HostWriteGuard::take(
             &self.core,
             self.all(),

@@ -34,6 +34,27 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// contributions of each ghost part that has any. For each such part, one [`StarForest`] covers it, or the result
     /// lends it.
     ///
+    /// ```
+    /// use array_buffer::{ArrayBuffer, Exchange, Parts, Partition};
+    /// # use backend_sim::{SimConfig, SimDevice};
+    /// # use runtime_core::Device;
+    ///
+    /// // Three cells, behind a ghost beyond the end of the grid. Its value is 7.
+    /// let partition = Partition::with_ghosts(&[4], &[(1, 0)])?;
+    /// let mut array = ArrayBuffer::from_array_with(ndarray::array![7.0, 1.0, 2.0, 3.0], partition)?;
+    /// # let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+    /// let stream = device.default_stream();
+    /// {
+    ///     let [mut own] = array.split([Parts::one(0)])?;
+    ///     own.write(&stream)?.view_mut()?.fill(&stream, 5.0)?;
+    /// }
+    /// let mut flight = array.begin_exchange(&stream, Exchange::Broadcast)?;
+    /// flight.target(1)?.fill(&stream, 7.0)?;
+    /// flight.finish()?;
+    /// assert_eq!(array.read_host()?.to_vec(), [7.0, 5.0, 5.0, 5.0]);
+    /// # Ok::<(), array_buffer::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`read`](Self::read). `Stale` for a broadcast while a reduction is pending. `InvalidArgument` for a reduction
@@ -207,10 +228,27 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         Ok((owned, whole))
     }
 
-    /// Leaves ghost parts as they are, and makes them valid: those that nothing fills on this rank, such as ghosts
-    /// beyond the end of a grid. An exchange that fills none of the elements of a part can still be finished.
-    pub fn leave(&mut self, ghosts: Parts) {
+    /// Lets the broadcast make ghost parts valid that it does not fill, with the bytes that they have on its device:
+    /// the values that were written there last, or any bytes.
+    ///
+    /// Safe programs fill such parts, for example ghosts beyond the end of a grid, through [`target`](Self::target).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a part that is no ghost, and in a reduction, which would lose contributions.
+    ///
+    /// # Safety
+    ///
+    /// Elements of these parts that this exchange and earlier work on its device have not written are not read.
+    #[expect(unsafe_code, reason = "values that were never written become valid")]
+    pub unsafe fn leave(&mut self, ghosts: Parts) -> Result<()> {
+        if self.op.is_some() {
+            let message = "a reduction must take all contributions";
+            return Err(Error::new(ErrorKind::InvalidArgument, "leave", message));
+        }
+        ghosts.iter().try_for_each(|part| self.check(part, self.ghosts, "left"))?;
         self.covered = self.covered | ghosts;
+        Ok(())
     }
 
     /// Returns the owned parts, to read on any stream while a broadcast is in flight.

@@ -50,8 +50,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// If the ranks of a program exchange, then a refresh is a collective call, and so is every call that makes ghosts
     /// stale: this one, [`mark_stale`](Self::mark_stale), and each call that writes through `&mut ArrayBuffer`. All
-    /// ranks make the same ones in the same order. Each counts as a write, even if its guard wrote nothing. A rank
-    /// writes alone with [`write_local`](Self::write_local). If ranks differ in these calls, their
+    /// ranks make the same ones in the same order. Each counts as a write, even if its guard wrote nothing, except
+    /// accumulations with [`Reduce::Replace`](crate::Reduce::Replace): all ranks write in these, or none. A rank writes
+    /// alone with [`write_local`](Self::write_local). If ranks differ in these calls, their
     /// [`InFlight::sequence`] differs.
     ///
     /// # Errors

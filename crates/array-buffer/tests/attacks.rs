@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use array_buffer::{
-    ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, TransferBudget,
-    here, offload,
+    ArrayBuffer, Direction, ErrorKind, Exchange, PartStatus, Partition, Parts, Reduce,
+    TransferBudget, here, offload,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
 use common::{Setup, counting, set, values, values_on};
@@ -386,6 +386,27 @@ fn too_many_streams_are_refused_until_some_are_idle() {
     gates.iter().for_each(Gate::open);
     streams.iter().for_each(|stream| stream.synchronize().unwrap());
     array.read_write(&last).unwrap();
+}
+
+#[test]
+fn writes_on_the_host_forget_idle_streams() {
+    let setup = Setup::peers();
+    let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
+    for _ in 0..10 {
+        let read_all = |array: &ArrayBuffer<f64, Ix1>| {
+            for _ in 0..5 {
+                let stream = setup.stream();
+                drop(array.read(&stream).unwrap());
+                stream.synchronize().unwrap();
+            }
+        };
+        read_all(&array);
+        array.write_host().unwrap().fill(1.0);
+        read_all(&array);
+        array.read_write_host().unwrap().fill(2.0);
+        read_all(&array);
+        array.accumulate_host(Reduce::Sum).unwrap().fill(3.0);
+    }
 }
 
 #[test]

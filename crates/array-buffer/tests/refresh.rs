@@ -597,6 +597,16 @@ fn other_parts_are_refreshed_as_the_old_ones(setup: &Setup) {
     assert_eq!(refreshes(&array), (1, 0));
 }
 
+/// Empty parts have no values, so they are neither valid nor stale.
+fn empty_ghosts_do_not_keep_others_from_being_refreshed(setup: &Setup) {
+    let mut array = ring(setup);
+    fill(&mut array);
+    let ghosts: [&[_]; 3] = [&[0..0], &[0..1], &[4..5]];
+    array.repartition(Partition::new(&[5], &[&[1..4]], &ghosts).unwrap()).unwrap();
+    assert_eq!(values(&array), FRESH);
+    assert_eq!(refreshes(&array), (1, 0));
+}
+
 /// A star forest needs the whole array in one memory; parts alone are exchanged one by one.
 fn arrays_with_a_memory_budget_are_refreshed_by_parts(setup: &Setup) {
     if setup.shares() {
@@ -688,6 +698,7 @@ on_all_devices!(
     local_writes_are_marked_before_ghosts_are_refreshed,
     the_sequence_number_counts_collective_calls_alone,
     other_parts_are_refreshed_as_the_old_ones,
+    empty_ghosts_do_not_keep_others_from_being_refreshed,
     arrays_with_a_memory_budget_are_refreshed_by_parts,
     a_registration_needs_room_for_its_stream,
     the_whole_array_can_be_lent,

@@ -136,7 +136,9 @@ impl<T: Element, D> Core<T, D> {
             );
             return Err(Error::new(ErrorKind::Stale, "refresh", message));
         }
-        for ghost in self.partition.ghosts().0.iter() {
+        // Empty parts have no values that could change.
+        let empty = |ghost: &u8| self.partition.is_empty(usize::from(*ghost));
+        for ghost in self.partition.ghosts().0.iter().filter(|ghost| !empty(ghost)) {
             match readable(&state.parts, ghost) {
                 Some(Refusal::Stale(_) | Refusal::Pending(..) | Refusal::Uninit(_)) => {}
                 Some(why) => return Err(state.refused(why, "refresh", None, &self.partition)),

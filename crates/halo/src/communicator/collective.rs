@@ -484,7 +484,7 @@ impl Gather {
             let seen = ranks.progress();
             let done = self.advance(ranks, operation, sources, deadline)?;
             if self.kind == Kind::Data {
-                self.check(ranks, operation, sources)?;
+                self.check(ranks, operation, sources, deadline)?;
             }
             if done {
                 return Ok(());
@@ -506,11 +506,16 @@ impl Gather {
         ranks: &C,
         operation: &'static str,
         sources: &mut [Source],
+        deadline: Instant,
     ) -> Result<()> {
         let Self { rank, call, .. } = *self;
         for source in sources {
             self.discard(source);
-            while source.frames.is_empty() {
+            // Old frames may come without end.
+            let mut is_first = true;
+            while source.frames.is_empty()
+                && (mem::take(&mut is_first) || Instant::now() < deadline)
+            {
                 match source.poll(ranks) {
                     Ok(true) => self.discard(source),
                     Ok(false) => break,

@@ -266,11 +266,12 @@ impl<'a, 'f> Progress<'a, 'f> {
     ///
     /// `InvalidArgument` if there is no such field.
     pub fn owned(&self, field: usize) -> Result<AnyView<'_>> {
-        let view = match &self.path {
-            Path::Messages(flight) => flight.owned(field),
-            Path::Direct(read) => read.own.get(field).map(|(view, _)| Ok(*view)),
+        let (view, fields) = match &self.path {
+            Path::Messages(flight) => (flight.owned(field), flight.fields.len()),
+            Path::Direct(read) => (read.own.get(field).map(|(view, _)| Ok(*view)), read.own.len()),
         };
-        view.unwrap_or_else(|| Err(refuse(format!("field {field} of an exchange of fewer"))))
+        let absent = || Err(refuse(format!("field {field} of an exchange of {fields} fields")));
+        view.unwrap_or_else(absent)
     }
 }
 

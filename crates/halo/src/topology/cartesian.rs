@@ -92,7 +92,7 @@ impl Topology {
     /// # Errors
     ///
     /// `InvalidArgument` unless there are one to three axes and a number for each; for no ranks, or more than 16777216;
-    /// or if the cells cannot be cut into so many blocks.
+    /// for more than 2147483647 cells along an axis; or if the cells cannot be cut into so many blocks.
     pub fn blocks(cells: &[usize], given: &[usize], ranks: usize) -> Result<Vec<usize>> {
         let axes = cells.len();
         if !(1..=AXES).contains(&axes) || given.len() != axes {
@@ -102,6 +102,7 @@ impl Topology {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(refuse(format!("{ranks} ranks; 1 to {MAX_RANKS}")));
         }
+        check_size(cells, &[])?;
         let of = |axis: usize| cells.get(axis).copied().unwrap_or(1);
         let choices = |axis: usize, ranks: usize| {
             let given = given.get(axis).copied().unwrap_or(1);
@@ -239,6 +240,13 @@ mod tests {
         ] {
             let error = Topology::cartesian(&cells, &ranks, &[true, true]).unwrap_err();
             assert_eq!(error.message(), message);
+        }
+        for cells in [[1 << 43; 3], [4, most + 1, 1], [usize::MAX; 3]] {
+            let error = Topology::balanced(&cells, 2, &[false; 3]).unwrap_err();
+            assert!(
+                error.message().ends_with("cells along an axis; at most 2147483647"),
+                "{error}"
+            );
         }
         let error = Topology::cubed_sphere(most, [most, 1]).unwrap_err();
         assert_eq!(error.message(), "6 x 2147483647 x 1 ranks; at most 16777216");
