@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
+use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{
     ConversionError, Device, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut,
     NativeHandle, NativeKind, Owner, Pinned, Result, Support, bytemuck,
@@ -749,10 +750,12 @@ fn share<T: Element>(bytes: &Arc<HostBytes<T>>, device: &Device) -> Result<Memor
 
 /// Returns zeroed elements; a request that is too large is an error.
 pub(crate) fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
-    bytemuck::try_zeroed_vec(len).map_err(|()| {
+    let mut elements = bytemuck::try_zeroed_vec(len).map_err(|()| {
         let message = format!("{len} elements of {} in host memory", T::DTYPE);
         Error::new(ErrorKind::OutOfMemory, "allocate", message)
-    })
+    })?;
+    prefer_huge_pages(NonNull::from(elements.as_mut_slice()).cast(), len * size_of::<T>());
+    Ok(elements)
 }
 
 fn lost(at: ReplicaId) -> Error {

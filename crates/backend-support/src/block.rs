@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{Error, ErrorKind, Result};
 
 use crate::Cores;
@@ -97,6 +98,7 @@ impl Block {
         let skip = base.addr().get().next_multiple_of(ALIGN) - base.addr().get() + ALIGN * place;
         // SAFETY: at most `ALIGN * (place + 1)` bytes are skipped, and the allocation is that much larger than `len`.
         let pointer = unsafe { base.add(skip) };
+        prefer_huge_pages(pointer, len);
         let storage = Some(Storage { base, layout, scrub });
         Some(Arc::new(Self { pointer, len, lock: AccessLock::default(), storage, _owner: owner }))
     }

@@ -68,6 +68,7 @@ mod accelerator;
 mod common;
 mod embedded;
 mod graph;
+mod huge_pages;
 mod interop;
 mod module;
 mod stream;
@@ -84,6 +85,7 @@ pub use accelerator::{
 pub use common::CommonRuntime;
 pub use embedded::{CallOutcome, CallValue, EmbeddedDevice, MemoryArea, Symbol};
 pub use graph::{DeviceGraph, GraphCapture};
+pub use huge_pages::prefer_huge_pages;
 pub use interop::NativeInterop;
 pub use module::{
     DeviceKernel, DeviceModule, Occupancy, ParamAccess, ParamInfo, ParamKind, RawArg,
