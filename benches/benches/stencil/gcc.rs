@@ -6,8 +6,10 @@ use libloading::Library;
 
 use crate::rows::Compute;
 
-/// The options of gcc. Nothing is contracted, as in stencils.
-const OPTIONS: [&str; 5] = ["-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"];
+/// The options of gcc. Nothing is contracted, as in stencils. Without traps, it computes both sides of a condition.
+#[rustfmt::skip]
+const OPTIONS: [&str; 6] =
+    ["-O3", "-march=native", "-ffp-contract=off", "-fno-trapping-math", "-shared", "-fPIC"];
 
 pub(crate) struct Gcc(Library);
 

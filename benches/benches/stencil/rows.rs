@@ -23,7 +23,7 @@ pub(crate) struct Row<T> {
 /// the outputs. The processor has the features of the function.
 pub(crate) type Compute<T> = unsafe extern "C" fn(&Row<T>);
 
-impl<T> Row<T> {
+impl<T: Copy> Row<T> {
     /// # Safety
     ///
     /// As [`Compute`] says.
@@ -34,45 +34,43 @@ impl<T> Row<T> {
     }
 
     /// The row of an output at a distance along the first axis.
-    ///
-    /// # Safety
-    ///
-    /// As [`Compute`] says.
     #[inline(always)]
-    unsafe fn computed<'a>(&self, number: usize, planes: isize) -> &'a [T] {
-        let first = self.outputs[number].wrapping_offset(planes * self.steps[0].cast_signed());
-        // SAFETY: the caller guarantees it.
-        unsafe { slice::from_raw_parts(first, self.points) }
+    fn computed(&self, number: usize, planes: isize) -> Place<T> {
+        Place { first: self.outputs[number], steps: self.steps }.shift(planes, 0, 0)
     }
 
-    /// The row at a distance, from `before` points before its start to as many behind its end.
-    ///
-    /// # Safety
-    ///
-    /// As [`Compute`] says.
     #[inline(always)]
-    unsafe fn input<'a>(
-        &self,
-        number: usize,
-        planes: isize,
-        rows: isize,
-        before: usize,
-    ) -> &'a [T] {
+    fn input(&self, number: usize) -> Place<T> {
+        Place { first: self.inputs[number], steps: self.steps }
+    }
+}
+
+/// A point of an array, which is read at distances from it.
+#[derive(Clone, Copy)]
+struct Place<T> {
+    first: *const T,
+    steps: [usize; 2],
+}
+
+impl<T: Copy> Place<T> {
+    #[inline(always)]
+    fn shift(self, planes: isize, rows: isize, points: isize) -> Self {
         let [plane, row] = self.steps.map(usize::cast_signed);
-        let first = self.inputs[number].wrapping_offset(planes * plane + rows * row);
+        Self { first: self.first.wrapping_offset(planes * plane + rows * row + points), ..self }
+    }
+
+    /// # Safety
+    ///
+    /// The array has this point.
+    #[inline(always)]
+    unsafe fn at(self, x: usize, planes: isize, rows: isize, points: isize) -> T {
         // SAFETY: the caller guarantees it.
-        unsafe { slice::from_raw_parts(first.wrapping_sub(before), self.points + 2 * before) }
+        unsafe { *self.shift(planes, rows, points).first.wrapping_add(x) }
     }
 }
 
-/// The points of a row at this distance from its start.
-#[inline(always)]
-fn from<T>(row: &[T], start: usize, points: usize) -> &[T] {
-    &row[start..][..points]
-}
-
-/// Functions for processors of level v3. Each calls one with slices as parameters, of which the compiler knows that
-/// they do not overlap.
+/// Functions for processors of level v3. Each calls one with the outputs as parameters, of which the compiler knows that
+/// nothing else refers to them.
 macro_rules! rows {
     ($($name:ident, $ty:ty: |$row:ident| $call:expr;)*) => {$(
         #[cfg_attr(
@@ -87,170 +85,148 @@ macro_rules! rows {
 }
 
 rows! {
-    copy, f64: |row| copy_row(row.output(0), row.input(0, 0, 0, 0));
-    five_point, f64: |row| five_point_row(
-        row.output(0),
-        row.input(0, 0, -1, 0),
-        row.input(0, 0, 0, 1),
-        row.input(0, 0, 1, 0),
-        row.scalars[0],
-    );
-    seven_point, f64: |row| seven_point_row(
-        row.output(0),
-        [row.input(0, -1, 0, 0), row.input(0, 1, 0, 0)],
-        row.input(0, 0, -1, 0),
-        row.input(0, 0, 0, 1),
-        row.input(0, 0, 1, 0),
-        row.scalars[0],
-    );
-    hdiff, f64: |row| hdiff_row(
-        row.output(0),
-        [-2, -1, 0, 1, 2].map(|by| row.input(0, 0, by, 2)),
-        row.input(1, 0, 0, 0),
-    );
+    copy, f64: |row| copy_row(row.output(0), row.input(0));
+    five_point, f64: |row| five_point_row(row.output(0), row.input(0), row.scalars[0]);
+    seven_point, f64: |row| seven_point_row(row.output(0), row.input(0), row.scalars[0]);
+    hdiff, f64: |row| hdiff_row(row.output(0), row.input(0), row.input(1));
     gray_scott, f32: |row| gray_scott_row(
         row.output(0),
         row.output(1),
-        [-1, 0, 1].map(|by| row.input(0, 0, by, 1)),
-        [-1, 0, 1].map(|by| row.input(1, 0, by, 1)),
+        row.input(0),
+        row.input(1),
         row.scalars,
     );
     eliminate_first, f64: |row| eliminate_first_row(
         row.output(0),
         row.output(1),
-        row.input(0, 0, 0, 0),
-        row.input(1, 0, 0, 0),
+        row.input(0),
+        row.input(1),
     );
     eliminate, f64: |row| eliminate_row(
         row.output(0),
         row.output(1),
         row.computed(0, -1),
         row.computed(1, -1),
-        row.input(0, 0, 0, 0),
-        row.input(1, -1, 0, 0),
-        row.input(1, 0, 0, 0),
+        row.input(0),
+        row.input(1),
     );
     substitute, f64: |row| substitute_row(
         row.output(0),
         row.computed(0, 1),
-        row.input(0, 0, 0, 0),
-        row.input(1, 0, 0, 0),
+        row.input(0),
+        row.input(1),
     );
 }
 
 #[inline(always)]
-fn copy_row(next: &mut [f64], t: &[f64]) {
-    for (next, t) in next.iter_mut().zip(t) {
-        *next = *t;
+unsafe fn copy_row(next: &mut [f64], t: Place<f64>) {
+    for (x, next) in next.iter_mut().enumerate() {
+        // SAFETY: the caller guarantees it.
+        *next = unsafe { t.at(x, 0, 0, 0) };
     }
 }
 
 #[inline(always)]
-fn five_point_row(next: &mut [f64], north: &[f64], row: &[f64], south: &[f64], a: f64) {
-    let n = next.len();
-    let [west, here, east] = [0, 1, 2].map(|by| from(row, by, n));
-    for x in 0..n {
-        let around = north[x] + south[x] + west[x] + east[x];
-        next[x] = here[x] + a * (around - 4.0 * here[x]);
+unsafe fn five_point_row(next: &mut [f64], t: Place<f64>, a: f64) {
+    for (x, next) in next.iter_mut().enumerate() {
+        // SAFETY: the caller guarantees it.
+        let t = |i, j| unsafe { t.at(x, 0, i, j) };
+        let around = t(-1, 0) + t(1, 0) + t(0, -1) + t(0, 1);
+        *next = t(0, 0) + a * (around - 4.0 * t(0, 0));
     }
 }
 
 #[inline(always)]
-fn seven_point_row(
-    next: &mut [f64],
-    [low, high]: [&[f64]; 2],
-    north: &[f64],
-    row: &[f64],
-    south: &[f64],
-    a: f64,
-) {
-    let n = next.len();
-    let [west, here, east] = [0, 1, 2].map(|by| from(row, by, n));
-    for x in 0..n {
-        let around = low[x] + high[x] + north[x] + south[x] + west[x] + east[x];
-        next[x] = here[x] + a * (around - 6.0 * here[x]);
+unsafe fn seven_point_row(next: &mut [f64], t: Place<f64>, a: f64) {
+    for (x, next) in next.iter_mut().enumerate() {
+        // SAFETY: the caller guarantees it.
+        let t = |i, j, k| unsafe { t.at(x, i, j, k) };
+        let across = t(-1, 0, 0) + t(1, 0, 0) + t(0, -1, 0) + t(0, 1, 0);
+        let around = across + t(0, 0, -1) + t(0, 0, 1);
+        *next = t(0, 0, 0) + a * (around - 6.0 * t(0, 0, 0));
     }
 }
 
 #[inline(always)]
-fn hdiff_row(next: &mut [f64], q: [&[f64]; 5], coefficient: &[f64]) {
-    let n = next.len();
-    let columns = q.map(|row| [0, 1, 2, 3, 4].map(|by| from(row, by, n)));
+unsafe fn hdiff_row(next: &mut [f64], q: Place<f64>, coefficient: Place<f64>) {
     let limited = |flux: f64, slope: f64| if flux * slope > 0.0 { 0.0 } else { flux };
-    for x in 0..n {
-        let q = |i: usize, j: usize| columns[i][j][x];
+    for (x, next) in next.iter_mut().enumerate() {
+        // SAFETY: the caller guarantees it.
+        let q = |i, j| unsafe { q.at(x, 0, i, j) };
         let laplacian =
             |i, j| 4.0 * q(i, j) - (q(i, j + 1) + q(i, j - 1) + (q(i + 1, j) + q(i - 1, j)));
-        let here = laplacian(2, 2);
-        let south = limited(laplacian(3, 2) - here, q(3, 2) - q(2, 2));
-        let north = limited(here - laplacian(1, 2), q(2, 2) - q(1, 2));
-        let east = limited(laplacian(2, 3) - here, q(2, 3) - q(2, 2));
-        let west = limited(here - laplacian(2, 1), q(2, 2) - q(2, 1));
-        next[x] = q(2, 2) - coefficient[x] * ((east - west) + (south - north));
+        let here = laplacian(0, 0);
+        let south = limited(laplacian(1, 0) - here, q(1, 0) - q(0, 0));
+        let north = limited(here - laplacian(-1, 0), q(0, 0) - q(-1, 0));
+        let east = limited(laplacian(0, 1) - here, q(0, 1) - q(0, 0));
+        let west = limited(here - laplacian(0, -1), q(0, 0) - q(0, -1));
+        // SAFETY: as above.
+        let coefficient = unsafe { coefficient.at(x, 0, 0, 0) };
+        *next = q(0, 0) - coefficient * ((east - west) + (south - north));
     }
 }
 
 #[inline(always)]
-fn gray_scott_row(
+unsafe fn gray_scott_row(
     u_next: &mut [f32],
     v_next: &mut [f32],
-    u: [&[f32]; 3],
-    v: [&[f32]; 3],
+    u: Place<f32>,
+    v: Place<f32>,
     [feed, kill]: [f32; 2],
 ) {
-    let n = u_next.len();
-    let v_next = &mut v_next[..n];
-    let [u, v] = [u, v].map(|f| f.map(|row| [0, 1, 2].map(|by| from(row, by, n))));
-    for x in 0..n {
-        let laplacian = |f: &[[&[f32]; 3]; 3]| {
-            let at = |i: usize, j: usize| f[i][j][x];
-            let sides = at(0, 1) + at(2, 1) + at(1, 0) + at(1, 2);
-            let corners = at(0, 0) + at(0, 2) + at(2, 0) + at(2, 2);
-            0.2 * sides + 0.05 * corners - at(1, 1)
+    for (x, (u_next, v_next)) in u_next.iter_mut().zip(v_next).enumerate() {
+        let laplacian = |f: Place<f32>| {
+            // SAFETY: the caller guarantees it.
+            let f = |i, j| unsafe { f.at(x, 0, i, j) };
+            let sides = f(-1, 0) + f(1, 0) + f(0, -1) + f(0, 1);
+            let corners = f(-1, -1) + f(-1, 1) + f(1, -1) + f(1, 1);
+            0.2 * sides + 0.05 * corners - f(0, 0)
         };
-        let (u_here, v_here) = (u[1][1][x], v[1][1][x]);
+        // SAFETY: as above.
+        let [u_here, v_here] = [u, v].map(|f| unsafe { f.at(x, 0, 0, 0) });
         let eaten = u_here * v_here * v_here;
-        u_next[x] = u_here + laplacian(&u) - eaten + feed * (1.0 - u_here);
-        v_next[x] = v_here + 0.5 * laplacian(&v) + eaten - (feed + kill) * v_here;
+        *u_next = u_here + laplacian(u) - eaten + feed * (1.0 - u_here);
+        *v_next = v_here + 0.5 * laplacian(v) + eaten - (feed + kill) * v_here;
     }
 }
 
 #[inline(always)]
-fn eliminate_first_row(c: &mut [f64], d: &mut [f64], t: &[f64], above: &[f64]) {
-    let n = c.len();
-    let (d, t, above) = (&mut d[..n], &t[..n], &above[..n]);
-    for x in 0..n {
-        let b = 1.0 + above[x];
-        c[x] = above[x] / b;
-        d[x] = t[x] / b;
+unsafe fn eliminate_first_row(c: &mut [f64], d: &mut [f64], t: Place<f64>, a: Place<f64>) {
+    for (x, (c, d)) in c.iter_mut().zip(d).enumerate() {
+        // SAFETY: the caller guarantees it.
+        let [t, a] = [t, a].map(|f| unsafe { f.at(x, 0, 0, 0) });
+        let b = 1.0 + a;
+        *c = a / b;
+        *d = t / b;
     }
 }
 
 #[inline(always)]
-fn eliminate_row(
+unsafe fn eliminate_row(
     c: &mut [f64],
     d: &mut [f64],
-    c_before: &[f64],
-    d_before: &[f64],
-    t: &[f64],
-    below: &[f64],
-    above: &[f64],
+    c_before: Place<f64>,
+    d_before: Place<f64>,
+    t: Place<f64>,
+    a: Place<f64>,
 ) {
-    let n = c.len();
-    let (d, c_before, d_before) = (&mut d[..n], &c_before[..n], &d_before[..n]);
-    let (t, below, above) = (&t[..n], &below[..n], &above[..n]);
-    for x in 0..n {
-        let b = 1.0 + above[x] + below[x] * (1.0 - c_before[x]);
-        c[x] = above[x] / b;
-        d[x] = (t[x] + below[x] * d_before[x]) / b;
+    for (x, (c, d)) in c.iter_mut().zip(d).enumerate() {
+        // SAFETY: the caller guarantees it.
+        let [c_before, d_before, t, above] =
+            [c_before, d_before, t, a].map(|f| unsafe { f.at(x, 0, 0, 0) });
+        // SAFETY: as above.
+        let below = unsafe { a.at(x, -1, 0, 0) };
+        let b = 1.0 + above + below * (1.0 - c_before);
+        *c = above / b;
+        *d = (t + below * d_before) / b;
     }
 }
 
 #[inline(always)]
-fn substitute_row(t: &mut [f64], before: &[f64], d: &[f64], c: &[f64]) {
-    let n = t.len();
-    let (before, d, c) = (&before[..n], &d[..n], &c[..n]);
-    for x in 0..n {
-        t[x] = d[x] + c[x] * before[x];
+unsafe fn substitute_row(t: &mut [f64], before: Place<f64>, d: Place<f64>, c: Place<f64>) {
+    for (x, t) in t.iter_mut().enumerate() {
+        // SAFETY: the caller guarantees it.
+        let [before, d, c] = [before, d, c].map(|f| unsafe { f.at(x, 0, 0, 0) });
+        *t = d + c * before;
     }
 }
