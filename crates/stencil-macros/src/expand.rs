@@ -4,7 +4,7 @@ use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use stencil_translator::{
-    Column, Dialect, Direction, Intent, Module, Reduction, Stencil, Type, can_be_parsed,
+    Column, Dialect, Direction, Intent, LEVELS, Module, Reduction, Stencil, Type, can_be_parsed,
 };
 use syn::{
     Attribute, FnArg, GenericArgument, Item, ItemFn, ItemMod, Pat, PathArguments, ReturnType,
@@ -341,21 +341,22 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
         fields: &[*mut ::core::primitive::u8],
         rows: ::core::ops::Range<::core::primitive::usize>,
     };
+    let levels = LEVELS.map(|level| Ident::new(level.name, at));
+    let features = LEVELS.map(|level| level.features);
     quote_spanned! {at=>
         #[allow(clippy::pedantic, clippy::restriction, reason = "generated")]
         unsafe fn baseline(#parameters) {
             #call
         }
 
-        #[cfg(target_arch = "x86_64")]
-        #[allow(clippy::pedantic, clippy::restriction, reason = "generated")]
-        #[target_feature(enable = "avx,avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe")]
-        unsafe fn wide(#parameters) {
-            #call
-        }
-
-        #[cfg(not(target_arch = "x86_64"))]
-        use baseline as wide;
+        #(
+            #[cfg(target_arch = "x86_64")]
+            #[allow(clippy::pedantic, clippy::restriction, reason = "generated")]
+            #[target_feature(enable = #features)]
+            unsafe fn #levels(#parameters) {
+                #call
+            }
+        )*
 
         static DESCRIPTION: #root::Stencil = {
             let parts = #root::generated::Parts {
@@ -367,8 +368,7 @@ fn description(stencil: &Stencil, root: &TokenStream) -> TokenStream {
                 scalars: &[#(#scalars),*],
                 sources: &[#(#sources),*],
                 column: #column,
-                baseline,
-                wide,
+                rows: &[baseline, #(#[cfg(target_arch = "x86_64")] #levels),*],
             };
             // SAFETY: all parts were made of one stencil.
             unsafe { #root::generated::describe(parts) }

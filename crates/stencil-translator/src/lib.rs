@@ -148,7 +148,7 @@
 //! three, 0 for one. A column along the last axis is a row. For a column along another one, row `i` has the points at
 //! `i` on the third axis, or all points of the box if there are two axes, and the function goes through the levels of
 //! all its rows together. Calls for different rows may run at once. It is always inlined, so that a caller chooses the
-//! features of the processor. Its caller guarantees:
+//! features of the processor: see [`LEVELS`]. Its caller guarantees:
 //!
 //! - Each field has the elements of the box, and an input has those of the box moved by each offset of its footprint.
 //! - An input also has all elements between them along the last axis, though the stencil does not read them. If it is
@@ -170,6 +170,7 @@
 //! | `assignment.rs`, `footprint.rs` | whether outputs are set; where inputs are read |
 //! | `description.rs` | what is known of a stencil; the struct of arguments |
 //! | `c.rs`, `rust.rs`, `interpret.rs` | the two languages, and a reference interpreter |
+//! | `levels.rs` | levels of processors for which rows are compiled |
 //! | `embedded.rs` | a program for embedded devices, in C |
 //! | `op.rs`, `value.rs` | operations and values |
 //! | `stencil.rs`, `errors.rs` | what programs use |
@@ -184,6 +185,7 @@ mod errors;
 mod footprint;
 mod inline;
 mod interpret;
+mod levels;
 mod op;
 mod parse;
 mod rust;
@@ -197,6 +199,7 @@ pub use description::{Field, Member, Scalar};
 pub use errors::{Error, Errors};
 pub use footprint::Footprint;
 pub use interpret::Point;
+pub use levels::{LEVELS, Level};
 pub use parse::can_be_parsed;
 pub use stencil::{Module, Stencil};
 pub use syntax::{Column, Direction, Intent, Reduction};

@@ -58,10 +58,8 @@ pub struct Parts {
     pub scalars: &'static [(&'static str, usize)],
     pub sources: &'static [Source],
     pub column: Option<ColumnParts>,
-    /// The function over rows, for any processor.
-    pub baseline: Rows,
-    /// The same, for x86-64 processors of level v3.
-    pub wide: Rows,
+    /// The function over rows, for any processor and then for higher levels: on x86-64 for v3 and v4.
+    pub rows: &'static [Rows],
 }
 
 /// A field parameter.

@@ -34,7 +34,7 @@ impl KernelFunction<Parts> for Function {
         let fields = parts.fields.iter().map(|field| memory(field.intent).with_dtype(field.dtype));
         let words =
             ParamInfo::new(ParamKind::Value).with_size(Words::count(parts) * size_of::<u64>());
-        let rows = if has_wide_instructions() { parts.wide } else { parts.baseline };
+        let rows = parts.rows[level()];
         HostKernel::new(fields.chain([words]).collect(), move |grid, args| {
             run(parts, rows, grid, args)
         })
@@ -43,7 +43,7 @@ impl KernelFunction<Parts> for Function {
 
 /// Computes a box on this processor, whose fields are outputs and then inputs of this many points.
 pub(crate) fn compute<T: Element>(
-    parts: &'static Parts,
+    rows: Rows,
     words: &Words,
     inputs: &[Vec<T>],
     outputs: usize,
@@ -53,27 +53,27 @@ pub(crate) fn compute<T: Element>(
     let mut pointers: Vec<*mut u8> =
         results.iter_mut().map(|result| result.as_mut_ptr().cast()).collect();
     pointers.extend(inputs.iter().map(|input| input.as_ptr().cast_mut().cast::<u8>()));
-    // SAFETY: the caller passes a box of one row whose points the fields have. Inputs are only read.
-    unsafe { (parts.baseline)(words.as_ptr(), &pointers, 0..1) };
+    // SAFETY: the caller passes a box of one row whose points the fields have, and rows that this processor can run.
+    // Inputs are only read.
+    unsafe { rows(words.as_ptr(), &pointers, 0..1) };
     results
 }
 
+/// The highest of the levels that this processor has, as a place in [`Parts::rows`].
 #[cfg(target_arch = "x86_64")]
-fn has_wide_instructions() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx2")
-        && has!("avx")
-        && has!("bmi1")
-        && has!("bmi2")
-        && has!("f16c")
-        && has!("fma")
-        && has!("lzcnt")
-        && has!("movbe")
+fn level() -> usize {
+    macro_rules! has {
+        ($($feature:tt)*) => { $(std::arch::is_x86_feature_detected!($feature))&&* };
+    }
+    // The features are those in `LEVELS` of `stencil-translator`.
+    let has_v3 = has!("avx" "avx2" "bmi1" "bmi2" "f16c" "fma" "lzcnt" "movbe");
+    let has_v4 = has_v3 && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
+    usize::from(has_v3) + usize::from(has_v4)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn has_wide_instructions() -> bool {
-    false
+fn level() -> usize {
+    0
 }
 
 /// The pointers of a launch, for all cores.
@@ -147,4 +147,35 @@ fn run(
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_core::DType;
+
+    use super::*;
+    use crate::probe;
+
+    #[test]
+    fn rows_have_the_same_bits_at_all_levels_of_this_processor() {
+        const POINTS: usize = 1013;
+        let mut random = 1_u32;
+        let mut value = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(random.cast_signed()) / 1e8
+        };
+        let inputs: [Vec<f64>; 3] = std::array::from_fn(|_| (0..POINTS).map(|_| value()).collect());
+        let parts = probe::of(DType::F64).parts();
+        let mut words = Words::new(parts, &[]);
+        words.set_box(&[POINTS, 1, 1], &[0; 3], &[POINTS, 1, 1]);
+        let bits = |level: usize| -> Vec<u64> {
+            let results = compute(parts.rows[level], &words, &inputs, 4, POINTS);
+            results.iter().flatten().map(|value: &f64| value.to_bits()).collect()
+        };
+        let baseline = bits(0);
+        assert!(baseline.iter().all(|bits| *bits != 0));
+        for level in 1..=level() {
+            assert!(bits(level) == baseline, "level {level}");
+        }
+    }
 }

@@ -95,7 +95,7 @@ fn compare<T: Element>(
     // SAFETY: the kernel takes these arguments, and reads and writes the points of the box.
     unsafe { kernel.launch(&stream, &geometry, &args)? };
     drop(args);
-    let expected = host::compute(parts, &words, &inputs, outputs.len(), POINTS);
+    let expected = host::compute(parts.rows[0], &words, &inputs, outputs.len(), POINTS);
     let mut different = 0;
     for (output, expected) in outputs.iter().zip(expected) {
         let values = output.view().to_vec(&stream)?;

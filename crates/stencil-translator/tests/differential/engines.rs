@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use libloading::Library;
-use stencil_translator::{Dialect, Stencil, Type};
+use stencil_translator::{Dialect, LEVELS, Stencil, Type};
 
 use crate::generate::Program;
 
@@ -92,9 +93,15 @@ fn rustc() -> Command {
     rustc
 }
 
+/// Each program is compiled for one level of this processor, which depends on its name, and so on its seed alone.
 pub(crate) fn rows(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
     let mut text = String::from("#![deny(warnings)]\n#![allow(unused_imports)]\n");
+    let levels = LEVELS.iter().filter(|level| level.is_present());
+    let levels = levels.map(|level| format!("#[target_feature(enable = \"{}\")]", level.features));
+    let levels: Vec<String> = iter::once(String::new()).chain(levels).collect();
     for (program, stencil) in batch {
+        let number: usize = program.name.bytes().map(usize::from).sum();
+        let level = &levels[number % levels.len()];
         let name = &program.name;
         let fields: Vec<_> =
             (0..program.fields.len()).map(|field| format!("(*p.add({field})).cast()")).collect();
@@ -102,6 +109,7 @@ pub(crate) fn rows(folder: &Path, batch: &[(Program, Stencil)]) -> Build {
             text,
             "mod {name} {{ {} }}
 #[unsafe(no_mangle)]
+{level}
 extern \"C\" fn run_{name}(args: *const u8, p: *const *mut u8, rows: usize) {{
     unsafe {{ {name}::{name}_rows(&*args.cast(), {}, 0..rows) }}
 }}\n",
