@@ -20,7 +20,7 @@ use runtime_core::{Device, Grid as Cores, HostModule, Launch, Result, Stream, ar
 use stencil::{Boundary, Field, Grid, In, InOut, Number, Out, stencil, stencils};
 
 use crate::gcc::Gcc;
-use crate::plain::Plain;
+use crate::plain::{Plain, Threads};
 use crate::rows::Compute;
 
 /// The minimum speed of a stencil, relative to the hand-written loop.
@@ -179,16 +179,14 @@ fn launches(bench: &mut Bench) -> Result<()> {
 struct Machine<'a> {
     threads: usize,
     stream: Stream,
-    pool: rayon::ThreadPool,
+    pool: Threads,
     gcc: Option<&'a Gcc>,
 }
 
 impl<'a> Machine<'a> {
     fn new(threads: usize, gcc: Option<&'a Gcc>) -> Result<Self> {
         let device = Device::new(HostDevice::with_threads(0, threads)?)?;
-        let pool =
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
-        Ok(Self { threads, stream: device.default_stream(), pool, gcc })
+        Ok(Self { threads, stream: device.default_stream(), pool: Threads::new(threads), gcc })
     }
 
     /// Each stencil on small grids, and on grids of about a gigabyte.
@@ -289,7 +287,7 @@ impl<'a> Machine<'a> {
         // SAFETY: the functions of `rows.c` have the names and parameters of those in `rows.rs`.
         let gcc = self.gcc.map(|gcc| unsafe { gcc.row::<T>(name) });
         let plain = Mutex::new(plain);
-        let step = |row: Compute<T>| self.pool.install(|| locked(&plain).step(row));
+        let step = |row: Compute<T>| locked(&plain).step(row, &self.pool);
         let bytes = arrays * cells.iter().product::<usize>() * size_of::<T>();
         let mut rust = || step(row);
         let mut c = gcc.map(|row| move || step(row));

@@ -4,6 +4,7 @@ use std::array;
 use std::ops::Range;
 
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::rows::{Compute, Row};
 
@@ -53,7 +54,7 @@ impl<T: Copy + Send + Sync, const N: usize> Plain<T, N> {
     }
 
     /// Computes the inner points.
-    pub(crate) fn step(&mut self, compute: Compute<T>) {
+    pub(crate) fn step(&mut self, compute: Compute<T>, threads: &Threads) {
         let Self { extents: [_, b, c], inner, .. } = self;
         let steps = [*b * *c, *c];
         let [planes, rows, columns] = inner.clone();
@@ -61,7 +62,7 @@ impl<T: Copy + Send + Sync, const N: usize> Plain<T, N> {
         let (inputs, scalars) = (&self.inputs, self.scalars);
         let count = planes.len() * rows.len();
         let band = (16_384 / columns.len()).max(1);
-        (0..count.div_ceil(band)).into_par_iter().for_each(|chunk| {
+        threads.for_each(count.div_ceil(band), |chunk| {
             for number in chunk * band..count.min((chunk + 1) * band) {
                 let (plane, row) =
                     (planes.start + number / rows.len(), rows.start + number % rows.len());
@@ -92,6 +93,23 @@ impl<T: Copy + Send + Sync, const N: usize> Plain<T, N> {
                 self.outputs[output][(i * b + j) * c + self.ghosts..][..last].iter().copied()
             })
         })
+    }
+}
+
+/// The threads of a plain loop: a pool of several, or the calling one.
+pub(crate) struct Threads(Option<ThreadPool>);
+
+impl Threads {
+    pub(crate) fn new(threads: usize) -> Self {
+        let pool = || ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        Self((threads > 1).then(pool))
+    }
+
+    pub(crate) fn for_each(&self, count: usize, f: impl Fn(usize) + Send + Sync) {
+        match &self.0 {
+            Some(pool) => pool.install(|| (0..count).into_par_iter().for_each(f)),
+            None => (0..count).for_each(f),
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! Columns that solve tridiagonal systems, against plain loops that make the same two passes.
 
 use benches::{Bench, Rival};
-use rayon::prelude::*;
 use runtime_core::Result;
 use stencil::{Field, Grid, In, Out, column};
 
-use crate::plain::Pointers;
+use crate::plain::{Pointers, Threads};
 use crate::rows::{self, Compute, Row};
 use crate::{Machine, SPEED, value};
 
@@ -54,15 +53,16 @@ impl Plain {
         Self { levels, columns: n * m, fields }
     }
 
-    fn solve(&mut self) {
+    fn solve(&mut self, on: &Threads) {
         let [c, d, t, a] = self.fields.each_mut().map(|field| field.as_mut_ptr());
-        self.pass(true, [c, d], [t, a], [rows::eliminate_first, rows::eliminate]);
-        self.pass(false, [t; 2], [d, c], [rows::copy, rows::substitute]);
+        self.pass(on, true, [c, d], [t, a], [rows::eliminate_first, rows::eliminate]);
+        self.pass(on, false, [t; 2], [d, c], [rows::copy, rows::substitute]);
     }
 
     /// Computes each band level by level, upwards or downwards: the level where it begins, and then the others.
     fn pass(
         &self,
+        threads: &Threads,
         is_upwards: bool,
         outputs: [*mut f64; 2],
         inputs: [*mut f64; 2],
@@ -70,7 +70,7 @@ impl Plain {
     ) {
         let Self { levels, columns, .. } = *self;
         let (outputs, inputs) = (Pointers(outputs), Pointers(inputs));
-        (0..columns.div_ceil(BAND)).into_par_iter().for_each(|band| {
+        threads.for_each(columns.div_ceil(BAND), |band| {
             let start = band * BAND;
             for number in 0..levels {
                 let level = if is_upwards { number } else { levels - 1 - number };
@@ -110,7 +110,7 @@ pub(crate) fn solutions(machine: &Machine<'_>, bench: &mut Bench) -> Result<()> 
         let mut plain = Plain::new(cells);
         // Each call changes t, so the bits are those of the first.
         solve(&mut fields);
-        machine.pool.install(|| plain.solve());
+        plain.solve(&machine.pool);
         for (field, values) in fields.iter_mut().zip(&plain.fields) {
             let same = field.read_host()?.iter().eq(values);
             assert!(same, "the plain loops compute other values of {}", field.name());
@@ -121,11 +121,7 @@ pub(crate) fn solutions(machine: &Machine<'_>, bench: &mut Bench) -> Result<()> 
             format!("{cells:?} points"),
             bytes as u64,
             &mut || solve(&mut fields),
-            &mut [Rival {
-                name: "Rust",
-                target: SPEED,
-                run: &mut || machine.pool.install(|| plain.solve()),
-            }],
+            &mut [Rival { name: "Rust", target: SPEED, run: &mut || plain.solve(&machine.pool) }],
         );
     }
     Ok(())
