@@ -473,7 +473,7 @@ fn run_open(device: &Device, ranks: usize, open: &Open) -> Vec<Result<[Values; 2
 
 fn computed_ghosts_have_the_values_of_an_undivided_grid(device: &Device) {
     let (seeds, ranks): (_, &[usize]) = match device.id().backend() {
-        _ if cfg!(miri) => (0..2, &[1]),
+        _ if cfg!(miri) => (0..1, &[1]),
         "host" => (0..16, &[1, 2, 4, 6]),
         _ => (0..3, &[1, 4]),
     };
