@@ -33,6 +33,16 @@ pub(crate) fn column(options: TokenStream, function: TokenStream) -> TokenStream
     translated(quote!(#[column(#options)] #function), function)
 }
 
+/// The attribute of a helper that is in no module with the attribute `stencils`, which would have replaced it.
+pub(crate) fn helper(function: TokenStream) -> TokenStream {
+    let message = "put the helper and its stencils into a module: `#[stencils] mod name { … }`";
+    match syn::parse2::<ItemFn>(function) {
+        Ok(function) => syn::Error::new_spanned(&function.sig.ident, message),
+        Err(error) => error,
+    }
+    .into_compile_error()
+}
+
 /// What replaces a function, which `whole` has with its attribute.
 fn translated(whole: TokenStream, function: TokenStream) -> TokenStream {
     let stencil = match Stencil::parse(whole) {

@@ -22,6 +22,13 @@ pub fn column(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::column(options.into(), function.into()).into()
 }
 
+/// Marks a helper of the stencils in a module with the attribute [`macro@stencils`]. Elsewhere it is an error, which says
+/// so.
+#[proc_macro_attribute]
+pub fn stencil_fn(_: TokenStream, function: TokenStream) -> TokenStream {
+    expand::helper(function.into()).into()
+}
+
 /// Makes stencils, columns and reductions of the functions of a module that have the attribute `stencil`, `column` or
 /// `reduction`: see the crate `stencil`.
 #[proc_macro_attribute]

@@ -581,9 +581,14 @@ impl<'a> Inliner<'a> {
             }
         }
         let message = match intent {
-            Intent::Out => format!("`{name}` is only set: declare it `InOut` to read it"),
+            Intent::Out if offset == [0; 3] => {
+                format!("`{name}` is only set: declare it `InOut` to read it")
+            }
+            Intent::Out => format!(
+                "`{name}` is only set: take another field as `In`, or write a `#[column(forward)]` to read the previous point, `#[column(forward, ghosts)]` beyond an end"
+            ),
             Intent::InOut if offset != [0; 3] => format!(
-                "`{name}` is updated in place and read at the point itself alone: take an `In` and an `Out` for offsets"
+                "`{name}` is updated in place and read at the point itself alone: take an `In` and an `Out`, or write a `#[column(forward)]` to read the previous point, `#[column(forward, ghosts)]` beyond an end"
             ),
             _ if offset.iter().any(|axis| axis.unsigned_abs() > MAX_OFFSET) => {
                 let read = &offset[..self.rank.unwrap_or(3)];

@@ -40,7 +40,7 @@
 //! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn |
 //! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them; no parameter or variable has the name of one |
 //! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables |
-//! | places | `index(0)` is the point's place on an axis of the grid, `extent(0)` the grid's extent; both are `i64` |
+//! | places | `index(0)` is the point's place on an axis of the grid, negative or beyond the last one at ghosts, and `extent(0)` the number of cells of the grid, also for fields on faces; both are `i64` |
 //! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
 //! | functions of numbers | `a.min(b)`, `a.max(b)`, and `abs` of signed integers |
 //! | inexact functions | `x.exp()`, `x.sin()`, `x.cos()`, `x.powf(y)`, under `#[stencil(inexact)]` and in the helpers that it calls; not in constants |

@@ -29,7 +29,8 @@ pub enum Boundary<T> {
     /// The value of the last point.
     #[doc(alias = "zero-gradient")]
     Clamp,
-    /// The values of the line through the last two points.
+    /// The values of the line through the last two points: each ghost is twice the point before it, less the one before
+    /// that, as `(p + p) - q`.
     Extrapolate,
     /// What a stencil computes: see [`Launch::on`](crate::Launch::on). It must be launched again after each change of the
     /// field, before the ghosts are read.

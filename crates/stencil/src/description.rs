@@ -75,6 +75,16 @@ pub struct FieldParts {
     pub is_read: bool,
 }
 
+impl FieldParts {
+    /// The name of a field that is passed for this parameter, in messages.
+    pub(crate) fn called(&self, field: &str) -> String {
+        match self.name {
+            name if name == field => format!("field {field}"),
+            name => format!("field {field} (parameter {name})"),
+        }
+    }
+}
+
 /// How a column goes through a grid.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "for generated code")]

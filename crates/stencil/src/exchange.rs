@@ -65,7 +65,7 @@ pub(crate) fn refresh(
         let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
         let hint = match error.kind() {
             ErrorKind::InvalidArgument | ErrorKind::Conflict => {
-                ", for which all ranks make the same launches"
+                ": since the last exchange, ranks have made launches of different stencils, or with fields of different names, scalars or points"
             }
             _ => "",
         };

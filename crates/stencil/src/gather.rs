@@ -152,7 +152,11 @@ impl<T: Number, const N: usize> Field<T, N> {
         if values.shape() == self.all_points() {
             return Ok(values.into_dyn());
         }
-        let message = format!("an array of shape {:?} for {:?}", values.shape(), self.all_points());
+        let message = format!(
+            "an array of shape {:?} for {:?}, the points of all ranks; `write_host` sets those of this one",
+            values.shape(),
+            self.all_points()
+        );
         Err(self.core().about(Error::new(ErrorKind::InvalidArgument, "set", message)))
     }
 

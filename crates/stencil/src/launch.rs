@@ -188,12 +188,15 @@ impl<'a> Launch<'a> {
     /// # }
     /// ```
     ///
+    /// All ranks make the launch, also those that have no such end.
+    ///
     /// Inputs are read around each ghost. So `profile.at(0, 0)` is a ghost of the input, which needs a boundary there,
-    /// too.
+    /// too. In the stencil, `index(axis)` is negative beyond a low end, -1 next to it.
     ///
     /// A [column](crate#columns) with the option `ghosts` also reads the output within, as `t.at(1)` in the example. It
     /// goes outwards: `backward` at a low end, `forward` at a high one. Its first point is the first ghost. The previous
-    /// point of that is the field's last own point, which is the face at the end if the field is on faces.
+    /// point of that is the field's last own point, which is the face at the end if the field is on faces. A boundary
+    /// that depends on more points within reads them of a copy of the field, as an input.
     ///
     /// A launch that reads the ghosts gets an error if the field has changed since they were computed. It also gets one
     /// if it reads the ghosts at corners beside them: none are computed there.
@@ -573,13 +576,13 @@ impl<'a> Launch<'a> {
             let refused = outputs.find_map(|(Argument { core, .. }, known)| {
                 if core.rules[axis][side] != Rule::Computed {
                     Some(format!(
-                        "field {} ({}) has another boundary there: make it `Boundary::Computed`",
-                        known.name, core.name
+                        "{} has another boundary there: make it `Boundary::Computed`",
+                        known.called(&core.name)
                     ))
                 } else if known.is_read {
                     Some(format!(
-                        "field {} ({}) is read at the ghosts that are set, which have no values before: take an `In`, or a column that reads the previous point",
-                        known.name, core.name
+                        "{} is read at the ghosts that are set, which have no values before: take an `In`, or a column that reads the previous point",
+                        known.called(&core.name)
                     ))
                 } else {
                     None

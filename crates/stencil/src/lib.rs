@@ -37,8 +37,9 @@
 //! # When to use it
 //!
 //! Use it for explicit steps on rectangular grids of one to three axes: finite differences and volumes, also staggered,
-//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. For kernels that are written by hand for each device, use `runtime-core`; for arrays
-//! and halos without grids, `array-buffer` and `halo`.
+//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. For kernels
+//! that are written by hand for each device, use `runtime-core`; for arrays and halos without grids, `array-buffer` and
+//! `halo`.
 //!
 //! # Stencils
 //!
@@ -50,9 +51,9 @@
 //! | pass a number | `a: f64`: also `f32`, `i32`, `i64`, `u32` and `bool` |
 //! | choose | `if … { … } else { … }`, as a statement or as a value |
 //! | repeat | `for k in 0..9 { … }`, where `k` is a constant in each turn |
-//! | use constants, types and helpers | `const`, `type` and `#[stencil_fn]` beside the stencils, in a module with the attribute [`stencils`](macro@stencils) |
+//! | use constants, types and helpers | `const`, `type` and `#[stencil_fn]` beside the stencils, in an inline module (`mod name { … }`) with the attribute [`stencils`](macro@stencils) |
 //! | read around another point | `#[stencil_fn] fn laplacian(f: In<f64, 2>) -> f64 { … }`, `laplacian(t.shift(1, 0))` |
-//! | know the point's place | `index(0)`, and `extent(0)` for the cells of the grid |
+//! | know the point's place | `index(0)`, which is negative or beyond the last index where [ghosts](Launch::on) are computed, and `extent(0)` for the cells of the grid, also in fields on faces |
 //!
 //! ```
 //! use stencil::stencils;
@@ -155,7 +156,7 @@
 //! | [`Mirror`](Boundary::Mirror) | `b, a \| a, b, c` | `c, b \| a, b, c` |
 //! | [`OddMirror`](Boundary::OddMirror) | `-b, -a \| a, b, c` | `-c, -b \| a, b, c` |
 //! | [`Clamp`](Boundary::Clamp) | `a, a \| a, b, c` | `a, a \| a, b, c` |
-//! | [`Extrapolate`](Boundary::Extrapolate) | `3a - 2b, 2a - b \| a, b, c` | the same |
+//! | [`Extrapolate`](Boundary::Extrapolate) | `2x - a, x = 2a - b \| a, b, c` | the same |
 //! | [`Computed`](Boundary::Computed) | what a stencil computes that is launched [`on`](Launch::on) the end | the same |
 //!
 //! The ghosts at corners are filled axis by axis: those along axis 0 first. Stencils compute none at corners.
@@ -174,6 +175,24 @@
 //!
 //! [`Field::read_host`] is not: any rank may read its own points. Ranks that make different launches get an error when
 //! they exchange ghosts.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use halo::communicator::ThreadCommunicator;
+//! # use runtime_core::Device;
+//! use stencil::{Grid, Result};
+//!
+//! # let device = Device::new(backend_host::HostDevice::new(0))?;
+//! // Two threads of this process. Processes have `MpiCommunicator` of `halo-mpi`.
+//! let blocks = ThreadCommunicator::run(2, |communicator| -> Result<_> {
+//!     let grid = Grid::cartesian([10, 4]).ranks(Arc::new(communicator)).build(&device)?;
+//!     Ok(grid.block())
+//! })?;
+//! let blocks: Vec<_> = blocks.into_iter().collect::<Result<_>>()?;
+//! assert_eq!(blocks, [[0..5, 0..4], [5..10, 0..4]]);
+//! # Ok::<(), runtime_core::Error>(())
+//! ```
 //!
 //! # Bits
 //!
@@ -237,5 +256,5 @@ pub use grid::{Grid, GridBuilder};
 pub use launch::Launch;
 pub use reduction::{Reduced, Reduction};
 pub use runtime_core::{Error, ErrorKind, Result};
-pub use stencil_macros::{column, reduction, stencil, stencils};
+pub use stencil_macros::{column, reduction, stencil, stencil_fn, stencils};
 pub use sweep::{Part, Use, sweep};

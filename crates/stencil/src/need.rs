@@ -46,7 +46,7 @@ pub(crate) fn reads(
     if !known.is_read || global[..grid.rank].iter().any(Range::is_empty) {
         return Ok(reads);
     }
-    let is_called = || format!("field {} ({})", known.name, field.name);
+    let is_called = || known.called(&field.name);
     let (mut shifted, mut is_beyond, mut axes, mut computed) = (false, false, 0, None);
     for (axis, range) in global.iter().enumerate().take(grid.rank) {
         let [low, high] = known.reach[axis];
@@ -110,7 +110,7 @@ pub(crate) fn reads(
                     let end = [End::Low(axis), End::High(axis)][side];
                     if !field.is_computed(end, resets) {
                         let message = format!(
-                            "{} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before",
+                            "{} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
                             is_called()
                         );
                         return Err(Error::new(ErrorKind::Stale, "run", message));

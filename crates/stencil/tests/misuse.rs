@@ -57,7 +57,8 @@ fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
     let grid = Grid::cartesian([6, 5]).halo(2).build(&device)?;
     let t = grid.field("heat").filled(1.0)?;
     let mut out = grid.field("out").filled(0.0)?;
-    let no_boundary = ["stencil east", "field t (heat)", "1 behind the last point along axis 0"];
+    let no_boundary =
+        ["stencil east", "field heat (parameter t)", "1 behind the last point along axis 0"];
     refused(east(&mut out, &t).run(&stream), bad, &no_boundary);
     refused(far(&mut out, &t).run(&stream), bad, &["field t", "3 points", "axis 1", "halo of 2"]);
     let other = Grid::cartesian([6, 5]).build(&device)?;
@@ -176,18 +177,18 @@ fn ghosts_that_cannot_be_computed_are_refused() -> Result<()> {
     let mut on = |end, parts: &[&str]| refused(copy(&mut t, &x).on(end).run(&stream), bad, parts);
     on(End::High(2), &["stencil copy", "on(End::High(2))", "no axis 2 in a grid of 2 axes"]);
     on(End::Low(1), &["on(End::Low(1))", "axis 1 is periodic"]);
-    on(high, &["on(End::High(0))", "field t (heat)", "make it `Boundary::Computed`"]);
+    on(high, &["on(End::High(0))", "field heat (parameter t)", "make it `Boundary::Computed`"]);
     let limited = copy(&mut t, &x).on(low).over(1, 2..3);
     refused(limited.run(&stream), bad, &["leave out `inside` and `over`", "index(axis)"]);
     let limited = copy(&mut t, &x).inside(1).on(low);
     refused(limited.run(&stream), bad, &["leave out `inside` and `over`"]);
     let updated = add(&mut t, &x, 1.0).on(low);
-    refused(updated.run(&stream), bad, &["field x (heat)", "no values before"]);
+    refused(updated.run(&stream), bad, &["field heat (parameter x)", "no values before"]);
     // Where inputs are read.
     refused(
         west(&mut t, &x).on(low).run(&stream),
         bad,
-        &["field t (x)", "3 points beyond", "2 ghosts"],
+        &["field x (parameter t)", "3 points beyond", "2 ghosts"],
     );
     let small = Grid::cartesian([1, 5]).halo(1).build(&device)?;
     let mut narrow = small.field("narrow").boundary_at(low, Boundary::Computed).filled(1.0)?;
@@ -195,13 +196,13 @@ fn ghosts_that_cannot_be_computed_are_refused() -> Result<()> {
     refused(
         inner(&mut narrow, &y).on(low).run(&stream),
         bad,
-        &["field y (y)", "2 points within an end of axis 0", "has 1"],
+        &["field y", "2 points within an end of axis 0", "has 1"],
     );
     let nothing = grid.field("nothing").filled(1.0)?;
     refused(
         copy(&mut t, &nothing).on(low).run(&stream),
         bad,
-        &["field of (nothing)", "2 before the first point along axis 0", "give it one"],
+        &["field nothing (parameter of)", "2 before the first point along axis 0", "give it one"],
     );
     // Columns of ghosts.
     let outwards = ["column keep", "launch it with `on(End::Low(0))`"];
@@ -234,7 +235,8 @@ fn ghosts_that_were_not_computed_are_not_read() -> Result<()> {
     let field = |name| grid.field(name).boundary_at(End::Low(0), Boundary::Computed);
     let mut t = field("heat").boundary_at(End::High(1), Boundary::Clamp).filled(1.0)?;
     let mut out = t.like("out")?;
-    let stale = ["field t (heat)", "End::Low(0)", "launch a stencil with `on(End::Low(0))`"];
+    let stale =
+        ["field heat (parameter t)", "End::Low(0)", "launch a stencil with `on(End::Low(0))`"];
     let (bad, old) = (ErrorKind::InvalidArgument, ErrorKind::Stale);
     refused(west(&mut out, &t).run(&stream), old, &stale);
     keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
@@ -255,14 +257,14 @@ fn ghosts_that_were_not_computed_are_not_read() -> Result<()> {
     // They belong to the values, not to the variable.
     keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
     swap(&mut t, &mut out);
-    let other = ["field t (out)", "End::Low(0)"];
+    let other = ["field out (parameter t)", "End::Low(0)"];
     let mut next = t.like("next")?;
     refused(west(&mut next, &t).run(&stream), old, &other);
     west(&mut next, &out).run(&stream)?;
     assert_eq!(next.read_host()?.sum(), 55.0);
     // Points that do not need them, and corners that are not computed.
     west(&mut next, &t).over(0, 1..).run(&stream)?;
-    let corner = ["field t (heat)", "at corners", "End::Low(0)"];
+    let corner = ["field heat (parameter t)", "at corners", "End::Low(0)"];
     refused(north_west(&mut next, &out).run(&stream), bad, &corner);
     north_west(&mut next, &out).over(1, ..4).run(&stream)?;
     Ok(())

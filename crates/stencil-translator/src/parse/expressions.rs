@@ -106,7 +106,7 @@ impl Parser<'_> {
             Some((_, Name::Refused)) => ExprKind::Error,
             None => {
                 let message = format!(
-                    "there is no `{name}` here: a stencil sees its parameters, and constants in it or beside it in a module with `#[stencils]`"
+                    "there is no `{name}` here: a stencil sees its parameters, and constants that are written in it, or beside it in a module with `#[stencils]`, and not what `use` brings in"
                 );
                 return self.refuse(span, message);
             }
@@ -301,7 +301,7 @@ impl Parser<'_> {
             return self.expr(span, ExprKind::IsEnd(end));
         }
         let message = format!(
-            "there is no helper `{name}` here: write it beside the stencil, with `#[stencil_fn]`"
+            "there is no helper `{name}` here: write it beside the stencil, with `#[stencil_fn]`, in a module with `#[stencils]`"
         );
         self.refuse(call.func.span(), message)
     }
