@@ -12,8 +12,8 @@ use runtime_core::{
 };
 
 use crate::call_site::CallSite;
-use crate::coherence::{Action, Reduce, ReplicaId};
-use crate::core::{Core, Request};
+use crate::coherence::{Action, PartState, Reduce, ReplicaId, keep};
+use crate::core::{Core, Request, Then};
 use crate::part::PartRef;
 use crate::partition::{overlap, volume};
 use crate::poison::Poison;
@@ -74,6 +74,43 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 }
 
+impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
+    /// Begins a broadcast that need not fill all ghosts. The others keep the bytes that they have on the stream's
+    /// device, and become valid, too. Also returns the ghost parts whose earlier values are lost, or that never had any.
+    ///
+    /// Safe programs fill all ghosts, for example those beyond the end of a grid through
+    /// [`target`](InFlight::target).
+    ///
+    /// # Errors
+    ///
+    /// As [`begin_exchange`](Self::begin_exchange).
+    ///
+    /// # Safety
+    ///
+    /// Elements of ghost parts that neither this exchange nor earlier work on the device has written are not read, and
+    /// no elements of the parts that are returned, unless they are written afterwards.
+    #[track_caller]
+    #[expect(unsafe_code, reason = "values that were never written become valid")]
+    pub unsafe fn begin_partial_broadcast<'a>(
+        &'a mut self,
+        stream: &'a Stream,
+    ) -> Result<(InFlight<'a, T, D>, Parts)> {
+        self.exclusive().forget_idle_if_full()?;
+        let (ghosts, mut lost) = (self.core.partition.ghosts(), Parts::NONE);
+        let mut note = |at: ReplicaId, before: &[PartState], now: &mut [PartState]| {
+            for part in ghosts.iter().filter(|part| !keep(&mut now[*part], &before[*part], at)) {
+                lost = lost | Parts::one(part);
+            }
+        };
+        let (broadcast, call_site) = (Exchange::Broadcast, Location::caller());
+        let mut flight =
+            InFlight::begin_then(&self.core, stream, broadcast, call_site, Some(&mut note))?;
+        flight.covered = ghosts;
+        self.core.set_local(None);
+        Ok((flight, lost))
+    }
+}
+
 impl Exchange {
     /// Its name in reports and errors.
     pub(crate) fn name(self) -> &'static str {
@@ -121,6 +158,16 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
         exchange: Exchange,
         call_site: CallSite,
     ) -> Result<Self> {
+        Self::begin_then(core, stream, exchange, call_site, None)
+    }
+
+    fn begin_then(
+        core: &'b Core<T, D>,
+        stream: &'b Stream,
+        exchange: Exchange,
+        call_site: CallSite,
+        then: Option<&mut Then<'_>>,
+    ) -> Result<Self> {
         let op = core.pending();
         let concerned = |part: &usize| match exchange {
             Exchange::Broadcast => true,
@@ -136,7 +183,8 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
         };
         let access = exchange.name();
         let request = Request::new(set, Some(stream), access, call_site);
-        let (at, hold) = core.act(&request, |at, by| Action::Begin { at, by, exchange })?;
+        let (at, hold) =
+            core.act_then(&request, |at, by| Action::Begin { at, by, exchange }, then)?;
         Ok(Self {
             core,
             stream,
@@ -226,29 +274,6 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let whole = whole.on_stream(self.stream)?.reporting_to(&self.whole)?;
         self.around = self.around | ghosts;
         Ok((owned, whole))
-    }
-
-    /// Lets the broadcast make ghost parts valid that it does not fill, with the bytes that they have on its device:
-    /// the values that were written there last, or any bytes.
-    ///
-    /// Safe programs fill such parts, for example ghosts beyond the end of a grid, through [`target`](Self::target).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` for a part that is no ghost, and in a reduction, which would lose contributions.
-    ///
-    /// # Safety
-    ///
-    /// Elements of these parts that this exchange and earlier work on its device have not written are not read.
-    #[expect(unsafe_code, reason = "values that were never written become valid")]
-    pub unsafe fn leave(&mut self, ghosts: Parts) -> Result<()> {
-        if self.op.is_some() {
-            let message = "a reduction must take all contributions";
-            return Err(Error::new(ErrorKind::InvalidArgument, "leave", message));
-        }
-        ghosts.iter().try_for_each(|part| self.check(part, self.ghosts, "left"))?;
-        self.covered = self.covered | ghosts;
-        Ok(())
     }
 
     /// Returns the owned parts, to read on any stream while a broadcast is in flight.

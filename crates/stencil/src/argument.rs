@@ -1,10 +1,10 @@
 //! Fields as arguments of a stencil.
 
-use runtime_core::{Result, Stream};
+use runtime_core::{Error, ErrorKind, Result, Stream};
 
 use crate::boundary::Constants;
 use crate::description::Intent;
-use crate::erased::{Any, Arrays, Number, map};
+use crate::erased::{Any, Arrays, Borrowed, Exclusive, Number, map};
 use crate::field::{Core, Field};
 
 /// A field as an argument of a stencil.
@@ -49,6 +49,24 @@ impl<'a> Argument<'a> {
     /// A field that is read and set.
     pub fn update<T: Number, const N: usize>(field: &'a mut Field<T, N>) -> Self {
         Self::new(field, Intent::InOut)
+    }
+
+    /// Its array, to read.
+    pub(crate) fn shared(&self) -> Result<Any<Borrowed<'a>>> {
+        Ok(map!(self.array, array => array.try_borrow().map_err(|_| self.in_use())?))
+    }
+
+    /// Its array, to set values or ghosts.
+    pub(crate) fn exclusive(&self) -> Result<Any<Exclusive<'a>>> {
+        Ok(map!(self.array, array => array.try_borrow_mut().map_err(|_| self.in_use())?))
+    }
+
+    fn in_use(&self) -> Error {
+        let message = format!(
+            "field {} is in use by the launch or the sweep whose work needs it again",
+            self.core.name
+        );
+        Error::new(ErrorKind::Conflict, "run", message)
     }
 
     /// The same argument.

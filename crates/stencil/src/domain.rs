@@ -50,8 +50,8 @@ pub(crate) struct State {
     /// The number of resets. Ghosts that were filled before a reset are stale.
     pub(crate) resets: u64,
     pub(crate) reducer: Reducer,
-    /// The number of vectors.
-    pub(crate) vectors: u64,
+    /// For each vector, the number of fields that were made of each component.
+    pub(crate) levels: Vec<[u64; 3]>,
 }
 
 impl Domain {

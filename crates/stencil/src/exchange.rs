@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use array_buffer::Exchange;
+use array_buffer::Parts;
 use halo::{HaloExchange, HaloOptions, MissingCorners, Quantity, Reach};
 use runtime_core::{AnyView, Error, ErrorKind, Result, Slot, Stream};
 use smallvec::SmallVec;
@@ -13,12 +13,15 @@ use crate::argument::Argument;
 use crate::domain::Domain;
 use crate::erased::{Any, Exclusive, Flights, map, with};
 use crate::exchanges::Kind;
-use crate::shape::Need;
+use crate::field::Core;
+use crate::shape::{Ends, Need};
 
 /// A field with stale ghosts, and the ghosts that are needed.
 pub(crate) struct Stale<'s, 'a> {
     pub(crate) argument: &'s Argument<'a>,
     pub(crate) need: Need,
+    /// The ends beyond which it reads ghosts that a stencil has computed.
+    pub(crate) computed: Ends,
 }
 
 impl Stale<'_, '_> {
@@ -46,11 +49,28 @@ pub(crate) fn refresh(
     stream: &Stream,
     work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
 ) -> Result<()> {
-    let mut arrays: SmallVec<[Any<Exclusive<'_>>; 4]> =
-        stale.iter().map(|stale| map!(stale.argument.array, array => array.borrow_mut())).collect();
+    let mut arrays: SmallVec<[Any<Exclusive<'_>>; 4]> = SmallVec::new();
+    for stale in stale {
+        arrays.push(stale.argument.exclusive()?);
+    }
+    let done = fill_all(grid, stale, &mut arrays, stream, work);
+    // Some of the ghosts may have been set, and others not.
+    done.inspect_err(|_| stale.iter().for_each(|stale| stale.argument.core.set_stale()))
+}
+
+#[track_caller]
+fn fill_all(
+    grid: &Domain,
+    stale: &[Stale<'_, '_>],
+    arrays: &mut [Any<Exclusive<'_>>],
+    stream: &Stream,
+    work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
+) -> Result<()> {
     let mut flights: SmallVec<[Any<Flights<'_>>; 4]> = SmallVec::new();
     for (array, stale) in arrays.iter_mut().zip(stale) {
-        flights.push(begin(array, stream).map_err(|error| stale.argument.core.about(error))?);
+        let core = stale.argument.core;
+        flights.push(begin(core, array, stream)?);
+        core.check_computed(&stale.computed, grid.state().resets)?;
     }
     // Without corners, ghosts beyond the ends depend on own values alone.
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
@@ -83,17 +103,21 @@ pub(crate) fn refresh(
     Ok(())
 }
 
-/// Begins to set ghosts. Those that are not set keep their values.
+/// Begins to set ghosts of a field. Those that are not set keep their values. If some were lost, all are stale.
 #[track_caller]
 pub(crate) fn begin<'a>(
+    core: &Core,
     array: &'a mut Any<Exclusive<'_>>,
     stream: &'a Stream,
 ) -> Result<Any<Flights<'a>>> {
+    let about = |error| core.about(error);
     Ok(map!(array, array => {
-        let mut flight = array.begin_exchange(stream, Exchange::Broadcast)?;
-        let ghosts = flight.partition().ghosts();
-        // SAFETY: a launch reads ghosts only where they were filled: the field remembers which have current values.
-        unsafe { flight.leave(ghosts)? };
+        // SAFETY: a launch reads ghosts only where they were set: the field remembers which have current values, and
+        // forgets that of all if any were lost.
+        let (flight, lost) = unsafe { array.begin_partial_broadcast(stream) }.map_err(about)?;
+        if lost != Parts::NONE {
+            core.set_stale();
+        }
         flight
     }))
 }
@@ -109,12 +133,15 @@ fn exchange(
     if !comes_from_blocks(grid, stale) {
         return Ok(());
     }
-    let exchanging = grid.exchanging.lock();
+    let Some(exchanging) = grid.exchanging.try_lock_for(grid.timeout) else {
+        let message = format!("another thread's exchange on the grid took {:?}", grid.timeout);
+        return Err(Error::new(ErrorKind::Timeout, "run", message));
+    };
     if exchanging.replace(true) {
         let message = "a launch that needs an exchange, in the work of another one";
         return Err(Error::new(ErrorKind::Conflict, "run", message));
     }
-    let _ends = Ends(&exchanging);
+    let _end = End(&exchanging);
     let kinds = stale.iter().map(|stale| stale.kind(grid));
     let mut state = grid.state();
     let resets = state.resets;
@@ -146,9 +173,9 @@ fn exchange(
 }
 
 /// Ends an exchange when it is dropped, also by a panic of the program's code.
-struct Ends<'a>(&'a Cell<bool>);
+struct End<'a>(&'a Cell<bool>);
 
-impl Drop for Ends<'_> {
+impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -183,7 +210,7 @@ fn fill(flight: &mut Any<Flights<'_>>, stale: &Stale<'_, '_>, stream: &Stream) -
 fn make(grid: &Domain, stale: &[Stale<'_, '_>], channel: u32) -> Result<HaloExchange> {
     let corners = stale.iter().any(|stale| stale.need.corners);
     let spec = |number: usize| {
-        let Stale { argument, need } = &stale[number];
+        let Stale { argument, need, .. } = &stale[number];
         argument.core.shape.spec(&number.to_string(), &need.widths)
     };
     let mut quantities = Vec::new();

@@ -11,7 +11,7 @@ use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
 use crate::boundary::{Boundary, Constants, Filling, Rules};
 use crate::domain::Domain;
 use crate::erased::{Array, Number};
-use crate::shape::{Need, Shape};
+use crate::shape::{Ends, Need, Shape};
 
 /// The number of the part that a rank owns. The other parts are ghosts and padding.
 const OWN: usize = 0;
@@ -65,9 +65,21 @@ pub struct Field<T: Number, const N: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Component {
     /// The number of the vector in its grid.
-    pub(crate) vector: u64,
+    pub(crate) vector: usize,
     /// The axis along which the component points.
     pub(crate) axis: usize,
+    /// The number of fields that were made of this component before. Fields of the two components with the same number
+    /// belong together.
+    pub(crate) level: u64,
+}
+
+impl Component {
+    /// The next field of the same component.
+    fn next(self, grid: &Domain) -> Self {
+        let level = &mut grid.state().levels[self.vector][self.axis];
+        *level += 1;
+        Self { level: *level - 1, ..self }
+    }
 }
 
 /// What is known of a field without its element type.
@@ -90,7 +102,7 @@ struct Fresh {
     /// Those that were exchanged or copied.
     filled: Need,
     /// Whether a stencil has computed all those beyond each end.
-    computed: [[bool; 2]; 3],
+    computed: Ends,
     /// The number of resets of the grid at that time.
     resets: u64,
 }
@@ -118,6 +130,25 @@ impl Core {
     pub(crate) fn is_computed(&self, end: End, resets: u64) -> bool {
         let (axis, side) = end.place();
         self.fresh(resets).is_some_and(|fresh| fresh.computed[axis][side])
+    }
+
+    /// Refuses ends beyond which no stencil has computed the ghosts for the field's values.
+    pub(crate) fn check_computed(&self, ends: &Ends, resets: u64) -> Result<()> {
+        let all = (0..3).flat_map(|axis| [End::Low(axis), End::High(axis)]);
+        let is_marked = |end: &End| {
+            let (axis, side) = end.place();
+            ends[axis][side]
+        };
+        match all.filter(is_marked).find(|end| !self.is_computed(*end, resets)) {
+            None => Ok(()),
+            Some(end) => {
+                let message = format!(
+                    "field {} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
+                    self.name
+                );
+                Err(Error::new(ErrorKind::Stale, "run", message))
+            }
+        }
     }
 
     /// Notes that these ghosts have current values, besides those that had them before.
@@ -211,7 +242,8 @@ impl<T: Number, const N: usize> Field<T, N> {
     pub fn like(&self, name: impl Into<String>) -> Result<Self> {
         let Core { grid, shape, location, rules, component, .. } = &self.core;
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
-        let (grid, component) = (Arc::clone(grid), *component);
+        let component = component.map(|component| component.next(grid));
+        let grid = Arc::clone(grid);
         let core = Core::new(grid, name.into(), *location, shape.clone(), *rules);
         let core = Core { component, ..core };
         Ok(Self { core, array, boundaries: self.boundaries })
@@ -465,6 +497,7 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
             Shape::new(&grid.device, T::DTYPE, &cells, staggered, grid.width, grid.is_end());
         let array = RefCell::new(ArrayBuffer::with_partition(shape.partition()?)?);
         let rules = boundaries.map(|ends| ends.map(|boundary| boundary.rule()));
+        let component = component.map(|component| component.next(&grid));
         let core = Core { component, ..Core::new(grid, name, location, shape, rules) };
         Ok(Field { core, array, boundaries })
     }

@@ -58,14 +58,15 @@ impl<const N: usize> Grid<N> {
 
     /// Begins to make the components of a vector along each axis. Where tiles of a [cubed sphere](Grid::cubed_sphere)
     /// meet, the axes of one tile are others on its neighbour: then components change places and signs. There, a
-    /// stencil that reads ghosts of one component must read the other one, too. On other grids, components are as any
-    /// fields.
+    /// stencil that reads ghosts of one component must read the other one, too: the first fields that are made of both
+    /// belong together, and then the first ones that [`like`](crate::Field::like) makes of both, and so on. On other
+    /// grids, components are as any fields.
     pub fn vector<T: Number>(&self, names: [&str; N]) -> [FieldBuilder<T, N>; N] {
         let mut state = self.0.state();
-        state.vectors += 1;
-        let vector = state.vectors;
+        let vector = state.levels.len();
+        state.levels.push([0; 3]);
         std::array::from_fn(|axis| {
-            let component = Some(Component { vector, axis });
+            let component = Some(Component { vector, axis, level: 0 });
             FieldBuilder::new(Arc::clone(&self.0), names[axis].to_owned(), component)
         })
     }

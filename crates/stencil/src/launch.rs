@@ -25,6 +25,7 @@ use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
 use crate::hash::{hash_of, hash_of_numbers};
 use crate::need::{Target, reach, reads};
+use crate::shape::Ends;
 
 /// The number of fields for which a launch allocates nothing.
 const FEW: usize = 8;
@@ -334,8 +335,10 @@ impl<'a> Launch<'a> {
         }
         let sets = |argument: &&Argument<'_>| argument.intent != Intent::In && !is_empty;
         let outputs = || self.arguments.iter().filter(sets);
-        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
-            outputs().map(|output| map!(output.array, array => array.borrow_mut())).collect();
+        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> = SmallVec::new();
+        for output in outputs() {
+            arrays.push(output.exclusive()?);
+        }
         let mut parts: SmallVec<[Any<Owned<'_>>; FEW]> = SmallVec::new();
         for array in &mut arrays {
             parts.push(map!(array, array => {
@@ -418,27 +421,40 @@ impl<'a> Launch<'a> {
         if !checked.stale.is_empty() {
             refresh(grid, &checked.stale, stream, &mut |_| Ok(()))?;
         }
-        let resets = grid.state().resets;
         let outputs = || self.arguments.iter().filter(|argument| argument.intent != Intent::In);
-        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> =
-            outputs().map(|output| map!(output.array, array => array.borrow_mut())).collect();
-        let mut compute = || {
-            let mut flights: SmallVec<[Any<Flights<'_>>; FEW]> = SmallVec::new();
-            for (array, output) in arrays.iter_mut().zip(outputs()) {
-                flights.push(begin(array, stream).map_err(|error| output.core.about(error))?);
-            }
-            if !is_empty {
-                work.run(slice::from_ref(&checked.local), &mut flights, None, act)?;
-            }
-            for (flight, output) in flights.into_iter().zip(outputs()) {
-                with!(flight, flight => flight.finish())
-                    .map_err(|error| output.core.about(error))?;
-                output.core.set_computed(end, resets);
-            }
-            Ok(())
-        };
+        let mut arrays: SmallVec<[Any<Exclusive<'_>>; FEW]> = SmallVec::new();
+        for output in outputs() {
+            arrays.push(output.exclusive()?);
+        }
+        let done = self.compute_ghosts_of(work, end, is_empty, &mut arrays, act);
         // After a failure no ghosts are known.
-        compute().inspect_err(|_| outputs().for_each(|output| output.core.set_stale()))
+        done.inspect_err(|_| outputs().for_each(|output| output.core.set_stale()))
+    }
+
+    #[track_caller]
+    fn compute_ghosts_of(
+        &self,
+        work: &Work<'_, '_, '_>,
+        end: End,
+        is_empty: bool,
+        arrays: &mut [Any<Exclusive<'_>>],
+        act: &mut Act<'_>,
+    ) -> Result<()> {
+        let Work { grid, checked, stream, .. } = *work;
+        let outputs = || self.arguments.iter().filter(|argument| argument.intent != Intent::In);
+        let mut flights: SmallVec<[Any<Flights<'_>>; FEW]> = SmallVec::new();
+        for (array, output) in arrays.iter_mut().zip(outputs()) {
+            flights.push(begin(output.core, array, stream)?);
+        }
+        if !is_empty {
+            work.run(slice::from_ref(&checked.local), &mut flights, None, act)?;
+        }
+        let resets = grid.state().resets;
+        for (flight, output) in flights.into_iter().zip(outputs()) {
+            with!(flight, flight => flight.finish()).map_err(|error| output.core.about(error))?;
+            output.core.set_computed(end, resets);
+        }
+        Ok(())
     }
 
     /// Refuses arguments that are not those of the stencil. Only code that no attribute has generated can pass them.
@@ -533,14 +549,20 @@ impl<'a> Launch<'a> {
             let known = self.known(number, &global);
             let reads = reads(grid, &target, argument.core, &known, resets)?;
             let need = reads.need;
+            let ends = || reads.computed.into_iter().flatten();
             checked.uses.push((None, reads.has_ghosts));
             if argument.core.has(&need, resets) {
                 continue;
             }
             let same = |stale: &Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);
             match checked.stale.iter_mut().find(|stale| same(stale)) {
-                Some(stale) => stale.need = stale.need.and(&need),
-                None => checked.stale.push(Stale { argument, need }),
+                Some(stale) => {
+                    stale.need = stale.need.and(&need);
+                    for (end, read) in stale.computed.iter_mut().flatten().zip(ends()) {
+                        *end |= read;
+                    }
+                }
+                None => checked.stale.push(Stale { argument, need, computed: reads.computed }),
             }
         }
         if grid.tiles > 1 {
@@ -622,26 +644,22 @@ impl<'a> Launch<'a> {
             };
             let is_other = |argument: &&Argument<'_>| {
                 let other = argument.core.component.is_some_and(|other| {
-                    other.vector == component.vector && other.axis != component.axis
+                    let is_same =
+                        (other.vector, other.level) == (component.vector, component.level);
+                    is_same && other.axis != component.axis
                 });
                 other && argument.intent == Intent::In
             };
-            // Several fields may be like the component. Those of one time level stand in the same order.
-            let is_same = |argument: &&Argument<'_>| {
-                argument.core.component == Some(component) && argument.intent == Intent::In
-            };
-            let number = self.arguments.iter().filter(is_same).position(|a| ptr::eq(a.core, core));
-            let other = number.and_then(|n| self.arguments.iter().filter(is_other).nth(n));
-            let Some(other) = other else {
+            let Some(other) = self.arguments.iter().find(is_other) else {
                 return Err(refuse(format!(
-                    "field {} is a component of a vector: the stencil must read the other one, too",
+                    "field {} is a component of a vector: the stencil must read the other one, too, which was made in the same order of fields",
                     core.name
                 )));
             };
             let same = |known: &Stale<'_, '_>| ptr::eq(known.argument.core, other.core);
             let mut second = match stale.iter().position(same) {
                 Some(known) => stale.remove(known),
-                None => Stale { argument: other, need: first.need },
+                None => Stale { argument: other, need: first.need, computed: Ends::default() },
             };
             first.need = first.need.and(&second.need);
             second.need = first.need;
@@ -747,8 +765,10 @@ impl Work<'_, '_, '_> {
         let is_guarded = |stale: Option<usize>| stale.is_none() || owned.is_none();
         let inputs = || uses().filter(|(argument, _)| argument.intent == Intent::In);
         let guarded = || inputs().filter(|(_, (stale, _))| is_guarded(*stale));
-        let arrays: SmallVec<[Any<Borrowed<'_>>; FEW]> =
-            guarded().map(|(argument, _)| map!(argument.array, array => array.borrow())).collect();
+        let mut arrays: SmallVec<[Any<Borrowed<'_>>; FEW]> = SmallVec::new();
+        for (argument, _) in guarded() {
+            arrays.push(argument.shared()?);
+        }
         let mut reads: SmallVec<[Any<Reads<'_>>; FEW]> = SmallVec::new();
         for (array, (argument, (_, ghosts))) in arrays.iter().zip(guarded()) {
             let about = |error| argument.core.about(error);

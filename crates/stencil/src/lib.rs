@@ -32,7 +32,8 @@
 //! # }
 //! ```
 //!
-//! For several ranks, add `.ranks(communicator)` before `build`. Nothing else changes, and neither do the results.
+//! For several ranks, add `.ranks(communicator)` before `build`. Nothing else changes, and neither do the results, if the
+//! [halo](GridBuilder::halo) is as wide as the stencils read.
 //!
 //! # When to use it
 //!
@@ -203,7 +204,8 @@
 //! # Limits
 //!
 //! - Grids have one to three axes, and are rectangular, or [cubed spheres](Grid::cubed_sphere).
-//! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default. No block may have fewer cells along
+//! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default, except within an axis that is neither
+//!   divided among ranks nor periodic. No block may have fewer cells along
 //!   an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
 //! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere. A

@@ -8,7 +8,7 @@ use crate::boundary::Rule;
 use crate::description::FieldParts;
 use crate::domain::Domain;
 use crate::field::{Core, End};
-use crate::shape::Need;
+use crate::shape::{Ends, Need};
 
 /// The points that a launch computes.
 pub(crate) struct Target<'a> {
@@ -31,6 +31,8 @@ pub(crate) struct Reads {
     pub(crate) need: Need,
     /// Whether it reads any, also those that a stencil has computed.
     pub(crate) has_ghosts: bool,
+    /// The ends beyond which it reads ghosts that a stencil has computed.
+    pub(crate) computed: Ends,
 }
 
 /// Finds what a stencil reads of a field. Refuses what the field cannot have, after this number of resets of the grid.
@@ -42,7 +44,7 @@ pub(crate) fn reads(
     resets: u64,
 ) -> Result<Reads> {
     let Target { output, global, .. } = *target;
-    let mut reads = Reads { need: Need::default(), has_ghosts: false };
+    let mut reads = Reads { need: Need::default(), has_ghosts: false, computed: Ends::default() };
     if !known.is_read || global[..grid.rank].iter().any(Range::is_empty) {
         return Ok(reads);
     }
@@ -107,15 +109,11 @@ pub(crate) fn reads(
                     )));
                 }
                 Rule::Computed => {
-                    let end = [End::Low(axis), End::High(axis)][side];
-                    if !field.is_computed(end, resets) {
-                        let message = format!(
-                            "{} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
-                            is_called()
-                        );
-                        return Err(Error::new(ErrorKind::Stale, "run", message));
-                    }
-                    computed = Some(end);
+                    let mut one = Ends::default();
+                    one[axis][side] = true;
+                    field.check_computed(&one, resets)?;
+                    computed = Some([End::Low(axis), End::High(axis)][side]);
+                    reads.computed[axis][side] = true;
                     if !grid.is_joined(axis) {
                         reads.need.widths[axis][side] = 0;
                     }

@@ -71,14 +71,20 @@ pub fn read<T: Readable>(source: impl Read + Seek) -> Result<ArrayD<T>> {
     source.rewind().map_err(failed)?;
     let header = Header::from_reader(&mut source).map_err(|error| wrong(error.into()))?;
     let data = source.stream_position().map_err(failed)?;
-    let bytes = source.seek(SeekFrom::End(0)).map_err(failed)? - data;
-    let name = header.type_descriptor.to_string();
-    let name = name.trim_matches('\'');
+    let end = source.seek(SeekFrom::End(0)).map_err(failed)?;
+    let Some(bytes) = end.checked_sub(data) else {
+        return Err(refuse(format!(
+            "a file of {end} bytes, with a header that ends at byte {data}"
+        )));
+    };
+    let text = header.type_descriptor.to_string();
+    let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let name = name.unwrap_or(&text);
     let short = name.trim_start_matches(['<', '>', '=', '|']);
     if !T::NAMES.contains(&short) {
         let names = T::NAMES.join(", ");
         return Err(refuse(format!(
-            "elements of type {name}; {names} can be read as {}",
+            "elements of type {name:?}; {names} can be read as {}",
             T::DTYPE
         )));
     }
@@ -88,6 +94,15 @@ pub fn read<T: Readable>(source: impl Read + Seek) -> Result<ArrayD<T>> {
         let needed = needed.map_or("more than 2^128".to_owned(), |needed| needed.to_string());
         let shape = &header.shape;
         return Err(refuse(format!("{bytes} bytes of data; shape {shape:?} takes {needed}")));
+    }
+    // Arrays without elements have shapes, too, of which `ndarray` takes no larger ones.
+    let extent = header.shape.iter().try_fold(1_usize, |all, n| all.checked_mul(*n.max(&1)));
+    if extent.is_none_or(|extent| isize::try_from(extent).is_err()) {
+        let shape = &header.shape;
+        return Err(refuse(format!(
+            "shape {shape:?}; lengths other than 0 multiply to at most {}",
+            isize::MAX
+        )));
     }
     source.rewind().map_err(failed)?;
     match T::read_as(short, &mut source) {

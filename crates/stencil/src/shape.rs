@@ -146,6 +146,9 @@ impl Shape {
     }
 }
 
+/// A mark for each end of each axis.
+pub(crate) type Ends = [[bool; 2]; 3];
+
 /// The number of elements at multiples of which rows begin.
 fn line(device: &Device, dtype: DType) -> usize {
     let info = device.info();

@@ -60,7 +60,11 @@ fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
     let no_boundary =
         ["stencil east", "field heat (parameter t)", "1 behind the last point along axis 0"];
     refused(east(&mut out, &t).run(&stream), bad, &no_boundary);
-    refused(far(&mut out, &t).run(&stream), bad, &["field t", "3 points", "axis 1", "halo of 2"]);
+    refused(
+        far(&mut out, &t).run(&stream),
+        bad,
+        &["parameter t", "3 points", "axis 1", "halo of 2"],
+    );
     let other = Grid::cartesian([6, 5]).build(&device)?;
     let foreign = other.field("foreign").filled(1.0)?;
     refused(
@@ -235,8 +239,7 @@ fn ghosts_that_were_not_computed_are_not_read() -> Result<()> {
     let field = |name| grid.field(name).boundary_at(End::Low(0), Boundary::Computed);
     let mut t = field("heat").boundary_at(End::High(1), Boundary::Clamp).filled(1.0)?;
     let mut out = t.like("out")?;
-    let stale =
-        ["field heat (parameter t)", "End::Low(0)", "launch a stencil with `on(End::Low(0))`"];
+    let stale = ["field heat", "End::Low(0)", "launch a stencil with `on(End::Low(0))`"];
     let (bad, old) = (ErrorKind::InvalidArgument, ErrorKind::Stale);
     refused(west(&mut out, &t).run(&stream), old, &stale);
     keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
@@ -257,7 +260,7 @@ fn ghosts_that_were_not_computed_are_not_read() -> Result<()> {
     // They belong to the values, not to the variable.
     keep(&mut t, 0.5).on(End::Low(0)).run(&stream)?;
     swap(&mut t, &mut out);
-    let other = ["field out (parameter t)", "End::Low(0)"];
+    let other = ["field out", "End::Low(0)"];
     let mut next = t.like("next")?;
     refused(west(&mut next, &t).run(&stream), old, &other);
     west(&mut next, &out).run(&stream)?;
@@ -295,6 +298,101 @@ fn ghosts_whose_computation_failed_are_not_read() -> Result<()> {
     Ok(())
 }
 
+#[stencil]
+fn south(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(0, -1));
+}
+
+/// Launches that need other ghosts come between. Afterwards the lost ones are filled again, or an error.
+#[test]
+fn ghosts_that_were_lost_are_not_read_after_others_were_filled() -> Result<()> {
+    let makes: [fn(Operation, u64) -> Fault; 2] = [Fault::fail, Fault::fail_late];
+    let cases = makes.into_iter().flat_map(|make| [(make, false), (make, true)]);
+    for ((make, other), is_known) in cases.flat_map(|case| [(case, false), (case, true)]) {
+        let config = SimConfig::new().fault(make(Operation::Launch, 1));
+        let device = Device::new(SimDevice::new(0, config))?;
+        let first = device.default_stream();
+        let second =
+            if other { device.stream_create(&StreamOptions::default())? } else { first.clone() };
+        let grid = Grid::cartesian([4, 4]).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp);
+        let mut t = t.boundary_at(End::Low(0), Boundary::Computed).filled(1.0)?;
+        let mut out = t.like("out")?;
+        drop(keep(&mut t, 7.0).on(End::Low(0)).run(&first));
+        // The failure is known before the exchange of other ghosts, or after it.
+        for synchronizes in [is_known, !is_known] {
+            if synchronizes {
+                drop(first.synchronize());
+            } else {
+                drop(south(&mut out, &t).run(&second));
+            }
+        }
+        let read = west(&mut out, &t).run(&second).and_then(|()| out.read_host().map(drop));
+        let kind = read.unwrap_err().kind();
+        assert!([ErrorKind::Stale, ErrorKind::Poisoned].contains(&kind), "{kind:?}");
+        drop(device.synchronize());
+        keep(&mut t, 3.0).on(End::Low(0)).run(&first)?;
+        west(&mut out, &t).run(&second)?;
+        assert_eq!(out.read_host()?[[0, 0]], 3.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn ghosts_that_failed_copies_should_have_filled_are_not_read() -> Result<()> {
+    let makes: [fn(Operation, u64) -> Fault; 2] = [Fault::fail, Fault::fail_late];
+    for (number, make) in (1..30).flat_map(|number| makes.map(|make| (number, make))) {
+        let config = SimConfig::new().region_copies(false).fault(make(Operation::Copy, number));
+        let device = Device::new(SimDevice::new(0, config))?;
+        let stream = device.default_stream();
+        let grid = Grid::cartesian([4, 4]).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Extrapolate);
+        let mut t = t.from_fn(|[i, j]| (i + 10 * j) as f64)?;
+        let mut out = t.like("out")?;
+        for step in 0..6 {
+            let is_west = step % 2 == 0;
+            let launch = if is_west { west(&mut out, &t) } else { south(&mut out, &t) };
+            let done = launch.run(&stream).and_then(|()| out.read_host().map(|out| out[[0, 0]]));
+            if let Ok(value) = done {
+                assert_eq!(
+                    value,
+                    if is_west { -1.0 } else { -10.0 },
+                    "fault {number}, step {step}"
+                );
+            }
+        }
+        drop(t.read_host());
+    }
+    Ok(())
+}
+
+/// An error about one field leaves the ghosts of others to be filled, or computed, again.
+#[test]
+fn an_error_about_one_field_says_what_the_ghosts_of_another_need() -> Result<()> {
+    let device = host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([4, 4]).build(&device)?;
+    let t = grid.field("t").boundary(Boundary::Clamp);
+    let mut t = t.boundary_at(End::Low(0), Boundary::Computed).filled(1.0)?;
+    let (unset, mut out) =
+        (grid.field("unset").boundary(Boundary::Clamp).uninit()?, t.like("out")?);
+    keep(&mut t, 7.0).on(End::Low(0)).run(&stream)?;
+    refused(
+        both_south(&mut out, &t, &unset).run(&stream),
+        ErrorKind::Uninitialized,
+        &["field unset"],
+    );
+    refused(west(&mut out, &t).run(&stream), ErrorKind::Stale, &["field t", "on(End::Low(0))"]);
+    south(&mut out, &t).run(&stream)?;
+    assert_eq!(out.read_host()?.sum(), 16.0);
+    Ok(())
+}
+
+#[stencil]
+fn both_south(out: Out<f64, 2>, t: In<f64, 2>, u: In<f64, 2>) {
+    out.set(t.at(0, -1) + u.at(0, -1));
+}
+
 #[test]
 fn ranks_that_compute_ghosts_of_other_ends_get_errors() {
     let device = host();
@@ -310,7 +408,7 @@ fn ranks_that_compute_ghosts_of_other_ends_get_errors() {
         east(&mut out, &t).over(0, ..7).run(&stream)
     });
     for result in results {
-        refused(result, ErrorKind::InvalidArgument, &["the same launches"]);
+        refused(result, ErrorKind::InvalidArgument, &["launches of different stencils"]);
     }
 }
 
@@ -454,7 +552,7 @@ fn ranks_that_pass_other_fields_get_errors() {
         refused(
             result,
             ErrorKind::InvalidArgument,
-            &["stencil east", "all ranks make the same launches"],
+            &["stencil east", "launches of different stencils"],
         );
     }
 }
@@ -476,7 +574,7 @@ fn ranks_that_pass_other_scalars_get_errors() {
         refused(
             result,
             ErrorKind::InvalidArgument,
-            &["stencil scaled_east", "all ranks make the same launches"],
+            &["stencil scaled_east", "launches of different stencils"],
         );
     }
 }
@@ -517,7 +615,11 @@ fn ranks_that_launch_other_stencils_of_one_name_get_errors() {
             .run(&stream)
     });
     for result in results {
-        refused(result, ErrorKind::InvalidArgument, &["stencil step", "the same launches"]);
+        refused(
+            result,
+            ErrorKind::InvalidArgument,
+            &["stencil step", "launches of different stencils"],
+        );
     }
 }
 

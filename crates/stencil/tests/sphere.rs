@@ -161,6 +161,36 @@ fn components_of_one_vector_are_exchanged_together(device: &Device) {
     }
 }
 
+/// Those of one time level are made in the same order. The order of arguments does not matter.
+#[test]
+fn components_of_two_time_levels_are_paired_by_level() {
+    let device = devices::host();
+    let results = ThreadCommunicator::run(6, |rank| -> Result<_> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
+        let value = grid.tile() as f64;
+        let [u, v] = grid.vector(["u", "v"]);
+        let (u, v) = (u.filled(1.0 + value)?, v.filled(10.0 + value)?);
+        let (mut u_new, mut v_new) = (u.like("u_new")?, v.like("v_new")?);
+        u_new.set_from_fn(|_| 20.0 + value)?;
+        v_new.set_from_fn(|_| 30.0 + value)?;
+        let mut out = grid.field("out").filled(0.0)?;
+        two_vectors(&mut out, &u, &v_new, &u_new, &v).run(&stream)?;
+        let one = out.read_host()?[[0, 1]];
+        u_new.set_from_fn(|_| 20.0 + value)?;
+        let refused = two_vectors(&mut out, &u_new, &v, &u_new, &v).run(&stream).unwrap_err();
+        two_vectors(&mut out, &u, &v_new, &u_new, &v).run(&stream)?;
+        Ok((grid.tile(), one, out.read_host()?[[0, 1]], refused))
+    });
+    for result in results.unwrap() {
+        let (tile, first, again, refused) = result.unwrap();
+        assert_eq!(first, again);
+        assert!(tile != 0 || first == 14.0 - 10.0 * 5.0 + 100.0 * 34.0 - 1000.0 * 24.0, "{first}");
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.message().contains("field u_new is a component"), "{refused}");
+    }
+}
+
 #[test]
 fn a_component_may_be_read_alone_where_axes_do_not_change() {
     let device = devices::host();

@@ -9,6 +9,8 @@ mod devices;
 use std::cell::Cell;
 use std::mem::swap;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use halo::communicator::ThreadCommunicator;
 use ndarray::ArrayD;
@@ -225,5 +227,53 @@ fn the_work_of_a_sweep_uses_its_grid() {
         let kinds = kinds.unwrap();
         assert_eq!(kinds[0], (1, Err(ErrorKind::Conflict)));
         assert_eq!(kinds[1], (2, Ok(())));
+    }
+}
+
+/// Such launches would change, or read, what the sweep has lent.
+#[test]
+fn the_work_of_a_sweep_cannot_launch_what_needs_ghosts_of_its_own_fields() {
+    let device = devices::host();
+    let (stream, kernel) = (device.default_stream(), kernel(&device));
+    let grid = Grid::cartesian([19, 14]).periodic([true, true]).build(&device).unwrap();
+    let field = |name| grid.field(name).from_fn(initial);
+    let (t, mut next, mut sum) =
+        (field("t").unwrap(), field("next").unwrap(), field("sum").unwrap());
+    let mut kinds = Vec::new();
+    let fields = [Use::write(&mut next), Use::read(&t, [0, 0])];
+    let swept = sweep(&stream, fields, |part, fields| {
+        let nested = sums(&mut sum, &t, 0.1).run(&stream);
+        kinds.push(nested.map_err(|error| error.kind()));
+        launch(&kernel, &stream, part, fields)
+    });
+    swept.unwrap();
+    assert_eq!(kinds[0], Err(ErrorKind::Conflict));
+}
+
+/// The thread would wait for the exchange, and the exchange for the thread.
+#[test]
+fn a_thread_that_exchanges_in_the_work_of_a_sweep_gets_an_error_in_time() {
+    let device = devices::host();
+    let (stream, kernel) = (device.default_stream(), kernel(&device));
+    let ended = ThreadCommunicator::run(2, |rank| {
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = grid.timeout(Duration::from_secs(2)).build(&device)?;
+        let field = |name| grid.field(name).boundary(Boundary::Mirror).from_fn(initial);
+        let (t, mut other, mut next, mut sum) =
+            (field("t")?, field("other")?, field("next")?, field("sum")?);
+        let mut kinds = Vec::new();
+        let fields = [Use::write(&mut next), Use::read(&t, [1, 1])];
+        drop(sweep(&stream, fields, |part, fields| {
+            let (sum, other, stream) = (&mut sum, &mut other, &stream);
+            let nested = thread::scope(|scope| {
+                scope.spawn(move || sums(sum, other, 0.1).run(stream)).join().unwrap()
+            });
+            kinds.push(nested.map_err(|error| error.kind()));
+            launch(&kernel, stream, part, fields)
+        }));
+        Ok::<_, stencil::Error>(kinds)
+    });
+    for kinds in ended.unwrap() {
+        assert_eq!(kinds.unwrap()[0], Err(ErrorKind::Timeout));
     }
 }

@@ -47,35 +47,46 @@ pub(crate) struct Programs {
 impl Programs {
     /// Builds the programs.
     pub(crate) fn build(features: &[String]) -> Result<Self> {
-        let mut build = cargo(&["test", "--no-run", "--workspace", "--all-targets"]);
-        build.args(features).args(["--message-format", "json-render-diagnostics"]);
         let mut built = Self::default();
-        for message in messages(&mut build)? {
-            let word = |value: &Value| value.as_str().map(str::to_owned);
-            let files = message["filenames"].as_array().into_iter().flatten();
-            built.libraries.extend(files.filter_map(word).map(PathBuf::from));
-            let (Some(file), Some(manifest), Some(name)) = (
-                word(&message["executable"]),
-                word(&message["manifest_path"]),
-                word(&message["target"]["name"]),
-            ) else {
-                continue;
-            };
-            let is = |kind: &str| message["target"]["kind"][0] == kind;
-            if is("example") {
-                built.examples.push(PathBuf::from(&file));
-            }
-            if message["profile"]["test"] == true {
-                let folder =
-                    Path::new(&manifest).parent().context("a manifest without a folder")?;
-                let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let folder = folder.to_owned();
-                let program = Program { package, folder, name, file: PathBuf::from(file) };
-                if is("bench") { &mut built.benchmarks } else { &mut built.programs }.push(program);
+        // Together, examples would be built as tests.
+        for targets in [&[][..], &["--benches"]] {
+            let mut build = cargo(&["test", "--no-run", "--workspace"]);
+            build.args(targets).args(features);
+            build.args(["--message-format", "json-render-diagnostics"]);
+            for message in messages(&mut build)? {
+                built.add(&message, targets.is_empty())?;
             }
         }
         ensure!(!built.programs.is_empty(), "cargo built no test program");
         Ok(built)
+    }
+
+    /// Adds what cargo reports in a message: a benchmark, or anything else `but_benchmarks`.
+    fn add(&mut self, message: &Value, but_benchmarks: bool) -> Result<()> {
+        let is = |kind: &str| message["target"]["kind"][0] == kind;
+        if is("bench") == but_benchmarks {
+            return Ok(());
+        }
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let files = message["filenames"].as_array().into_iter().flatten();
+        self.libraries.extend(files.filter_map(word).map(PathBuf::from));
+        let (Some(file), Some(manifest), Some(name)) = (
+            word(&message["executable"]),
+            word(&message["manifest_path"]),
+            word(&message["target"]["name"]),
+        ) else {
+            return Ok(());
+        };
+        let file = PathBuf::from(file);
+        if is("example") {
+            self.examples.push(file);
+        } else if message["profile"]["test"] == true {
+            let folder = Path::new(&manifest).parent().context("a manifest without a folder")?;
+            let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let program = Program { package, folder: folder.to_owned(), name, file };
+            if is("bench") { &mut self.benchmarks } else { &mut self.programs }.push(program);
+        }
+        Ok(())
     }
 
     /// Returns the file of the library with this name from the same build.

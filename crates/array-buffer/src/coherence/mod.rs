@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use fast_path::{HOST_BIT, fast_readers, owner, readable};
 pub(crate) use merge::{common, loss, merge, rejoin, waits};
 pub use plan::Exchange;
-pub(crate) use plan::{Action, Plan, Step, plan, take_up};
+pub(crate) use plan::{Action, Plan, Step, keep, plan, take_up};
 pub(crate) use set::{Set, SmallSet};
 pub use state::Reduce;
 pub(crate) use state::{

@@ -135,6 +135,15 @@ pub(crate) fn take_up(part: &mut PartState, access: Access) {
     }
 }
 
+/// Records that an exchange at a replica keeps the bytes that a ghost part had there `before`, where it writes no
+/// others. Returns whether these had values.
+pub(crate) fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
+    let bytes = part.bytes_mut(at);
+    let origins = bytes.origins.union(before.bytes(at).sources());
+    mark_written(bytes, bytes.writer, origins);
+    before.health == Health::Good
+}
+
 impl Plan {
     /// The state after step number `failed` failed: as before, plus the access records of work that was, or may have
     /// been, enqueued.

@@ -120,6 +120,9 @@ impl TrackedStream {
     }
 }
 
+/// What is done with the states of all parts after an action: see [`Core::act_then`].
+pub(crate) type Then<'a> = dyn FnMut(ReplicaId, &[PartState], &mut [PartState]) + 'a;
+
 /// Runs one exchange of an array, from its begin to its end.
 pub(crate) type Run<T, D> =
     dyn FnMut(&Core<T, D>, &Stream, Exchange, CallSite) -> Result<()> + Send;
@@ -490,6 +493,16 @@ impl<T: Element, D> Core<T, D> {
         request: &Request<'_>,
         action: impl Fn(ReplicaId, Who) -> Action,
     ) -> Result<(ReplicaId, Option<Hold>)> {
+        self.act_then(request, action, None)
+    }
+
+    /// As `act`. `then` gets the replica, and the states of all parts before the action and after it.
+    pub(crate) fn act_then(
+        &self,
+        request: &Request<'_>,
+        action: impl Fn(ReplicaId, Who) -> Action,
+        then: Option<&mut Then<'_>>,
+    ) -> Result<(ReplicaId, Option<Hold>)> {
         let mut rooms: Vec<Room<T>> = Vec::new();
         let mut is_first = true;
         let mut looks_ahead = true;
@@ -554,7 +567,11 @@ impl<T: Element, D> Core<T, D> {
             if let Action::Acquire { .. } = action {
                 state.wait_for_forgotten(by)?;
             }
+            let before = then.is_some().then(|| state.parts.clone());
             let done = self.carry_out(&mut state, request, action, Some(at), is_charged(action));
+            if let (Ok(()), Some(before), Some(then)) = (&done, before, then) {
+                then(at, &before, &mut state.parts);
+            }
             let hold = match (&done, divided, action) {
                 (Ok(()), Some(divided), _) if !matches!(action, Action::Prefetch { .. }) => {
                     Some(divided.hold(state.needed(request.set, action)))
