@@ -176,15 +176,15 @@ impl Mirror {
         None
     }
 
-    /// Adds a stream that is not yet known. There are as many entries as lanes.
-    pub(crate) fn set_lane(&self, lane: Lane, stream: u64, at: ReplicaId) {
+    /// Adds a stream, unless it is known. There are as many entries as lanes. Returns whether the stream was added.
+    pub(crate) fn set_lane(&self, lane: Lane, stream: u64, at: ReplicaId) -> bool {
         let word = stream << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
         let free = |place: &usize| matches!(self.lanes[*place].load(Ordering::Relaxed), 0 | GONE);
-        let place = places(stream).find(free);
-        debug_assert!(place.is_some(), "a lane is free, so that its place is");
+        let place = places(stream).find(free).filter(|_| self.lane(stream).is_none());
         if let Some(place) = place {
             self.lanes[place].store(word, Ordering::Release);
         }
+        place.is_some()
     }
 
     /// Lets the streams of one replica work in another. The array is borrowed exclusively.

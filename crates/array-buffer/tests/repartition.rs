@@ -332,3 +332,38 @@ fn a_copy_that_fails_leaves_the_array_as_before() {
         assert_eq!(values(&array), expected, "copy {number}, late {late}");
     }
 }
+
+/// All but one of 16 streams are forgotten. The last of them is used again, and then the parts change.
+#[test]
+fn streams_stay_apart_from_streams_that_were_forgotten() {
+    let setup = Setup::sim(quick());
+    let mut array = parted(&[0, 4, 8]);
+    let touch = |array: &ArrayBuffer<f64, Ix1>, stream: &Stream| drop(array.read(stream).unwrap());
+    let fresh = |count: usize| (0..count).map(|_| setup.stream()).collect::<Vec<_>>();
+    touch(&array, &setup.s);
+    let old = fresh(15);
+    old.iter().for_each(|stream| touch(&array, stream));
+    setup.a.synchronize().unwrap();
+    drop(array.read_write(&setup.s).unwrap());
+    let again = &old[14];
+    touch(&array, again);
+    array.repartition(row(&[0, 3, 8])).unwrap();
+
+    // The list is full. All streams but one are idle, and are forgotten.
+    let new = fresh(14);
+    new.iter().for_each(|stream| touch(&array, stream));
+    setup.a.synchronize().unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), &new[13]);
+    touch(&array, &new[13]);
+    drop(array.read_write(&setup.s).unwrap());
+    gate.open();
+    setup.a.synchronize().unwrap();
+
+    for round in 1..4 {
+        let value = f64::from(round);
+        let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), again);
+        array.write(again).unwrap().view_mut().unwrap().fill(again, value).unwrap();
+        gate.open_later();
+        assert_eq!(values_on(&array, &setup.s), [value; 8]);
+    }
+}

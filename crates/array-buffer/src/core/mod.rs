@@ -1100,14 +1100,7 @@ impl<T: Element> State<T> {
         if self.is_full() && self.constant {
             self.forget_idle(mirror)?;
         }
-        if let Some(lane) = self.free.set().first() {
-            self.free.remove(lane);
-            self.lanes[usize::from(lane)] = TrackedStream::new(stream);
-            self.paths.places[usize::from(lane)] = at;
-            mirror.set_lane(lane, stream.id(), at);
-            mirror.set_full(self.is_full());
-            return Ok(lane);
-        }
+        let free = self.free.set().first();
         if self.is_full() {
             let message = format!(
                 "a {}th stream; an array remembers {LANES} until an exclusive access finds them idle",
@@ -1115,10 +1108,17 @@ impl<T: Element> State<T> {
             );
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
-        let lane = self.lanes.len().to_le_bytes()[0];
-        self.lanes.push(TrackedStream::new(stream));
+        let lane = free.unwrap_or(self.lanes.len().to_le_bytes()[0]);
+        if !mirror.set_lane(lane, stream.id(), at) {
+            let message = format!("{stream:?} is already among the array's streams");
+            return Err(Error::new(ErrorKind::Conflict, "array", message));
+        }
+        self.free.remove(lane);
+        match self.lanes.get_mut(usize::from(lane)) {
+            Some(known) => *known = TrackedStream::new(stream),
+            None => self.lanes.push(TrackedStream::new(stream)),
+        }
         self.paths.places[usize::from(lane)] = at;
-        mirror.set_lane(lane, stream.id(), at);
         mirror.set_full(self.is_full());
         Ok(lane)
     }

@@ -180,8 +180,10 @@ impl<T: Element, D> Core<T, D> {
         mirror.take_extras(&self.mirror);
         let state = self.state.get_mut();
         for (lane, known) in (0..).zip(&state.lanes).take(LANES) {
-            if let Some((_, at)) = self.mirror.lane(known.stream.id()) {
-                mirror.set_lane(lane, known.stream.id(), at);
+            let stream = known.stream.id();
+            // A free lane keeps its last stream, which may have got another lane since.
+            if let Some((_, at)) = self.mirror.lane(stream).filter(|(of, _)| *of == lane) {
+                mirror.set_lane(lane, stream, at);
             }
         }
         mirror.set_full(state.is_full());
