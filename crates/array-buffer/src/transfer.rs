@@ -239,7 +239,9 @@ impl<T: Element> Transfers<T> {
         (from, to): (ReplicaId, ReplicaId),
         (lane, stream): (Lane, &Stream),
     ) -> Result<()> {
+        self.begin(piece.part, lane);
         if piece.len() == 0 {
+            self.end(piece.part, lane, Copies::Over(to == HOST));
             return Ok(());
         }
         let worker = self.worker(stream);
@@ -252,7 +254,6 @@ impl<T: Element> Transfers<T> {
             }
             _ => None,
         };
-        self.begin(piece.part, lane);
         let mut places: Vec<Range<usize>> = match (&row, &packed) {
             (Some(_), _) | (None, Some(_)) => Vec::new(),
             (None, None) => piece.runs(device.at).map(|(_, place)| place).collect(),

@@ -476,3 +476,22 @@ fn a_kernel_may_drop_what_it_has_prefetched() {
     });
     assert_eq!(values(&array), [0.0]);
 }
+
+/// A part without elements needs no copy, so the host waits for none of its streams.
+#[test]
+fn parts_without_elements_hold_up_no_access_of_the_host() {
+    let setup = Setup::peers();
+    let partition = Partition::new(&[8], &[&[0..8], &[8..8]], &[]).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
+    let mut guard = array.write(&setup.s).unwrap();
+    for part in 0..2 {
+        guard.part_mut(part).unwrap().fill(&setup.s, 3.0).unwrap();
+    }
+    guard.commit().unwrap();
+    array.prefetch_host().unwrap();
+    does_not_wait(&setup.s, || assert_eq!(values(&array), [3.0; 8]));
+
+    let mut array = counting(0);
+    array.prefetch(&setup.s).unwrap();
+    does_not_wait(&setup.s, || drop(array.write_host().unwrap()));
+}
