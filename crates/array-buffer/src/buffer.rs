@@ -442,8 +442,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place,
     /// with a warning. `Conflict` if the host's values are lent or belong to another owner, if another device works in
-    /// them, or if they are page-locked for another device. `LimitExceeded` for a device too many. The array is then as
-    /// before.
+    /// them, or if they are page-locked for another device. `LimitExceeded` for a device too many. Errors of copies
+    /// that were prefetched. The array is then as before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
         self.exclusive().page_lock(device)
     }
@@ -526,7 +526,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// `Unsupported` if the driver does not say that host and device may use such memory at the same time. `Conflict`
     /// if another device works in the host's memory, if that memory is [page-locked](Self::page_lock), lent or belongs
     /// to another owner, or if the array has a [memory budget](Self::set_memory_budget) on the device. `OutOfMemory`.
-    /// `LimitExceeded` for a device too many. Errors of the copies. The array is then as before.
+    /// `LimitExceeded` for a device too many. Errors of the copies, also of prefetched ones. The array is then as
+    /// before.
     #[track_caller]
     pub fn unify(&mut self, device: &Device) -> Result<()> {
         let call_site = Location::caller();
@@ -588,9 +589,10 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
     /// Divides the array into other parts. Its values stay, and so do their places: elements that become one part are
     /// copied only if no replica has all of them, and then to the replica that lacks the fewest. If the parts of both
-    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and not at
-    /// all if there are none. If work that was enqueued earlier on an element fails later, the part that has the
-    /// element then is lost.
+    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and also
+    /// those that prefetches, and accesses to [page-locked](Self::page_lock) memory, have enqueued between devices and
+    /// the host. Does not block if there are none. If other work that was enqueued earlier on an element fails later,
+    /// the part that has the element then is lost.
     ///
     /// Owned elements that become ghosts keep their values until owned values are written. A ghost part that is made of
     /// ghosts is stale if one of them is.
@@ -619,8 +621,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// `InvalidArgument` for a partition of another shape. `Uninitialized`, `Poisoned` or `Stale` if values would be
     /// lost, because elements with values and elements without would be one owned part. `Stale` while a reduction is
-    /// pending. `Conflict` under a [memory budget](Self::set_memory_budget). Errors of the copies. The array is then
-    /// as before, but values that were copied may be in more places.
+    /// pending. `Conflict` under a [memory budget](Self::set_memory_budget). Errors of the copies, also of those
+    /// that it waits for. `DeviceFault` if streams fail again and again meanwhile. The array is then as before, but
+    /// values that were copied may be in more places.
     #[track_caller]
     pub fn repartition(&mut self, partition: Partition) -> Result<()> {
         let call_site = Location::caller();

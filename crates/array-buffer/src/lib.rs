@@ -101,7 +101,7 @@
 //! | accesses on the host, [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | accesses on a device with a [`MemoryBudget`] that need memory | as above; and for each part that leaves to make room, as `evict` |
 //! | [`into_memory`](ArrayBuffer::into_memory) | as above; until work of other streams that the values came through is done |
-//! | [`repartition`](ArrayBuffer::repartition) | until its copies are done; not at all if there are none |
+//! | [`repartition`](ArrayBuffer::repartition) | until its copies are done, and those between devices and host memory that prefetches, or accesses to page-locked memory, have enqueued; not at all if there are none |
 //! | [`evict`](ArrayBuffer::evict), [`evict_host`](ArrayBuffer::evict_host) | if the values are nowhere else: until they are written and copied to the host; if copies of them are still running: until one of these has arrived |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote

@@ -174,12 +174,7 @@ impl<T: Element> Transfers<T> {
         Ok(())
     }
 
-    /// Whether threads have prepared copies.
-    pub(crate) fn has_prepared(&self) -> bool {
-        self.prepared.is_some()
-    }
-
-    /// Drops what is known of parts, which have other numbers from now on. No copy is being enqueued.
+    /// Drops what is known of parts, which have other numbers from now on. The host has waited for all direct copies.
     pub(crate) fn forget_parts(&mut self) {
         self.plans.clear();
         self.ends.clear();

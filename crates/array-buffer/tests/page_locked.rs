@@ -483,3 +483,19 @@ fn a_locked_vector_stays_until_its_copies_are_done() {
     assert_eq!(array.into_inner().unwrap()[999], 999.0);
     assert!(gate.is_open(), "the vector came out before it was copied");
 }
+
+/// The host waits for the copies of parts that were divided anew, and not for work behind the copies.
+#[test]
+fn other_parts_hold_up_no_access_of_the_host() {
+    let setup = Setup::peers();
+    let cut = |at| Partition::new(&[8], &[&[0..at], &[at..8]], &[]).unwrap();
+    let mut array = ArrayBuffer::<f64, Ix1>::with_partition(cut(4)).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    set(&mut array.write(&setup.s).unwrap(), &setup.s, 3.0).unwrap();
+    array.prefetch_host().unwrap();
+    array.repartition(cut(2)).unwrap();
+    let gate = hold(&setup.s);
+    assert_eq!(values(&array), [3.0; 8]);
+    assert!(!gate.is_open(), "the host waited for later work");
+    gate.open();
+}

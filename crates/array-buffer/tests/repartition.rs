@@ -333,6 +333,43 @@ fn a_copy_that_fails_leaves_the_array_as_before() {
     }
 }
 
+/// Lets a copy of the setup's first device fail late; the next copy is number 1.
+fn fail_late(setup: &Setup, number: u64) {
+    let sim = SimHandle::of(&setup.a).unwrap();
+    let counts = sim.counts();
+    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
+    sim.inject(Fault::fail_late(Operation::Copy, past + number));
+}
+
+/// The first part is on the device and is being copied to the host, where the second is.
+#[test]
+fn values_survive_a_prefetch_that_fails() {
+    for (locks, is_reported) in [(false, false), (true, false), (true, true)] {
+        let setup = Setup::sim(quick());
+        let mut array = ArrayBuffer::<f64, Ix1>::with_partition(row(&[0, 4, 8])).unwrap();
+        if locks {
+            array.page_lock(&setup.a).unwrap();
+        }
+        set(&mut array.write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        assert_eq!(values(&array), [1.0; 8]);
+        array.evict_host().unwrap();
+        array.split([Parts::one(1)]).unwrap()[0].write_host().unwrap().fill(2.0);
+        fail_late(&setup, 1);
+        array.part(Parts::one(0)).unwrap().prefetch_host().unwrap();
+        if is_reported {
+            setup.s.synchronize().unwrap_err();
+        }
+        let first = array.repartition(row(&[0, 8]));
+        assert_eq!(first.is_ok(), is_reported, "{locks}: {first:?}");
+        if first.is_err() {
+            assert_eq!(*array.partition(), row(&[0, 4, 8]));
+            array.repartition(row(&[0, 8])).unwrap();
+        }
+        assert_eq!(values(&array), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0], "{locks}");
+    }
+}
+
 /// All but one of 16 streams are forgotten. The last of them is used again, and then the parts change.
 #[test]
 fn streams_stay_apart_from_streams_that_were_forgotten() {

@@ -67,6 +67,8 @@ pub(crate) fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
     }
     let mut part = PartState::new(role);
     part.valid = common(pieces);
+    let has_values = |(_, of): &(PartId, &PartState)| !of.valid.is_empty();
+    assert!(!part.valid.is_empty() || !pieces.iter().all(has_values), "pieces in different places");
     part.health = match pieces {
         [(_, first), ..] if alike(pieces) => kept(first.health),
         _ => Health::Good,
@@ -107,6 +109,26 @@ pub(crate) fn rejoin(whole: &PartState, pieces: Pieces<'_>) -> PartState {
             bytes.origins = bytes.origins.union(new.origins);
         }
     }
+    if part.health == Health::Good && part.role == Role::Owned && part.valid.is_empty() {
+        // Failures have left the pieces in different places.
+        part.health = Health::Poisoned;
+    }
     forget_origins(&mut part);
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_failures_left_in_different_places_are_lost_as_a_whole() {
+        for (role, health) in [(Role::Owned, Health::Poisoned), (Role::Ghost, Health::Good)] {
+            let part = |valid| PartState { valid, health: Health::Good, ..PartState::new(role) };
+            let (whole, first, second) =
+                (part(Set::below(2)), part(Set::one(0)), part(Set::one(1)));
+            let rejoined = rejoin(&whole, &[(0, &first), (1, &second)]);
+            assert_eq!((rejoined.health, rejoined.valid), (health, Set::EMPTY));
+        }
+    }
 }

@@ -135,8 +135,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             let message = format!("{} works in the host's memory", shares.id());
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
         }
-        state.end_prepared_copies()?;
-        core.mirror.show(&mut state.parts);
+        state.end_direct_copies(&core.mirror)?;
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.page_lock(device) }?;
         (state.paths.locked, state.paths.direct) = (Some(at), direct_parts(&core.partition));

@@ -1131,7 +1131,7 @@ impl<T: Element> State<T> {
             && self.paths.locked.is_none()
             && self.devices[usize::from(HOST)].is_none();
         if shares {
-            self.end_prepared_copies()?;
+            self.end_direct_copies(mirror)?;
         }
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {
@@ -1158,32 +1158,45 @@ impl<T: Element> State<T> {
         Ok(at)
     }
 
-    /// Waits for the copies from and to the host's replica that threads prepare. Other lanes than those of a device that
-    /// works there use it no longer. The only error is that of a kernel that would wait for itself.
-    fn end_prepared_copies(&mut self) -> Result<()> {
+    /// Waits for the direct copies from and to the host's replica. Other lanes than those of a device that works there
+    /// use it no longer, unless the error is that of a kernel that would wait for itself. After other errors, the
+    /// values that are lost are known.
+    fn end_direct_copies(&mut self, mirror: &Mirror) -> Result<()> {
         self.transfers.finish(None)?;
+        let mut ended = Ok(());
         for part in Set::below(self.parts.len()).iter() {
             let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
-            let used: Set = readers.set().iter().chain(writer).collect();
-            for lane in used.union(if used.is_empty() { used } else { origins.set() }).iter() {
-                let stream = self.lanes[usize::from(lane)].stream.clone();
+            let copies = |lane: &Lane| self.paths.only_copies(*lane);
+            let writer = writer.filter(copies);
+            let used: Set = readers.set().iter().filter(copies).chain(writer).collect();
+            // The copies came after the work of the origins.
+            let sources: Set =
+                writer.iter().flat_map(|_| origins.set().iter()).chain(writer).collect();
+            for lane in used.union(sources).iter() {
+                let known = self.lanes[usize::from(lane)].clone();
                 let seen = match used.contains(lane) {
-                    true => self.transfers.see(part, (lane, &stream)),
-                    false => Ok(true),
+                    true => self.transfers.see(part, (lane, &known.stream)).map(drop),
+                    false => Ok(()),
                 };
-                let checked = seen.and_then(|writes| if writes { stream.check() } else { Ok(()) });
-                if let Err(error) = checked {
+                let is_source = sources.contains(lane);
+                let check = || known.stream.check().and_then(|()| known.check());
+                if let Err(error) = seen.and_then(|()| if is_source { check() } else { Ok(()) }) {
                     self.waited(lane, Some(&error));
                     if error.is_refused_wait() {
+                        mirror.show(&mut self.parts);
                         return Err(error);
                     }
+                    ended = ended.and(Err(error));
                 }
             }
-            if !used.is_empty() {
-                *self.parts[usize::from(part)].bytes_mut(HOST) = Bytes::default();
+            let bytes = self.parts[usize::from(part)].bytes_mut(HOST);
+            used.iter().for_each(|lane| bytes.readers.remove(lane));
+            if writer.is_some() {
+                (bytes.writer, bytes.origins) = (None, SmallSet::EMPTY);
             }
         }
-        Ok(())
+        mirror.show(&mut self.parts);
+        ended
     }
 
     #[inline]
@@ -1282,6 +1295,10 @@ impl<T: Element> State<T> {
                     "part {part} was lost {}; overwrite it as a whole",
                     self.last_writer(part, partition)
                 ),
+            ),
+            Refusal::Stale(part) if self.parts[usize::from(part)].role == Role::Owned => (
+                ErrorKind::Stale,
+                format!("part {part} has values in no place; overwrite it as a whole"),
             ),
             Refusal::Stale(part) => (
                 ErrorKind::Stale,

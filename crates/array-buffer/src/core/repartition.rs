@@ -13,6 +13,10 @@ use crate::coherence::{
 };
 use crate::mirror::Mirror;
 use crate::partition::{Partition, Ranges};
+use crate::poison::Poison;
+
+/// How often values are copied to one place, if failures that other callers received make it necessary again.
+const ATTEMPTS: usize = 4;
 
 /// A part to be made, and the parts that have its elements now.
 struct Goal {
@@ -36,15 +40,25 @@ impl<T: Element, D> Core<T, D> {
         if target == self.partition {
             return Ok(());
         }
-        let goals = self.goals(&target, call_site)?;
-        let before = {
-            let state = self.lock();
-            (self.partition.clone(), state.parts.clone(), state.writers.clone())
-        };
+        let mut state = self.lock();
+        // A refused call does not wait.
+        self.goals(&state, &target, call_site)?;
+        // Streams of different devices may not be able to wait for each other's copies, and a copy that fails later
+        // would cost more than its own part.
+        state.end_direct_copies(&self.mirror)?;
+        let before = (self.partition.clone(), state.parts.clone(), state.writers.clone());
+        drop(state);
         // A log subscriber, for instance, may panic.
         let done = catch_unwind(AssertUnwindSafe(|| {
-            self.bring(&target, &goals, call_site)?;
-            self.join(target, call_site)
+            let mut attempts = 0..ATTEMPTS;
+            while let Some(goals) = self.join(&target, call_site)? {
+                if attempts.next().is_none() {
+                    let message = format!("streams failed during each of {ATTEMPTS} attempts");
+                    return Err(Error::new(ErrorKind::DeviceFault, "repartition", message));
+                }
+                self.bring(&target, &goals, call_site)?;
+            }
+            Ok(())
         }));
         if !matches!(done, Ok(Ok(()))) && self.partition != before.0 {
             self.rejoin(before);
@@ -53,8 +67,12 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// How each part of `target` is to be made. Refuses parts in which values would be lost.
-    fn goals(&self, target: &Partition, call_site: CallSite) -> Result<Vec<Goal>> {
-        let state = self.lock();
+    fn goals(
+        &self,
+        state: &State<T>,
+        target: &Partition,
+        call_site: CallSite,
+    ) -> Result<Vec<Goal>> {
         let goal = |(part, role): (usize, Role)| {
             let numbers = self.partition.meeting(target.ranges(part));
             let pieces = state.pieces(numbers);
@@ -80,9 +98,6 @@ impl<T: Element, D> Core<T, D> {
     /// Copies what is to become one part to one place: only the elements that are missing there, unless these are in
     /// more boxes than an array has parts.
     fn bring(&mut self, target: &Partition, goals: &[Goal], call_site: CallSite) -> Result<()> {
-        if goals.iter().all(|goal| goal.place.is_none()) {
-            return Ok(());
-        }
         let cut: Vec<(Ranges, [PartId; 2])> = self.partition.cut(target).take(PARTS + 1).collect();
         let is_cut = cut.len() <= PARTS;
         if is_cut {
@@ -126,18 +141,14 @@ impl<T: Element, D> Core<T, D> {
         Ok(())
     }
 
-    /// Makes each part of `target`, whose values are all in one place.
-    fn join(&mut self, target: Partition, call_site: CallSite) -> Result<()> {
-        let mut state = self.lock();
-        if state.transfers.has_prepared() {
-            // Streams of different devices may not be able to wait for each other's copies.
-            state.end_prepared_copies()?;
-            self.mirror.show(&mut state.parts);
-        }
-        drop(state);
-        // A failure may have been reported since the copies were planned.
-        let goals = self.goals(&target, call_site)?;
+    /// Makes each part of `target`, or returns what must be copied first. A failure that is reported meanwhile makes
+    /// more copies necessary.
+    fn join(&mut self, target: &Partition, call_site: CallSite) -> Result<Option<Vec<Goal>>> {
         let state = self.lock();
+        let goals = self.goals(&state, target, call_site)?;
+        if goals.iter().any(|goal| goal.place.is_some()) {
+            return Ok(Some(goals));
+        }
         let made = || goals.iter().map(|goal| state.pieces(goal.pieces));
         for pieces in made() {
             for (first, others) in (0..).take(REPLICAS).filter_map(|at| waits(&pieces, at)) {
@@ -159,8 +170,8 @@ impl<T: Element, D> Core<T, D> {
         };
         let writers = goals.iter().enumerate().map(largest).collect();
         drop(state);
-        self.install((target, parts, writers));
-        Ok(())
+        self.install((target.clone(), parts, writers));
+        Ok(None)
     }
 
     /// Undoes a division into smaller parts.
@@ -170,9 +181,12 @@ impl<T: Element, D> Core<T, D> {
             let pieces = state.pieces(self.partition.meeting(partition.ranges(part)));
             rejoin(&parts[part], &pieces)
         };
-        let parts = (0..parts.len()).map(whole).collect();
+        let rejoined = (0..parts.len()).map(whole).collect();
         drop(state);
         self.install((partition, parts, writers));
+        let state = self.state.get_mut();
+        state.replace(rejoined, Poison::Work);
+        self.mirror.show(&mut state.parts);
     }
 
     fn install(&mut self, (partition, parts, writers): Divided) {

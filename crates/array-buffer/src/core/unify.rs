@@ -46,8 +46,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
             let message = "the array has a memory budget there".to_owned();
             return refuse(ErrorKind::Conflict, message);
         }
-        state.end_prepared_copies()?;
-        core.mirror.show(&mut state.parts);
+        state.end_direct_copies(&core.mirror)?;
         let memory = unified.allocate(core.storage.len())?;
         let is_needed = state.parts.iter().any(|part| part.valid.contains(HOST));
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
