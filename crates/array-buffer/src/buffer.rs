@@ -421,8 +421,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// Values that the host has already are locked where they are, and [`into_inner`](Self::into_inner) returns the
     /// same memory. They are copied instead, by both calls, if the device cannot [lock](Device::pin_vec) memory that it
     /// did not allocate, or if another page-locked vector shares a memory page with them. Host memory that is made
-    /// later is allocated page-locked, and `into_inner` copies the values out of it. Does nothing for a device that
-    /// works in host memory.
+    /// later is allocated page-locked, and `into_inner` copies the values out of it. Blocks until prefetched copies
+    /// from and to the host are done. Does nothing for a device that works in host memory.
     ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> array_buffer::Result<()> {
@@ -496,12 +496,12 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// accesses of the host, and its kernels reach unified memory more slowly than its own. It is also slower if the
     /// driver moves whole memory pages of which an access needs little.
     ///
-    /// The call moves the values, and blocks for that as [`evict`](Self::evict) does. From then on the device has no
-    /// memory of its own for this array, and the host's memory stays: [`evict_host`](Self::evict_host) is refused, and
-    /// so is [`into_memory`](Self::into_memory) of the device; [`into_inner`](Self::into_inner) copies the values. A
-    /// [home](Self::set_home) in this replica is no second copy of the values. [Duplicates](Self::duplicate) have two
-    /// replicas and no home. The device's former replica still counts for the limit of replicas. The call does nothing
-    /// for a device that works in host memory.
+    /// The call moves the values, and blocks for that as [`evict`](Self::evict) does, and until prefetched copies from
+    /// and to the host are done. From then on the device has no memory of its own for this array, and the host's memory
+    /// stays: [`evict_host`](Self::evict_host) is refused, and so is [`into_memory`](Self::into_memory) of the device;
+    /// [`into_inner`](Self::into_inner) copies the values. A [home](Self::set_home) in this replica is no second copy
+    /// of the values. [Duplicates](Self::duplicate) have two replicas and no home. The device's former replica still
+    /// counts for the limit of replicas. The call does nothing for a device that works in host memory.
     ///
     /// ```
     /// use array_buffer::{ArrayBuffer, ErrorKind};
@@ -770,7 +770,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of
-    /// a device, or on the host. On a device, the call blocks only if region copies are
+    /// a device, or on the host. On the host, the call waits for the values as [`read_host`](Self::read_host) does,
+    /// also if they are there by a prefetch that is still running. On a device, it blocks only if region copies are
     /// [emulated](runtime_core::RegionPlan). Ghost parts that are not valid are not copied. They are not valid in the
     /// copy either, and their elements there have unspecified values until they are written. If there are such parts,
     /// the device copies the others one by one.

@@ -90,9 +90,10 @@
 //!
 //! | call | the host blocks |
 //! |---|---|
-//! | [`write`](ArrayBuffer::write), ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
+//! | [`write`](ArrayBuffer::write) except as below, ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
 //! | ending a write of an array with a [home](ArrayBuffer::set_home) | as a prefetch to the home |
 //! | ending a write that is [checked](ArrayBuffer::set_check_writes) | until the work is done |
+//! | the first access, also a `write`, on a device that works in host memory; [`page_lock`](ArrayBuffer::page_lock) | until prefetched copies between host memory and devices are done |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory; a prefetch: no |
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
@@ -103,6 +104,8 @@
 //! | [`into_memory`](ArrayBuffer::into_memory) | as above; until work of other streams that the values came through is done |
 //! | [`repartition`](ArrayBuffer::repartition) | until its copies are done, and those between devices and host memory that prefetches, or accesses to page-locked memory, have enqueued; not at all if there are none |
 //! | [`evict`](ArrayBuffer::evict), [`evict_host`](ArrayBuffer::evict_host) | if the values are nowhere else: until they are written and copied to the host; if copies of them are still running: until one of these has arrived |
+//! | [`unify`](ArrayBuffer::unify) | as `page_lock`, and then as `evict` |
+//! | [`duplicate`](ArrayBuffer::duplicate) of values that are all on the host, or are being copied to it | as an access on the host |
 //!
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.

@@ -135,6 +135,10 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             let message = format!("{} works in the host's memory", shares.id());
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
         }
+        if core.storage.is_foreign() {
+            let message = "the host's elements belong to another owner";
+            return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
+        }
         state.end_direct_copies(&core.mirror)?;
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.page_lock(device) }?;
