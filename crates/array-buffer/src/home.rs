@@ -1,8 +1,9 @@
-//! A place that always has the values of an array.
+//! A place to which the values of an array are copied.
 
 use runtime_core::Stream;
 
-/// The place where an array always has its values: see [`ArrayBuffer::set_home`](crate::ArrayBuffer::set_home).
+/// The place to which each committed write of an array is copied: see
+/// [`ArrayBuffer::set_home`](crate::ArrayBuffer::set_home).
 #[derive(Clone, Debug)]
 pub enum Home {
     /// The host.
