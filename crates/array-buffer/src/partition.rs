@@ -81,6 +81,9 @@ pub(crate) type Ranges = SmallVec<[Range<usize>; 3]>;
 /// it, including its own. An exchange counts for all elements of the ghost parts that it fills. So choose ghost parts
 /// that are always filled together. Elements that an exchange leaves out must be in a part of their own.
 ///
+/// A part may have no elements. Its state counts as that of any other part: an array cannot be read as a whole before
+/// all of its parts were written, also these, and not after a write of such a part has failed until it is overwritten.
+///
 /// ```
 /// use array_buffer::Partition;
 ///
