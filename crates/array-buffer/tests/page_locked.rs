@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, PartMut, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, counting, set, values, values_on};
+use common::{Setup, add, counting, fail_late, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array2, Ix1};
 use runtime_core::{ErrorKind, Stream, Support};
@@ -33,15 +33,6 @@ fn hold(stream: &Stream) -> Gate {
     let gate = start(&mut stream.device().memory_allocate::<f64>(1).unwrap(), stream);
     gate.open_after(LONG);
     gate
-}
-
-/// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
-fn fail_late(setup: &Setup, number: u64) {
-    let sim = SimHandle::of(&setup.a).unwrap();
-    let counts = sim.counts();
-    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
-    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
-    sim.inject(Fault::fail_late(Operation::Copy, past + number));
 }
 
 /// Makes a call behind work on the stream, which must not wait for that work.

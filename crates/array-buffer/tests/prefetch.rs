@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, counting, quick, set, values, values_on};
+use common::{Setup, add, counting, fail_late, quick, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
 use runtime_core::{ErrorKind, Grid, HostModule, Launch, Result, Stream, Support, args};
@@ -38,15 +38,6 @@ fn does_not_wait<R>(stream: &Stream, call: impl FnOnce() -> R) -> R {
     assert!(!gate.is_open(), "the call waited");
     gate.open();
     result
-}
-
-/// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
-fn fail_late(setup: &Setup, number: u64) {
-    let sim = SimHandle::of(&setup.a).unwrap();
-    let counts = sim.counts();
-    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
-    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
-    sim.inject(Fault::fail_late(Operation::Copy, past + number));
 }
 
 /// A kernel that is enqueued at once sees the new values, on the stream of the prefetch and on others, although the

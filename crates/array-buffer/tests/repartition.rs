@@ -13,7 +13,7 @@ use array_buffer::{
     ArrayBuffer, Exchange, MemoryBudget, PartStatus, Partition, Parts, Reduce, StarForest,
 };
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Setup, add, counting, quick, set, values, values_on};
+use common::{Setup, add, counting, fail_late, quick, set, values, values_on};
 use gate::start;
 use ndarray::{Array2, Ix1, Ix2};
 use runtime_core::{ErrorKind, Result, Stream};
@@ -331,15 +331,6 @@ fn a_copy_that_fails_leaves_the_array_as_before() {
         array.repartition(target).unwrap();
         assert_eq!(values(&array), expected, "copy {number}, late {late}");
     }
-}
-
-/// Lets a copy of the setup's first device fail late; the next copy is number 1.
-fn fail_late(setup: &Setup, number: u64) {
-    let sim = SimHandle::of(&setup.a).unwrap();
-    let counts = sim.counts();
-    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
-    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
-    sim.inject(Fault::fail_late(Operation::Copy, past + number));
 }
 
 /// The first part is on the device and is being copied to the host, where the second is.

@@ -10,7 +10,7 @@ use backend_cuda::CudaBackend;
 use backend_hip::HipBackend;
 use backend_host::HostDevice;
 use backend_opencl::OpenClBackend;
-use backend_sim::{SimBackend, SimConfig, SimHandle};
+use backend_sim::{Fault, Operation, SimBackend, SimConfig, SimHandle};
 use ndarray::{Dimension, Ix1};
 use runtime_core::{
     Backend, Combine, DType, Device, DeviceKind, DeviceRegistry, ErrorKind, RegionCopy, RegionSide,
@@ -206,4 +206,13 @@ macro_rules! on_all_devices {
             })*
         }
     };
+}
+
+/// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
+pub(crate) fn fail_late(setup: &Setup, number: u64) {
+    let sim = SimHandle::of(&setup.a).unwrap();
+    let counts = sim.counts();
+    let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
+    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
+    sim.inject(Fault::fail_late(Operation::Copy, past + number));
 }
