@@ -13,7 +13,7 @@ use crate::argument::Argument;
 use crate::domain::Domain;
 use crate::erased::{Any, Exclusive, Flights, map, with};
 use crate::exchanges::Kind;
-use crate::field::Core;
+use crate::field::{Core, End};
 use crate::shape::{Ends, Need};
 
 /// A field with stale ghosts, and the ghosts that are needed.
@@ -66,11 +66,13 @@ fn fill_all(
     stream: &Stream,
     work: &mut dyn FnMut(&[AnyView<'_>]) -> Result<()>,
 ) -> Result<()> {
+    let resets = grid.state().resets;
     let mut flights: SmallVec<[Any<Flights<'_>>; 4]> = SmallVec::new();
     for (array, stale) in arrays.iter_mut().zip(stale) {
         let core = stale.argument.core;
         flights.push(begin(core, array, stream)?);
-        core.check_computed(&stale.computed, grid.state().resets)?;
+        // The beginning has found out whether any were lost.
+        End::marked(&stale.computed).try_for_each(|end| core.check_computed(end, resets))?;
     }
     // Without corners, ghosts beyond the ends depend on own values alone.
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| !stale.need.corners) {
@@ -141,7 +143,7 @@ fn exchange(
         let message = "a launch that needs an exchange, in the work of another one";
         return Err(Error::new(ErrorKind::Conflict, "run", message));
     }
-    let _end = End(&exchanging);
+    let _end = InProgress(&exchanging);
     let kinds = stale.iter().map(|stale| stale.kind(grid));
     let mut state = grid.state();
     let resets = state.resets;
@@ -173,9 +175,9 @@ fn exchange(
 }
 
 /// Ends an exchange when it is dropped, also by a panic of the program's code.
-struct End<'a>(&'a Cell<bool>);
+struct InProgress<'a>(&'a Cell<bool>);
 
-impl Drop for End<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }

@@ -132,23 +132,16 @@ impl Core {
         self.fresh(resets).is_some_and(|fresh| fresh.computed[axis][side])
     }
 
-    /// Refuses ends beyond which no stencil has computed the ghosts for the field's values.
-    pub(crate) fn check_computed(&self, ends: &Ends, resets: u64) -> Result<()> {
-        let all = (0..3).flat_map(|axis| [End::Low(axis), End::High(axis)]);
-        let is_marked = |end: &End| {
-            let (axis, side) = end.place();
-            ends[axis][side]
-        };
-        match all.filter(is_marked).find(|end| !self.is_computed(*end, resets)) {
-            None => Ok(()),
-            Some(end) => {
-                let message = format!(
-                    "field {} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
-                    self.name
-                );
-                Err(Error::new(ErrorKind::Stale, "run", message))
-            }
+    /// Refuses an end beyond which no stencil has computed the ghosts for the field's values.
+    pub(crate) fn check_computed(&self, end: End, resets: u64) -> Result<()> {
+        if self.is_computed(end, resets) {
+            return Ok(());
         }
+        let message = format!(
+            "field {} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
+            self.name
+        );
+        Err(Error::new(ErrorKind::Stale, "run", message))
     }
 
     /// Notes that these ghosts have current values, besides those that had them before.
@@ -410,6 +403,12 @@ pub enum End {
 }
 
 impl End {
+    /// The ends that have a mark.
+    pub(crate) fn marked(ends: &Ends) -> impl Iterator<Item = Self> {
+        let all = (0..3).flat_map(|axis| [Self::Low(axis), Self::High(axis)]);
+        all.zip(ends.as_flattened()).filter(|(_, is_marked)| **is_marked).map(|(end, _)| end)
+    }
+
     /// The axis, and 0 or 1.
     pub(crate) fn place(self) -> (usize, usize) {
         match self {

@@ -49,7 +49,7 @@ pub(crate) fn reads(
         return Ok(reads);
     }
     let is_called = || known.called(&field.name);
-    let (mut shifted, mut is_beyond, mut axes, mut computed) = (false, false, 0, None);
+    let (mut shifted, mut is_beyond, mut axes) = (false, false, 0);
     for (axis, range) in global.iter().enumerate().take(grid.rank) {
         let [low, high] = known.reach[axis];
         shifted |= output.shape.staggered[axis] && !field.shape.staggered[axis];
@@ -109,10 +109,8 @@ pub(crate) fn reads(
                     )));
                 }
                 Rule::Computed => {
-                    let mut one = Ends::default();
-                    one[axis][side] = true;
-                    field.check_computed(&one, resets)?;
-                    computed = Some([End::Low(axis), End::High(axis)][side]);
+                    let end = [End::Low(axis), End::High(axis)][side];
+                    field.check_computed(end, resets)?;
                     reads.computed[axis][side] = true;
                     if !grid.is_joined(axis) {
                         reads.need.widths[axis][side] = 0;
@@ -133,7 +131,7 @@ pub(crate) fn reads(
     }
     reads.has_ghosts = axes > 0;
     reads.need.corners = axes > 1 && (known.has_diagonals || shifted || is_beyond);
-    match computed {
+    match End::marked(&reads.computed).last() {
         Some(end) if reads.need.corners => Err(refuse(format!(
             "{} is read at corners beside the ghosts beyond End::{end:?}, which a stencil computes: it computes none at corners",
             is_called()
