@@ -24,8 +24,11 @@ const FILES: &[(&str, &[&str])] = &[
     ("crates/stencil/src/need.rs", &[""]),
     ("crates/stencil/src/column.rs", &[""]),
     ("crates/stencil/src/shape.rs", &["Need::"]),
-    ("crates/stencil/src/field.rs", &["Core::has", "Core::is_", "Core::set_", "Core::fresh"]),
-    ("crates/stencil/src/exchange.rs", &["comes_from_blocks", "refresh"]),
+    (
+        "crates/stencil/src/field.rs",
+        &["Core::has", "Core::is_", "Core::check_", "Core::set_", "Core::fresh"],
+    ),
+    ("crates/stencil/src/exchange.rs", &["comes_from_blocks", "refresh", "fill_all", "begin"]),
 ];
 
 /// Further mutants: a file, a function, an expression that the file has once, and what replaces it.

@@ -32,7 +32,7 @@ struct Program {
 
 /// All test programs, examples and benchmarks of the workspace, built for tests.
 ///
-/// One build makes all of them, with the same features. When cargo tests a single package, it chooses other features
+/// All are built with the same features. When cargo tests a single package, it chooses other features
 /// for the dependencies and builds them again.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
