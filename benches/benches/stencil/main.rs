@@ -32,8 +32,8 @@ const LAUNCH: f64 = 1e-6;
 /// Launches between two waits.
 const LAUNCHES: u32 = 64;
 
-/// Launches on small grids between two waits: programs wait at the end of many steps.
-const STEPS: usize = 16;
+/// Steps on small grids between two waits: programs wait at the end of many steps.
+const STEPS: usize = 256;
 
 #[stencil]
 fn add(x: InOut<f64, 1>, y: In<f64, 1>, a: f64) {
@@ -282,8 +282,7 @@ impl<'a> Machine<'a> {
         mut outputs: Vec<Field<T, N>>,
         run: Run<'_, T, N>,
     ) -> Result<()> {
-        let points: usize = cells.iter().product();
-        let steps = if points < 1 << 17 { STEPS } else { 1 };
+        let (points, steps) = (cells.iter().product::<usize>(), steps(cells));
         let mut ours = || {
             for _ in 0..steps {
                 run(&mut outputs).expect("a launch");
@@ -314,6 +313,11 @@ impl<'a> Machine<'a> {
         }
         Ok(())
     }
+}
+
+/// The steps between two waits on a grid.
+fn steps<const N: usize>(cells: [usize; N]) -> usize {
+    if cells.iter().product::<usize>() < 1 << 18 { STEPS } else { 1 }
 }
 
 /// What a stencil is compared with.
