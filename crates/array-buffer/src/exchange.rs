@@ -203,6 +203,13 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
         })
     }
 
+    /// Whether the exchange has lent and copied nothing. Views to write count if an operation has used them.
+    fn is_untouched(&self) -> bool {
+        let wrote = |report: &WriteReport| report.wrote() || report.failed();
+        let read = self.read.get() | self.covered | self.around;
+        read == Parts::NONE && !self.reports.iter().chain([&self.forest, &self.whole]).any(wrote)
+    }
+
     /// The stream of the exchange.
     pub fn stream(&self) -> &'b Stream {
         self.stream
@@ -312,7 +319,8 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     ///
     /// # Errors
     ///
-    /// `Poisoned` if an operation failed or if a ghost part was left out; the exchanged parts are then poisoned.
+    /// `Poisoned` if an operation failed or if a ghost part was left out; the exchanged parts are then poisoned. If
+    /// nothing was read or written, they are as before.
     pub fn finish(mut self) -> Result<()> {
         self.ended = true;
         let failed = self.forest.failed()
@@ -326,8 +334,12 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
             Some(part) => format!("ghost part {part} was not filled"),
             None => return self.core.end_exchange(None),
         };
-        let poison = if failed { Poison::Operation } else { Poison::Unfinished };
-        self.core.end_exchange(Some(poison))?;
+        if self.is_untouched() {
+            self.core.withdraw_exchange()?;
+        } else {
+            let poison = if failed { Poison::Operation } else { Poison::Unfinished };
+            self.core.end_exchange(Some(poison))?;
+        }
         Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))
     }
 
@@ -357,8 +369,11 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
 impl<T: Element, D> Drop for InFlight<'_, T, D> {
     fn drop(&mut self) {
         if !self.ended {
-            // This cannot be refused.
-            let _failed = self.core.end_exchange(Some(Poison::Unfinished));
+            // Neither can be refused.
+            let _failed = match self.is_untouched() {
+                true => self.core.withdraw_exchange(),
+                false => self.core.end_exchange(Some(Poison::Unfinished)),
+            };
         }
     }
 }

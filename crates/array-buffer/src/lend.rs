@@ -1,6 +1,7 @@
 //! Arrays over memory that a caller lends.
 #![expect(unsafe_code, reason = "host memory is borrowed for the length of a call")]
 
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::process::abort;
 use std::ptr::NonNull;
@@ -85,7 +86,11 @@ impl<T: Element, D> Loan<T, D> {
     fn drain(&self) -> Result<()> {
         let drained = self.core.drain();
         if drained.iter().any(|done| done.as_ref().is_err_and(Error::is_refused_wait)) {
-            eprintln!("lend: a kernel enqueued work on a lent array to its own stream");
+            // Not by `eprintln!`, which may panic.
+            drop(writeln!(
+                io::stderr(),
+                "lend: a kernel enqueued work on a lent array to its own stream"
+            ));
             abort();
         }
         drained.into_iter().collect()

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use array_buffer::{
-    ArrayBuffer, Error, ErrorKind, Exchange, MemoryBudget, PartStatus, Partition, Parts, Reduce,
-    Result, SharedArrayBuffer, StarForest, TransferBudget, offload,
+    ArrayBuffer, Error, ErrorKind, Exchange, InFlight, MemoryBudget, PartStatus, Partition, Parts,
+    Reduce, Result, SharedArrayBuffer, StarForest, TransferBudget, offload,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, set, values, values_on};
@@ -42,6 +42,37 @@ fn ring(setup: &Setup) -> Ring {
     setup.claim(&array);
     array.on_stale_ghosts(&setup.s, move |exchange| exchange.run(&mut links)).unwrap();
     array
+}
+
+/// Contributions wait, and the owned values are not lost, until a refresh runs that is not refused.
+#[test]
+fn a_refused_reduction_loses_nothing() {
+    let setup = &Setup::peers();
+    for reads in [false, true] {
+        let (mut array, mut links) = (ring(setup), links());
+        fill(&mut array);
+        let (mut refusals, stream) = (2, setup.s.clone());
+        let refused = move |exchange: &mut InFlight<'_, f64, Ix1>| {
+            if exchange.reduction().is_some() && refusals > 0 {
+                refusals -= 1;
+                if reads {
+                    exchange.source(1)?;
+                }
+                return Err(Error::new(ErrorKind::Unavailable, "refresh", "not now"));
+            }
+            exchange.run(&mut links)
+        };
+        array.on_stale_ghosts(&stream, refused).unwrap();
+        contribute(&mut array, Reduce::Sum).unwrap();
+        let kinds = [(); 2].map(|()| array.read_host().map(drop).unwrap_err().kind());
+        if reads {
+            assert_eq!(kinds, [ErrorKind::Unavailable, ErrorKind::Poisoned]);
+        } else {
+            assert_eq!(kinds, [ErrorKind::Unavailable; 2]);
+            assert_eq!(array.status(1), PartStatus::Pending(Reduce::Sum));
+            assert_eq!(values(&array), [113.0, 111.0, 12.0, 113.0, 111.0]);
+        }
+    }
 }
 
 /// Writes owned values, so that ghosts are stale.
@@ -236,7 +267,7 @@ fn ghosts_that_are_valid_beside_contributions_are_not_changed(setup: &Setup) {
 }
 
 fn a_failed_refresh_poisons_ghosts_and_can_be_repeated(setup: &Setup) {
-    type Closure = Box<dyn FnMut(&mut array_buffer::InFlight<'_, f64, Ix1>) -> Result<()> + Send>;
+    type Closure = Box<dyn FnMut(&mut InFlight<'_, f64, Ix1>) -> Result<()> + Send>;
     let failures: [(&str, ErrorKind, Closure); 4] = [
         (
             "half-way",
@@ -331,7 +362,7 @@ fn a_refresh_that_needs_fresh_ghosts_is_a_conflict(setup: &Setup) {
     setup.claim(&shared.read(LATER).unwrap());
     let (own, mut forest) = (shared.clone(), links());
     let (errors, seen) = mpsc::channel();
-    let refresh = move |exchange: &mut array_buffer::InFlight<'_, f64, Ix1>| {
+    let refresh = move |exchange: &mut InFlight<'_, f64, Ix1>| {
         let array = own.read(LATER)?;
         // Owned values are there.
         assert_eq!(array.part(Parts::one(OWN))?.read_host()?.len(), 3);
@@ -550,7 +581,7 @@ fn the_sequence_number_counts_collective_calls_alone(setup: &Setup) {
             array.mark_stale();
         }
         array.mark_stale();
-        let refresh = move |exchange: &mut array_buffer::InFlight<'_, f64, Ix1>| {
+        let refresh = move |exchange: &mut InFlight<'_, f64, Ix1>| {
             sender.send(exchange.sequence()).unwrap();
             exchange.run(&mut forest)
         };

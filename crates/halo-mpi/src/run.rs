@@ -1,6 +1,8 @@
 //! The run of a rank: starts MPI and ends it.
 
 use std::fmt::Debug;
+use std::io::{self, Write as _};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +51,7 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
         // The panic hook has printed the panic.
         Err(_panic) => abort(&universe, PANICKED),
         Ok(Err(error)) => {
-            eprintln!("rank {rank}: {error:?}");
+            print(rank, &error);
             abort(&universe, FAILED)
         }
         Ok(Ok(())) => {}
@@ -57,11 +59,18 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
     if let Err(error) =
         job.wait_for_abandoned(END_TIMEOUT).and_then(|()| job.wait_for_all_ranks(END_TIMEOUT))
     {
-        eprintln!("rank {rank}: {error:?}");
+        print(rank, &error);
         abort(&universe, FAILED);
     }
     in_turn(|| drop(universe));
     Ok(())
+}
+
+/// Prints an error. The job ends also if that is not possible, or panics.
+fn print(rank: usize, error: &dyn Debug) {
+    let print = || writeln!(io::stderr(), "rank {rank}: {error:?}");
+    // A panic's value might panic when it is dropped.
+    mem::forget(catch_unwind(AssertUnwindSafe(print)));
 }
 
 fn abort(universe: &Universe, code: i32) -> ! {
@@ -83,7 +92,7 @@ fn join(universe: &Universe) -> Result<MpiCommunicator> {
     let turn = Turn::take("run")?;
     // SAFETY: it was made above, and is forgotten below, so it lives as long as MPI runs.
     let handle = unsafe { Handle::new(&turn, own.as_raw()) }?;
-    std::mem::forget(own);
+    mem::forget(own);
     let tags = Tags::up_to(handle.max_tag(&turn)?);
     Ok(MpiCommunicator::new(handle, Place { rank, size, local_rank, local_size, tags }))
 }

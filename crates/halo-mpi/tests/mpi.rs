@@ -12,6 +12,7 @@ mod common;
 mod rules;
 
 use std::env;
+use std::fmt::{self, Debug};
 use std::io::{ErrorKind as IoErrorKind, Write, stderr};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -53,10 +54,10 @@ fn done() -> ! {
 
 /// In a rank, runs `program` and never returns. Otherwise starts a job of `size` ranks of the test `name`. Returns
 /// `None` if MPI is missing.
-fn job(
+fn job<E: Debug>(
     name: &str,
     size: usize,
-    program: impl FnOnce(MpiCommunicator) -> Result<()>,
+    program: impl FnOnce(MpiCommunicator) -> Result<(), E>,
 ) -> Option<Output> {
     if is_rank(name) {
         halo_mpi::run(program).unwrap();
@@ -107,12 +108,12 @@ fn in_time(start: Instant) -> &'static str {
 }
 
 /// A job that ends with this code before its time limit, after printing these words.
-fn ends(
+fn ends<E: Debug>(
     name: &str,
     size: usize,
     code: i32,
     words: &[&str],
-    program: impl FnOnce(MpiCommunicator) -> Result<()>,
+    program: impl FnOnce(MpiCommunicator) -> Result<(), E>,
 ) {
     let start = Instant::now();
     if let Some(output) = job(name, size, program) {
@@ -426,6 +427,25 @@ fn an_error_ends_the_job_with_its_code() {
             }
         },
     );
+}
+
+/// An error that cannot be printed.
+struct Unprintable;
+
+impl Debug for Unprintable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("unprintable")
+    }
+}
+
+#[test]
+fn an_error_that_cannot_be_printed_ends_the_job() {
+    ends("an_error_that_cannot_be_printed_ends_the_job", 2, 1, &["unprintable"], |ranks| {
+        if ranks.rank() == 1 {
+            return Err(Unprintable);
+        }
+        ranks.barrier(Duration::MAX).map_err(|_| Unprintable)
+    });
 }
 
 #[test]

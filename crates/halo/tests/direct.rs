@@ -384,6 +384,64 @@ fn wrong_peers_and_a_second_loan_are_refused() {
     own.lend(&one, &[], LONG, |_| Ok(())).unwrap();
 }
 
+/// A loan that has ended leaves a later one with its tag alone, also if it is dropped after that one began.
+#[test]
+fn a_loan_ends_once() {
+    /// Calls a function when it is dropped.
+    struct OnDrop<F: FnMut()>(F);
+
+    impl<F: FnMut()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            self.0();
+        }
+    }
+
+    let device = device();
+    let ranks = ThreadCommunicator::group(2).unwrap();
+    let (late, waits) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let later = scope.spawn(|| {
+            let own = Rank::new(&device, 7);
+            late.wait();
+            own.lend(&ranks[0], &[1], LONG, |_| {
+                waits.wait();
+                Ok(())
+            })
+        });
+        // The peer is not there, so this ends by a timeout. Its result is dropped while the later loan is there.
+        let own = Rank::new(&device, 1);
+        let views = [own.own.view().erase()];
+        let timeout = Duration::from_millis(20);
+        let loan = Loan { tag: 5, peers: &[1], views: &views, events: &own.events, timeout };
+        let mut peer = None;
+        let in_between = OnDrop(|| {
+            late.wait();
+            let (ranks, device, waits) = (&ranks, &device, &waits);
+            peer = Some(scope.spawn(move || {
+                let Rank { own, stream, events } = &Rank::new(device, 9);
+                let views = [own.view().erase()];
+                let loan = Loan { tag: 5, peers: &[0], views: &views, events, timeout: LONG };
+                ranks[1].direct().unwrap().lend(&loan, |session| {
+                    waits.wait();
+                    let mut seen = Vec::new();
+                    session.read(|lent| {
+                        let view = lent[0].views().next().unwrap();
+                        seen = view.typed::<u64>()?.to_vec(stream)?;
+                        Ok(())
+                    })?;
+                    Ok(seen)
+                })
+            }));
+            waits.wait();
+        });
+        let outcome = ranks[0].direct().unwrap().lend(&loan, |_| Ok(in_between));
+        assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Timeout);
+        waits.wait();
+        assert_eq!(peer.unwrap().join().unwrap().unwrap(), [7; 16]);
+        later.join().unwrap().unwrap();
+    });
+}
+
 /// One rank works during the exchange. The others read its views meanwhile, and it ends after they have read.
 #[test]
 fn a_rank_that_works_does_not_delay_readers() {

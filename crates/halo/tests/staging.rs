@@ -229,8 +229,9 @@ fn a_rank_that_is_late_in_measuring_is_an_error_on_all() {
     let options = HaloOptions { direct: false, timeout, ..Default::default() };
     let start = Instant::now();
     for outcome in outcomes(late, true, &options, sims) {
-        let kind = outcome.unwrap_err().kind();
-        assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&kind), "{kind:?}");
+        let error = outcome.unwrap_err();
+        assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&error.kind()), "{error}");
+        assert!(error.to_string().contains("measures its messages"), "{error}");
     }
     assert!(start.elapsed() < Duration::from_secs(20));
 }

@@ -14,7 +14,7 @@ use crate::erased::{Array, Number};
 use crate::shape::{Ends, Need, Shape};
 
 /// The number of the part that a rank owns. The other parts are ghosts and padding.
-const OWN: usize = 0;
+pub(crate) const OWN: usize = 0;
 
 /// The part that a rank owns.
 pub(crate) fn own() -> Parts {
@@ -90,6 +90,8 @@ pub(crate) struct Core {
     pub(crate) shape: Shape,
     pub(crate) rules: Rules,
     pub(crate) component: Option<Component>,
+    /// Whether the own points have had values. They keep them, unless a failure takes them.
+    pub(crate) is_set: Cell<bool>,
     fresh: Cell<Option<Fresh>>,
     /// Values of boundaries, made for one stream. `None` after they were changed.
     constants: RefCell<Option<(u64, Box<dyn Constants>)>>,
@@ -115,9 +117,9 @@ impl Core {
         shape: Shape,
         rules: Rules,
     ) -> Self {
-        let (fresh, constants, fillings) = Default::default();
+        let (is_set, fresh, constants, fillings) = Default::default();
         let component = None;
-        Self { grid, name, location, shape, rules, component, fresh, constants, fillings }
+        Self { grid, name, location, shape, rules, component, is_set, fresh, constants, fillings }
     }
 
     /// Whether ghosts have current values, after this number of resets of the grid.

@@ -8,6 +8,7 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
+use array_buffer::PartStatus;
 use halo::interior_and_rim;
 use runtime_core::{AnyView, Arg, Error, ErrorKind, MemoryViewMut, Result, Stream};
 use smallvec::SmallVec;
@@ -20,7 +21,7 @@ use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Flights, Number, Owned, Reads, Writes, map, with};
 use crate::exchange::{Stale, begin, comes_from_blocks, refresh};
-use crate::field::{Core, End, Field, own};
+use crate::field::{Core, End, Field, OWN, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
 use crate::hash::{hash_of, hash_of_numbers};
@@ -322,10 +323,11 @@ impl<'a> Launch<'a> {
         let grid = &first.core.grid;
         let mut state = grid.state();
         let checked = self.check(grid, stream, state.resets)?;
+        let is_empty = checked.local.iter().any(Range::is_empty);
+        self.check_set(&checked, is_empty, stream)?;
         state.exchanges.begin_launch(checked.hash);
         load(&mut state)?;
         drop(state);
-        let is_empty = checked.local.iter().any(Range::is_empty);
         let has_begun = Cell::new(false);
         let work = Work { launch: self, grid, checked: &checked, stream, has_begun: &has_begun };
         if let Some(end) = self.on {
@@ -348,20 +350,10 @@ impl<'a> Launch<'a> {
         }
         let mut writes: SmallVec<[Any<Writes<'_>>; FEW]> = SmallVec::new();
         for (part, output) in parts.iter_mut().zip(outputs()) {
-            let overwrites = output.intent == Intent::Out && (checked.is_whole || self.once);
-            let about = |error: Error| {
-                let keeps =
-                    output.intent == Intent::Out && error.kind() == ErrorKind::Uninitialized;
-                let error = output.core.about(error);
-                match keeps {
-                    true => error.about(
-                        "an output keeps the points that a launch leaves out: set it before",
-                    ),
-                    false => error,
-                }
-            };
+            let overwrites = self.overwrites(output, &checked);
             writes.push(map!(part, part => {
-                if overwrites { part.write(stream) } else { part.read_write(stream) }.map_err(about)?
+                if overwrites { part.write(stream) } else { part.read_write(stream) }
+                    .map_err(|error| output.core.about(error))?
             }));
         }
         let done = self.work(&work, &mut writes, is_empty, act);
@@ -573,6 +565,38 @@ impl<'a> Launch<'a> {
             *stale = checked.stale.iter().position(same);
         }
         Ok(checked)
+    }
+
+    /// Refuses fields that are read and were never set, before an output is taken: it would lose its values.
+    #[track_caller]
+    fn check_set(&self, checked: &Checked<'_, '_>, is_empty: bool, stream: &Stream) -> Result<()> {
+        let keeps = |argument: &Argument<'_>| {
+            self.on.is_none() && !is_empty && !self.overwrites(argument, checked)
+        };
+        let unknown = |argument: &&Argument<'_>| {
+            !argument.core.is_set.get() && (argument.intent != Intent::Out || keeps(argument))
+        };
+        for argument in self.arguments.iter().filter(unknown) {
+            let about = |error| match argument.intent {
+                Intent::Out => argument
+                    .core
+                    .about(error)
+                    .about("an output keeps the points that a launch leaves out: set it before"),
+                _ => argument.core.about(error),
+            };
+            with!(argument.shared()?, array => {
+                if array.status(OWN) == PartStatus::Uninitialized {
+                    array.part(own())?.read(stream).map(drop).map_err(about)?;
+                }
+            });
+            argument.core.is_set.set(true);
+        }
+        Ok(())
+    }
+
+    /// Whether a launch sets all own points of a field, or all that matter.
+    fn overwrites(&self, output: &Argument<'_>, checked: &Checked<'_, '_>) -> bool {
+        output.intent == Intent::Out && (checked.is_whole || self.once)
     }
 
     /// Refuses to compute ghosts beyond an end where they are not the outputs', or from ghosts that they replace.

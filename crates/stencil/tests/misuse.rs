@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 use std::mem::swap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -35,6 +36,17 @@ fn two(a: Out<f64, 2>, b: Out<f64, 2>) {
 #[stencil]
 fn add(x: InOut<f64, 2>, y: In<f64, 2>, by: f64) {
     x.set(x.at(0, 0) + by * y.at(0, 0));
+}
+
+#[stencil]
+fn fresh(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(0, 0));
+}
+
+#[stencil]
+fn count(out: Out<f64, 2>, n: InOut<f64, 2>) {
+    out.set(1.0);
+    n.set(n.at(0, 0) + 1.0);
 }
 
 fn host() -> Device {
@@ -101,6 +113,11 @@ fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
     east(&mut never, &t).over(0, 2..2).run(&stream)?;
     refused(east(&mut never, &t).inside(1).run(&stream), ErrorKind::Uninitialized, &["never"]);
     refused(add(&mut out, &never, 1.0).run(&stream), ErrorKind::Uninitialized, &["never"]);
+    // Nothing has run, so no field has lost its values.
+    let mut kept = grid.field("kept").filled(5.0)?;
+    refused(fresh(&mut kept, &never).run(&stream), ErrorKind::Uninitialized, &["never"]);
+    refused(count(&mut kept, &mut never).run(&stream), ErrorKind::Uninitialized, &["never"]);
+    assert_eq!(kept.read_host()?.sum(), 150.0);
     Ok(())
 }
 
@@ -374,14 +391,21 @@ fn an_error_about_one_field_says_what_the_ghosts_of_another_need() -> Result<()>
     let grid = Grid::cartesian([4, 4]).build(&device)?;
     let t = grid.field("t").boundary(Boundary::Clamp);
     let mut t = t.boundary_at(End::Low(0), Boundary::Computed).filled(1.0)?;
-    let (unset, mut out) =
-        (grid.field("unset").boundary(Boundary::Clamp).uninit()?, t.like("out")?);
+    let mut out = t.like("out")?;
+    let made = |name| grid.field(name).boundary(Boundary::Clamp);
+    let (unset, mut lost) = (made("unset").uninit()?, made("lost").filled(1.0)?);
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = lost.write_host();
+        panic!("on purpose");
+    }));
+    panics.unwrap_err();
     keep(&mut t, 7.0).on(End::Low(0)).run(&stream)?;
-    refused(
-        both_south(&mut out, &t, &unset).run(&stream),
-        ErrorKind::Uninitialized,
-        &["field unset"],
-    );
+    let unset = both_south(&mut out, &t, &unset).run(&stream);
+    refused(unset, ErrorKind::Uninitialized, &["field unset"]);
+    // Nothing was done.
+    west(&mut out, &t).run(&stream)?;
+    let lost = both_south(&mut out, &t, &lost).run(&stream);
+    refused(lost, ErrorKind::Poisoned, &["field lost"]);
     refused(west(&mut out, &t).run(&stream), ErrorKind::Stale, &["field t", "on(End::Low(0))"]);
     south(&mut out, &t).run(&stream)?;
     assert_eq!(out.read_host()?.sum(), 16.0);

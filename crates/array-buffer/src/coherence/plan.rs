@@ -33,6 +33,8 @@ pub(crate) enum Action {
     End,
     /// The exchange's work failed.
     Fail,
+    /// The exchange has done nothing.
+    Withdraw,
     /// Ghost parts are older than owned values that have changed elsewhere. Applies to all parts.
     Outdate,
     /// A lane reported the failure of work enqueued earlier. Applies to all parts.
@@ -94,6 +96,7 @@ pub(crate) fn plan(
         Action::Begin { at, by, exchange } => draft.begin(at, by, exchange)?,
         Action::End => draft.end(),
         Action::Fail => draft.fail(),
+        Action::Withdraw => draft.withdraw(),
         Action::Outdate => draft.outdate_ghosts(),
         Action::Lost { lane } => draft.lost(lane),
         Action::Forget { lane } => draft.forget(lane),
@@ -380,6 +383,16 @@ impl Draft<'_> {
         for state in &mut self.parts {
             if matches!(state.health, Health::Exchanging { .. }) {
                 poison(state);
+            }
+        }
+    }
+
+    fn withdraw(&mut self) {
+        for state in &mut self.parts {
+            let Health::Exchanging { outdated, .. } = state.health else { continue };
+            state.health = Health::Good;
+            if outdated && state.pending.is_none() {
+                state.valid = Set::EMPTY;
             }
         }
     }

@@ -719,6 +719,11 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
+    /// Ends an exchange that has done nothing. The parts are as before.
+    pub(crate) fn withdraw_exchange(&self) -> Result<()> {
+        self.end_slowly(self.partition.all().0, Action::Withdraw, Poison::Work, false)
+    }
+
     /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.
     pub(crate) fn prefetch(&self, request: &Request<'_>) -> Result<()> {
         self.act(request, |at, by| Action::Prefetch { at, by })?;

@@ -229,6 +229,8 @@ impl Engine {
             return refuse(ErrorKind::WrongDevice, format!("rank {rank}: a stream of {other}"));
         }
         if stream.is_capturing() {
+            // As any operation that a capture refuses, this ends it.
+            let _ = stream.is_done();
             let message =
                 format!("rank {rank}: a stream that captures, which nothing can wait for");
             return refuse(ErrorKind::InvalidArgument, message);

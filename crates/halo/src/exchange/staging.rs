@@ -21,6 +21,7 @@ pub(super) struct Trial<'a> {
     ranks: Ranks<'a>,
     channel: &'a Channel,
     stream: Stream,
+    timeout: Duration,
     /// The time at which messages must have arrived.
     deadline: Instant,
     /// The time at which ranks must have exchanged their results.
@@ -44,7 +45,7 @@ impl<'a> Trial<'a> {
         timeout: Duration,
     ) -> Self {
         let end = deadline(timeout.saturating_mul(2));
-        Self { ranks, channel, stream, deadline: deadline(timeout), end }
+        Self { ranks, channel, stream, timeout, deadline: deadline(timeout), end }
     }
 
     /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
@@ -64,10 +65,17 @@ impl<'a> Trial<'a> {
         let mut messages = Vec::new();
         let made = self.messages(plan, staging).map(|made| messages = made);
         self.slowest(made.map(|()| Duration::ZERO))?;
-        self.slowest(self.round(&mut messages))?;
+        let mut round = || {
+            let done = self.round(&mut messages);
+            self.slowest(done.map_err(|error| {
+                let Self { timeout, ranks: Ranks { rank, .. }, .. } = self;
+                error.about(format_args!("rank {rank} measures its messages within {timeout:?}"))
+            }))
+        };
+        round()?;
         let mut best = Duration::MAX;
         for _ in 0..MEASURED_ROUNDS {
-            best = best.min(self.slowest(self.round(&mut messages))?);
+            best = best.min(round()?);
         }
         Ok(best)
     }
@@ -117,7 +125,7 @@ impl<'a> Trial<'a> {
             };
             // A transport that returns a request again and again never says that none is left.
             if remaining().is_zero() {
-                let message = "the messages of the measurement took too long";
+                let message = format!("request {index} of {count} is over too late");
                 return Err(Error::new(ErrorKind::Timeout, "wait_any", message));
             }
             message.buffer = buffer;

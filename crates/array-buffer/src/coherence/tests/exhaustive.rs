@@ -44,7 +44,7 @@ fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
     for set in sets.clone() {
         actions.extend([Action::Commit, Action::Keep, Action::Abort].map(|action| (set, action)));
     }
-    let whole = [Action::End, Action::Fail, Action::Outdate];
+    let whole = [Action::End, Action::Fail, Action::Withdraw, Action::Outdate];
     actions.extend(whole.map(|action| (all, action)));
     let evicted = || (0..PLACES).flat_map(|at| sets.clone().map(move |set| (set, at)));
     actions.extend(evicted().map(|(set, at)| (set, Action::Evict { at })));
@@ -419,6 +419,14 @@ fn check(
                 return Err("the version is wrong".into());
             }
         }
+        Action::Withdraw => {
+            for (current, state) in current.iter_mut().zip(parts) {
+                let outdated = matches!(state.health, Health::Exchanging { outdated: true, .. });
+                if outdated && state.pending.is_none() {
+                    *current = Set::EMPTY;
+                }
+            }
+        }
         Action::Keep => {
             for part in set.iter().map(usize::from) {
                 let outdated = matches!(
@@ -522,6 +530,16 @@ fn expected(
                 _ => true,
             }
         }),
+        // As before, but for ghosts that are outdated now.
+        Action::Withdraw => plan.next.iter().zip(parts).all(|(next, was)| match was.health {
+            Health::Exchanging { outdated, .. } => {
+                let kept = !outdated || was.pending.is_some();
+                next.health == Health::Good
+                    && next.pending == was.pending
+                    && next.valid == if kept { was.valid } else { Set::EMPTY }
+            }
+            _ => next == was,
+        }),
         Action::Lost { lane } => plan.next.iter().zip(parts).all(|(next, was)| {
             let doubtful = next.valid.iter().any(|at| of_bytes(next, at).contains(lane));
             let sole = was.health == Health::Good && !was.valid.is_empty() && next.valid.is_empty();
@@ -585,7 +603,7 @@ fn check_refusal(
         Action::Acquire { access: Access::ReadWrite, .. } => !has_values(parts, set),
         Action::Acquire { access: Access::Write, .. } => pending.is_some(),
         Action::Lost { .. } | Action::Forget { .. } | Action::Outdate => false,
-        Action::End | Action::Fail => false,
+        Action::End | Action::Fail | Action::Withdraw => false,
         _ => true,
     };
     if right && may_refuse { Ok(()) } else { Err(format!("{action:?} is refused: {why:?}")) }

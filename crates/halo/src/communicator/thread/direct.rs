@@ -220,6 +220,8 @@ pub struct LoanSession<'a> {
     token: u64,
     loan: &'a Loan<'a>,
     reading: Cell<Reading>,
+    /// Whether the loan has ended. Another one may have its tag then.
+    is_closed: Cell<bool>,
 }
 
 /// How far this rank is with the peers' views.
@@ -269,7 +271,8 @@ impl<'a> LoanSession<'a> {
         loans.push(open);
         drop(loans);
         loan.peers.iter().for_each(|peer| group.raise(*peer));
-        Ok(Self { group, rank, operation, check, token, loan, reading: Cell::new(Reading::NotYet) })
+        let (reading, is_closed) = (Cell::new(Reading::NotYet), Cell::new(false));
+        Ok(Self { group, rank, operation, check, token, loan, reading, is_closed })
     }
 
     /// Whether this rank has read the peers' views.
@@ -489,6 +492,9 @@ impl<'a> LoanSession<'a> {
 
     /// Ends the loan when no peer reads, and makes the stream wait for the work that the readers enqueued.
     fn close(&self) -> Result<()> {
+        if self.is_closed.replace(true) {
+            return Ok(());
+        }
         self.finish_reading();
         let Some(readers) = self.withdraw() else { return Ok(()) };
         let stream = &self.loan.events.stream;
@@ -503,7 +509,7 @@ impl<'a> LoanSession<'a> {
         closed
     }
 
-    /// Takes back the views when no peer reads them. Returns `None` if this was done before.
+    /// Takes back the views when no peer reads them.
     fn withdraw(&self) -> Option<SmallVec<[(usize, ReadState); FEW]>> {
         loop {
             let seen = self.group.progress(self.rank);
