@@ -7,7 +7,8 @@
 //! With the feature `opencl`, host and an OpenCL device take turns on an array: in one replica that both share, beside two
 //! replicas.
 //!
-//! Prefetches of ordinary memory, beside reads that copy the same values in the calling thread.
+//! Prefetches of ordinary memory, and between devices that do not reach each other, beside reads that copy the same
+//! values in the calling thread.
 //!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
@@ -275,6 +276,52 @@ fn prefetches(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Copies between devices that do not reach each other, beside the time of the copy on one link: both links are busy at
+/// once. For prefetches also how long the call holds the host.
+fn relays(bench: &mut Bench) -> Result<()> {
+    if !bench.group("values of a device that this one does not reach") {
+        return Ok(());
+    }
+    let config = SimConfig::new().jitter(Duration::ZERO).peers(false).link(BYTES_PER_SECOND);
+    let [from, to] = [0, 1].map(|index| Device::new(SimDevice::new(index, config.clone())));
+    let (from, to) = (from?.default_stream(), to?.default_stream());
+    let cases = [("4 MiB", 4 << 20), ("64 MiB", 64 << 20)];
+    for (case, bytes) in cases {
+        let mut array = ArrayBuffer::<f64, _>::uninit(bytes / size_of::<f64>())?;
+        let mut time = |prefetches: bool| -> Result<[Duration; 2]> {
+            let mut guard = array.write(&from)?;
+            guard.view_mut()?.fill(&from, 1.0)?;
+            guard.commit()?;
+            from.synchronize()?;
+            let began = Instant::now();
+            if prefetches {
+                array.prefetch(&to)?;
+            } else {
+                drop(array.read(&to)?);
+            }
+            let call = began.elapsed();
+            to.synchronize()?;
+            Ok([call, began.elapsed()])
+        };
+        let _first = (time(true)?, time(false)?);
+        let mut median = |prefetches, which: usize| -> Result<f64> {
+            let mut times = (0..9)
+                .map(|_| time(prefetches).map(|times| times[which]))
+                .collect::<Result<Vec<_>>>()?;
+            times.sort();
+            Ok(times[4].as_secs_f64())
+        };
+        let (call, ours, reads) = (median(true, 0)?, median(true, 1)?, median(false, 1)?);
+        let least = bytes as f64 / BYTES_PER_SECOND as f64;
+        // Of short copies, the first piece is a large part, and no other one is copied meanwhile.
+        let target = if bytes > 32 << 20 { LEAST } else { 0.0 };
+        bench.limited(case, "ms", call * 1e3, 1.0);
+        bench.measured(case, 0, ours, ("the least time", least), target);
+        bench.measured(case, 0, ours, ("a read that copies", reads), 0.0);
+    }
+    Ok(())
+}
+
 /// Host and device change all elements of an array in turns.
 #[cfg(feature = "opencl")]
 mod turns {
@@ -364,6 +411,7 @@ fn main() -> Result<ExitCode> {
     turns::compare(&mut bench)?;
     locks(&mut bench)?;
     prefetches(&mut bench)?;
+    relays(&mut bench)?;
     sweeps(&mut bench)?;
     if bench.group("tiles of 4 MiB, up, changed, down") {
         for (case, time) in [("kernels of 2 ms", 2), ("kernels of 4 ms", 4), ("kernels of 8 ms", 8)]

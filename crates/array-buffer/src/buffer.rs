@@ -747,7 +747,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream, and a thread
-    /// prepares those from the host. Does not block on devices with gates: see [blocking](crate#blocking).
+    /// prepares those from the host and from devices that this one does not reach. Does not block on devices with gates:
+    /// see [blocking](crate#blocking).
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@
 //! | the first access, also a `write`, on a device that works in host memory; [`page_lock`](ArrayBuffer::page_lock) | until prefetched copies between host memory and devices are done |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
 //! | … values that are copied from the host | until they are in pinned memory; a prefetch: no |
-//! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host |
+//! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host; a prefetch: no |
 //! | [`prefetch_host`](ArrayBuffer::prefetch_host) | no; values on a device without [gates](runtime_core::Device::gate), and those of a device that works in host memory: as an access on the host |
 //! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it | no |
 //! | accesses on the host, [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
@@ -122,9 +122,11 @@
 //! enqueued before it; the first one allocates them. Work that is enqueued on the stream afterwards sees the values. The
 //! next access of the host to the part waits for the thread: to write after a prefetch to a device, until the values are
 //! in pinned memory; to use the values after [`prefetch_host`](ArrayBuffer::prefetch_host), until they are there. A
-//! prefetch waits like a read, and [`TransferReport::prefetches_that_waited`] counts its copies, if the device has no
-//! [gates](runtime_core::Device::gate), or if it would have to wait for copies of the same part between the host and
-//! another device.
+//! prefetch between devices that do not reach each other works in the same way: the thread copies from pinned memory of
+//! one to pinned memory of the other, while both devices copy. Work on the source's stream waits until the thread has
+//! copied the last two pieces. A prefetch waits like a read, and [`TransferReport::prefetches_that_waited`] counts its
+//! copies, if a device has no [gates](runtime_core::Device::gate), or if it would have to wait for copies of the same
+//! part between the host and another device.
 //!
 //! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device
 //! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It

@@ -1,9 +1,11 @@
 //! Copies the bytes of one part between replicas, and fills parts.
 #![expect(unsafe_code, reason = "the host's replica is read and written by part")]
 
+use std::iter;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
+use std::vec;
 
 use runtime_core::{
     Combine, DType, Element, Error, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned,
@@ -39,9 +41,16 @@ struct Prepared {
 /// Copies that a thread prepares for a lane.
 struct Job {
     lane: Lane,
-    /// Whether they write the host's replica.
-    writes: bool,
+    at_host: AtHost,
     progress: Arc<Progress>,
+}
+
+/// What copies do with the host's replica.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtHost {
+    Nothing,
+    Read,
+    Write,
 }
 
 /// Copies from and to the host's replica.
@@ -242,76 +251,61 @@ impl<T: Element> Transfers<T> {
         let worker = self.worker(stream);
         let device = End { at: if to == HOST { from } else { to }, stream };
         let host = piece.storage.host_rows(piece.partition, piece.part)?;
-        let row = piece.row(device.at);
-        let mut packed = match row {
-            None if copies_regions(stream) => {
-                Some(stream.device().memory_allocate::<T>(piece.len())?)
-            }
-            _ => None,
-        };
-        let mut places: Vec<Range<usize>> = match (&row, &packed) {
-            (Some(_), _) | (None, Some(_)) => Vec::new(),
-            (None, None) => piece.runs(device.at).map(|(_, place)| place).collect(),
-        };
-        if places.is_empty() {
-            places.push(row.unwrap_or(0..piece.len()));
-        }
-        let mut places = Runs { runs: places.into_iter(), now: 0..0 };
+        let mut rows = Rows::new(piece, &device)?;
         let jobs = &mut self.prepared.get_or_insert_default().jobs;
         jobs.retain(|job| !job.progress.is_over());
         // Streams wait for each other on their devices, but the host's memory is read by a thread.
-        let written = jobs.iter().filter(|job| job.writes && job.lane != lane);
+        let written = jobs.iter().filter(|job| job.at_host == AtHost::Write && job.lane != lane);
         let before = written.map(|job| Arc::clone(&job.progress)).collect();
         let mut job = None;
         let done = if to == HOST {
-            if let Some(packed) = &mut packed {
-                self.run(piece, Shape::Gather, &device, packed)?;
-            }
-            let enqueue = |memory: &PieceOf<'_>| {
-                places.cut(memory.bytes / size_of::<T>(), |place, at| {
-                    let view = match &packed {
-                        Some(packed) => packed.view().slice(place)?,
-                        None => piece.view(from, place)?,
-                    };
-                    let len = view.len() * size_of::<T>();
-                    let bytes =
-                        view.reinterpret(0, &Layout::row(DType::U8, len)?)?.typed::<u8>()?;
-                    let at = at * size_of::<T>();
-                    // SAFETY: the worker orders the copies from and to its memory.
-                    let target = unsafe { memory.pinned.slice_mut_unordered(at..at + len) }?;
-                    bytes.copy_to_pinned(stream, target)
-                })
-            };
-            worker.download(stream, host, &mut job, enqueue)
+            rows.gather(self, piece, &device)?;
+            worker.download(stream, host, &mut job, |memory| rows.fill(piece, &device, memory))
         } else {
-            let enqueue = |memory: &PieceOf<'_>| {
-                places.cut(memory.bytes / size_of::<T>(), |place, at| {
-                    let view = match &mut packed {
-                        Some(packed) => packed.view_mut().slice(place)?,
-                        None => piece.view_mut(to, place)?,
-                    };
-                    let len = view.len() * size_of::<T>();
-                    let layout = Layout::row(DType::U8, len)?;
-                    let mut bytes = view.reinterpret(0, &layout)?.typed::<u8>()?;
-                    let at = at * size_of::<T>();
-                    // SAFETY: as above.
-                    let source = unsafe { memory.pinned.slice_unordered(at..at + len) }?;
-                    bytes.copy_from_pinned(stream, source)
-                })
-            };
+            let enqueue = |memory: &PieceOf<'_>| rows.empty(piece, &device, memory);
             worker.upload(stream, host, before, &mut job, enqueue)
         };
         let writes = to == HOST;
         let jobs = &mut self.prepared.get_or_insert_default().jobs;
         // Also if enqueueing has failed: the thread does what was enqueued.
-        jobs.extend(job.clone().map(|progress| Job { lane, writes, progress }));
+        let at_host = if writes { AtHost::Write } else { AtHost::Read };
+        jobs.extend(job.clone().map(|progress| Job { lane, at_host, progress }));
         done?;
-        if let (Some(packed), true) = (&mut packed, to != HOST) {
-            self.run(piece, Shape::Scatter, &device, packed)?;
+        if to != HOST {
+            rows.scatter(self, piece, &device)?;
         }
         let copies = job.map_or(Copies::Over(writes), |job| Copies::Prepared(job, writes));
         self.end(piece.part, lane, copies);
         Ok(())
+    }
+
+    /// Copies between devices that do not reach each other, through pinned memory of both: a thread copies from one to
+    /// the other, and the target's stream waits for it. Does not block.
+    pub(crate) fn relay(
+        &mut self,
+        piece: &Piece<'_, T>,
+        from: &End<'_>,
+        (lane, to): (Lane, &End<'_>),
+    ) -> Result<()> {
+        if piece.len() == 0 {
+            return Ok(());
+        }
+        let (source, target) = (self.worker(from.stream), self.worker(to.stream));
+        let (mut out, mut into) = (Rows::new(piece, from)?, Rows::new(piece, to)?);
+        out.gather(self, piece, from)?;
+        let mut job = None;
+        let done = source.relay(
+            (from.stream, |memory: &PieceOf<'_>| out.fill(piece, from, memory)),
+            (&target, to.stream, |memory: &PieceOf<'_>| into.empty(piece, to, memory)),
+            piece.len() * size_of::<T>(),
+            &mut job,
+        );
+        let jobs = &mut self.prepared.get_or_insert_default().jobs;
+        jobs.retain(|job| !job.progress.is_over());
+        let at_host = AtHost::Nothing;
+        jobs.extend(job.map(|progress| Job { lane, at_host, progress }));
+        done?;
+        into.scatter(self, piece, to)
     }
 
     fn worker(&mut self, stream: &Stream) -> Arc<Worker> {
@@ -346,17 +340,21 @@ impl<T: Element> Transfers<T> {
         }
     }
 
-    /// The copies that a thread prepares, as far as they may still need the host's memory.
-    pub(crate) fn jobs(&self) -> Vec<Arc<Progress>> {
+    /// The copies that a thread prepares for each lane, as far as they may still need the host's memory.
+    pub(crate) fn jobs(&self) -> Vec<(Lane, Arc<Progress>)> {
         let jobs = self.prepared.iter().flat_map(|known| &known.jobs);
-        jobs.map(|job| Arc::clone(&job.progress)).collect()
+        jobs.map(|job| (job.lane, Arc::clone(&job.progress))).collect()
     }
 
-    /// Blocks until the copies that a thread prepares, on one lane or on all, need the host's memory no longer. The only
-    /// error is that of a kernel that would wait for itself.
+    /// Blocks until the copies that a thread prepares for a lane are no longer held up by it, or else until all copies
+    /// need the host's memory no longer. The only error is that of a kernel that would wait for itself.
     pub(crate) fn finish(&mut self, lane: Option<Lane>) -> Result<()> {
         let Some(Prepared { jobs, .. }) = self.prepared.as_deref_mut() else { return Ok(()) };
-        for job in jobs.iter().filter(|job| lane.is_none_or(|lane| lane == job.lane)) {
+        let concerns = |job: &&Job| match lane {
+            Some(lane) => lane == job.lane,
+            None => job.at_host != AtHost::Nothing,
+        };
+        for job in jobs.iter().filter(concerns) {
             match job.progress.wait() {
                 Err(error) if error.is_refused_wait() => return Err(error),
                 // The access that needs the values returns the error.
@@ -581,6 +579,74 @@ impl<T: Element> Transfers<T> {
         }
         let device = end.stream.device();
         Ok([device.pinned_allocate(wanted)?, device.pinned_allocate(wanted)?])
+    }
+}
+
+/// A part on a device as rows, for copies in pieces from or to pinned memory.
+struct Rows<T: Element> {
+    /// The part as one row, if it has gaps in the device's memory and the device copies regions.
+    packed: Option<Memory<T>>,
+    /// Otherwise its rows.
+    places: Runs<vec::IntoIter<Range<usize>>>,
+}
+
+impl<T: Element> Rows<T> {
+    fn new(piece: &Piece<'_, T>, end: &End<'_>) -> Result<Self> {
+        let packed = match piece.row(end.at) {
+            None if copies_regions(end.stream) => {
+                Some(end.stream.device().memory_allocate(piece.len())?)
+            }
+            _ => None,
+        };
+        let places: Vec<Range<usize>> = match &packed {
+            Some(packed) => iter::once(0..packed.len()).collect(),
+            None => piece.runs(end.at).map(|(_, place)| place).collect(),
+        };
+        Ok(Self { packed, places: Runs { runs: places.into_iter(), now: 0..0 } })
+    }
+
+    /// Copies the part to the packed row, if there is one.
+    fn gather(&mut self, by: &mut Transfers<T>, of: &Piece<'_, T>, end: &End<'_>) -> Result<()> {
+        self.packed.as_mut().map_or(Ok(()), |packed| by.run(of, Shape::Gather, end, packed))
+    }
+
+    /// The reverse of `gather`.
+    fn scatter(&mut self, by: &mut Transfers<T>, of: &Piece<'_, T>, end: &End<'_>) -> Result<()> {
+        self.packed.as_mut().map_or(Ok(()), |packed| by.run(of, Shape::Scatter, end, packed))
+    }
+
+    /// Enqueues copies of the next elements to pinned memory, which they fill.
+    fn fill(&mut self, of: &Piece<'_, T>, end: &End<'_>, memory: &PieceOf<'_>) -> Result<()> {
+        let Self { packed, places } = self;
+        places.cut(memory.bytes / size_of::<T>(), |place, at| {
+            let view = match packed {
+                Some(packed) => packed.view().slice(place)?,
+                None => of.view(end.at, place)?,
+            };
+            let len = view.len() * size_of::<T>();
+            let bytes = view.reinterpret(0, &Layout::row(DType::U8, len)?)?.typed::<u8>()?;
+            let at = at * size_of::<T>();
+            // SAFETY: the worker orders the copies from and to its memory.
+            let target = unsafe { memory.pinned.slice_mut_unordered(at..at + len) }?;
+            bytes.copy_to_pinned(end.stream, target)
+        })
+    }
+
+    /// Enqueues copies of all elements in pinned memory to the next elements.
+    fn empty(&mut self, of: &Piece<'_, T>, end: &End<'_>, memory: &PieceOf<'_>) -> Result<()> {
+        let Self { packed, places } = self;
+        places.cut(memory.bytes / size_of::<T>(), |place, at| {
+            let view = match packed {
+                Some(packed) => packed.view_mut().slice(place)?,
+                None => of.view_mut(end.at, place)?,
+            };
+            let len = view.len() * size_of::<T>();
+            let mut bytes = view.reinterpret(0, &Layout::row(DType::U8, len)?)?.typed::<u8>()?;
+            let at = at * size_of::<T>();
+            // SAFETY: as above.
+            let source = unsafe { memory.pinned.slice_unordered(at..at + len) }?;
+            bytes.copy_from_pinned(end.stream, source)
+        })
     }
 }
 

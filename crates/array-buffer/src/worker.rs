@@ -1,7 +1,7 @@
-//! Copies between ordinary host memory and a device that do not hold the caller: a thread fills and empties pieces of
-//! pinned memory, and the stream waits for it at gates.
+//! Copies between ordinary host memory and a device, and between devices that do not reach each other, that do not hold
+//! the caller: a thread fills and empties pieces of pinned memory, and the streams wait for it at gates.
 //!
-//! All copies are enqueued on the stream at once. Each copy to the device waits behind a gate, which the thread opens
+//! All copies are enqueued on the streams at once. Each copy to a device waits behind a gate, which the thread opens
 //! when it has filled the copy's piece. The thread waits only for copies that were enqueued before the gates that it
 //! still has to open. So the oldest work can always run, whatever else a device holds back meanwhile.
 #![expect(unsafe_code, reason = "pieces are filled while copies from them are enqueued")]
@@ -47,10 +47,18 @@ pub(crate) struct Worker {
 /// Locked while the copies of a job are enqueued, so that jobs begin in the order of the stream.
 #[derive(Default)]
 struct Line {
-    pieces: [Option<Piece>; PIECES],
+    pieces: Pieces,
+    /// Pieces that the threads of other streams fill. They do not know when this stream's thread has emptied a piece.
+    from_others: Pieces,
+    jobs: Option<mpsc::Sender<Job>>,
+}
+
+/// Pieces of one size that are used in turns.
+#[derive(Default)]
+struct Pieces {
+    all: [Option<Piece>; PIECES],
     /// The number of pieces used so far.
     used: usize,
-    jobs: Option<mpsc::Sender<Job>>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -102,6 +110,14 @@ enum Waits {
 }
 
 impl Doing {
+    /// Waits for copies.
+    fn until(&self, end: Event) -> Result<()> {
+        self.set(Some(Waits::Until(end.clone())));
+        let waited = end.wait();
+        self.set(None);
+        waited
+    }
+
     fn set(&self, waits: Option<Waits>) {
         let mut now = self.now.lock();
         now.step += 1;
@@ -185,6 +201,13 @@ impl Drop for Ended {
 
 struct Pending(Arc<AtomicUsize>);
 
+impl Pending {
+    fn one(pending: &Arc<AtomicUsize>) -> Self {
+        pending.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(pending))
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
@@ -204,13 +227,7 @@ impl<T: Element> Rows<T> {
             return self.give_up(error);
         }
         while let (Some(turn), Some(host)) = (self.turns.pop_front(), &mut self.host) {
-            let waited = turn.after.map_or(Ok(()), |after| {
-                thread.set(Some(Waits::Until(after.clone())));
-                let waited = after.wait();
-                thread.set(None);
-                waited
-            });
-            if let Err(error) = waited {
+            if let Err(error) = turn.after.map_or(Ok(()), |after| thread.until(after)) {
                 // The device does not work any more.
                 drop(turn.opener);
                 return self.give_up(error);
@@ -238,6 +255,56 @@ impl<T: Element> Rows<T> {
         self.progress.0.end(Err(error));
         self.turns.clear();
         drop(last);
+    }
+}
+
+/// A job that copies from one stream's pieces to another's.
+struct Relay {
+    turns: VecDeque<Relayed>,
+    progress: Ended,
+    _pending: Pending,
+}
+
+/// What the thread copies from one piece to another.
+struct Relayed {
+    from: Arc<Pinned<u8>>,
+    /// The copy that fills `from`.
+    filled: Event,
+    to: Arc<Pinned<u8>>,
+    /// The copy before that used `to`.
+    free: Option<Event>,
+    bytes: usize,
+    /// Opened when `from` can be filled again. Its stream works on, whatever happens to the other one.
+    emptied: Opener,
+    /// Opened when `to` has the bytes.
+    copied: Opener,
+}
+
+impl Relay {
+    fn run(mut self) {
+        let thread = Arc::clone(&self.progress.0.thread);
+        while let Some(turn) = self.turns.pop_front() {
+            let Relayed { from, filled, to, free, bytes, emptied, copied } = turn;
+            let ready = thread.until(filled);
+            if let Err(error) = ready.and_then(|()| free.map_or(Ok(()), |free| thread.until(free)))
+            {
+                // A device does not work any more.
+                self.progress.0.end(Err(error));
+                emptied.open();
+                self.turns.drain(..).for_each(|turn| turn.emptied.open());
+                return;
+            }
+            let (from, to) = (from.host_ptr().as_ptr(), to.host_ptr().as_ptr());
+            // SAFETY: both pieces are at least as long. The copy to the first one has run, and the next one waits at a
+            // gate. The copy from the second one has run, and the next one waits at a gate, too.
+            unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.cast::<u8>(), bytes) };
+            if self.turns.is_empty() {
+                self.progress.0.end(Ok(()));
+            }
+            emptied.open();
+            copied.open();
+        }
+        self.progress.0.end(Ok(()));
     }
 }
 
@@ -272,18 +339,18 @@ impl Worker {
         mut enqueue: impl FnMut(&PieceOf<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut line = self.line.lock();
-        let room = line.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
+        let room = line.pieces.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
         let mut left = host.len();
         let is_alone = before.is_empty() && self.pending.load(Ordering::Acquire) == 0;
         if left * size_of::<T>() <= INLINE_BYTES && is_alone {
-            let piece = line.next()?;
+            let piece = line.pieces.next()?;
             let is_free = |end: &Event| matches!(end.is_done(), Ok(true));
             if piece.end.as_ref().is_none_or(is_free) {
                 let pinned = Arc::clone(&piece.pinned);
                 // SAFETY: no copy uses the piece, and neither does the thread, which has no job.
                 unsafe { host.read(pinned.host_ptr().as_ptr().cast(), left) };
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: left * size_of::<T>() });
-                return line.ended(stream).and(done).map(drop);
+                return line.pieces.ended(stream).and(done).map(drop);
             }
         }
         line.start(stream)?;
@@ -291,14 +358,14 @@ impl Worker {
         let enqueued = (|| {
             while left > 0 {
                 let len = left.min(room);
-                let piece = line.next()?;
+                let piece = line.pieces.next()?;
                 let pinned = Arc::clone(&piece.pinned);
                 let (gate, opener) = stream.device().gate()?;
                 stream.hold_until(&gate)?;
                 let after = piece.end.take();
                 rows.turns.push_back(Turn { pinned: Arc::clone(&pinned), after, len, opener });
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: len * size_of::<T>() });
-                line.ended(stream).and(done)?;
+                line.pieces.ended(stream).and(done)?;
                 left -= len;
             }
             Ok(())
@@ -320,7 +387,7 @@ impl Worker {
         mut enqueue: impl FnMut(&PieceOf<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut line = self.line.lock();
-        let room = line.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
+        let room = line.pieces.prepare(stream, host.len() * size_of::<T>())? / size_of::<T>();
         line.start(stream)?;
         let mut left = host.len();
         let mut rows = self.job(host, Vec::new());
@@ -333,10 +400,10 @@ impl Worker {
                 {
                     stream.hold_until(&emptied)?;
                 }
-                let pinned = Arc::clone(&line.next()?.pinned);
+                let pinned = Arc::clone(&line.pieces.next()?.pinned);
                 let (gate, opener) = stream.device().gate()?;
                 let done = enqueue(&PieceOf { pinned: &pinned, bytes: len * size_of::<T>() });
-                let after = Some(line.ended(stream).and_then(|end| done.map(|()| end))?);
+                let after = Some(line.pieces.ended(stream).and_then(|end| done.map(|()| end))?);
                 rows.turns.push_back(Turn { pinned, after, len, opener });
                 full.push_back(gate);
                 left -= len;
@@ -346,7 +413,7 @@ impl Worker {
         let held = full.iter().try_for_each(|emptied| stream.hold_until(emptied));
         if held.is_err() {
             // A later copy could fill a piece that is not empty.
-            line.pieces = Default::default();
+            line.pieces = Pieces::default();
         }
         // SAFETY: the copy to the piece has run, and the next one waits at the gate.
         let copy = |host: &mut HostRows<T>, piece: *mut T, len| unsafe { host.write(piece, len) };
@@ -354,49 +421,122 @@ impl Worker {
         enqueued.and(held)
     }
 
+    /// Copies bytes to the stream of another worker, whose device this one does not reach. `fill` enqueues the copy of
+    /// the next bytes to pinned memory, and `empty` the copy of all bytes in pinned memory. Sets `job` to what is left to
+    /// be done, also on an error.
+    pub(crate) fn relay(
+        &self,
+        (source, mut fill): (&Stream, impl FnMut(&PieceOf<'_>) -> Result<()>),
+        (other, target, mut empty): (&Self, &Stream, impl FnMut(&PieceOf<'_>) -> Result<()>),
+        mut left: usize,
+        job: &mut Option<Arc<Progress>>,
+    ) -> Result<()> {
+        let (mut out, mut into);
+        // In one order, for arrays that are copied both ways at once.
+        if self.stream < other.stream {
+            out = self.line.lock();
+            into = other.line.lock();
+        } else {
+            into = other.line.lock();
+            out = self.line.lock();
+        }
+        out.start(source)?;
+        let Line { pieces: out, jobs, .. } = &mut *out;
+        let into = &mut into.from_others;
+        let room = out.prepare(source, left)?.min(into.prepare(target, left)?);
+        let mut relay = Relay {
+            turns: VecDeque::new(),
+            progress: self.progress(),
+            _pending: Pending::one(&self.pending),
+        };
+        let mut full: VecDeque<Gate> = VecDeque::new();
+        let enqueued = (|| {
+            while left > 0 {
+                let bytes = left.min(room);
+                if full.len() == PIECES
+                    && let Some(emptied) = full.pop_front()
+                {
+                    source.hold_until(&emptied)?;
+                }
+                let from = Arc::clone(&out.next()?.pinned);
+                let done = fill(&PieceOf { pinned: &from, bytes });
+                let filled = out.ended(source).and_then(|end| done.map(|()| end))?;
+                let piece = into.next()?;
+                let to = Arc::clone(&piece.pinned);
+                let (is_empty, emptied) = source.device().gate()?;
+                let (is_full, copied) = target.device().gate()?;
+                target.hold_until(&is_full)?;
+                full.push_back(is_empty);
+                relay.turns.push_back(Relayed {
+                    from,
+                    filled,
+                    to: Arc::clone(&to),
+                    free: piece.end.take(),
+                    bytes,
+                    emptied,
+                    copied,
+                });
+                let done = empty(&PieceOf { pinned: &to, bytes });
+                into.ended(target).and(done)?;
+                left -= bytes;
+            }
+            Ok(())
+        })();
+        let held = full.iter().try_for_each(|emptied| source.hold_until(emptied));
+        if held.is_err() {
+            // A later copy could fill a piece that is not empty.
+            *out = Pieces::default();
+        }
+        *job = Some(Arc::clone(&relay.progress.0));
+        if let Some(jobs) = jobs {
+            let _sent = jobs.send(Box::new(move || relay.run()));
+        }
+        enqueued.and(held)
+    }
+
     fn job<T: Element>(&self, host: HostRows<T>, before: Vec<Arc<Progress>>) -> Rows<T> {
-        self.pending.fetch_add(1, Ordering::Relaxed);
         Rows {
             host: Some(host),
             before,
             turns: VecDeque::new(),
-            progress: Ended(Arc::new(Progress {
-                done: OnceLock::new(),
-                thread: Arc::clone(&self.doing),
-            })),
-            _pending: Pending(Arc::clone(&self.pending)),
+            progress: self.progress(),
+            _pending: Pending::one(&self.pending),
         }
+    }
+
+    fn progress(&self) -> Ended {
+        Ended(Arc::new(Progress { done: OnceLock::new(), thread: Arc::clone(&self.doing) }))
     }
 }
 
-impl Line {
+impl Pieces {
     /// Makes pieces for a copy of that many bytes, and returns the size of a piece.
     fn prepare(&mut self, stream: &Stream, bytes: usize) -> Result<usize> {
         let share = bytes.div_ceil(COPIES).next_power_of_two();
         let most = share.clamp(PIECE_BYTES.start, PIECE_BYTES.end);
         let wanted = bytes.next_power_of_two().clamp(INLINE_BYTES, most);
-        for piece in &mut self.pieces {
+        for piece in &mut self.all {
             if piece.as_ref().is_none_or(|piece| piece.pinned.len() < wanted) {
                 // Jobs and copies keep the old memory as long as they need it.
                 let pinned = Arc::new(stream.device().pinned_allocate(wanted)?);
                 *piece = Some(Piece { pinned, end: None });
             }
         }
-        let sizes = self.pieces.iter().flatten().map(|piece| piece.pinned.len());
+        let sizes = self.all.iter().flatten().map(|piece| piece.pinned.len());
         Ok(sizes.min().unwrap_or(wanted))
     }
 
     /// The next piece.
     fn next(&mut self) -> Result<&mut Piece> {
         self.used += 1;
-        self.pieces[self.used % PIECES].as_mut().ok_or_else(|| {
+        self.all[self.used % PIECES].as_mut().ok_or_else(|| {
             Error::new(ErrorKind::InvalidArgument, "prefetch", "a stream has no pinned memory")
         })
     }
 
     /// Notes that the latest piece is used by everything enqueued so far. Gives the piece up if that is not possible.
     fn ended(&mut self, stream: &Stream) -> Result<Event> {
-        let piece = &mut self.pieces[self.used % PIECES];
+        let piece = &mut self.all[self.used % PIECES];
         match stream.record_event() {
             Ok(end) => {
                 piece.iter_mut().for_each(|piece| piece.end = Some(end.clone()));
@@ -408,7 +548,9 @@ impl Line {
             }
         }
     }
+}
 
+impl Line {
     /// Starts the thread.
     fn start(&mut self, stream: &Stream) -> Result<()> {
         if self.jobs.is_some() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, counting, fail_late, quick, set, values, values_on};
+use common::{Setup, add, copies, counting, fail_late, quick, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
 use runtime_core::{ErrorKind, Grid, HostModule, Launch, Result, Stream, Support, args};
@@ -265,9 +265,7 @@ fn copies_that_cannot_be_enqueued_lose_nothing() {
         assert_eq!(values_on(&array, s).last(), Some(&f64::from(LARGE - 1)));
         set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
         s.synchronize().unwrap();
-        let counts = sim.counts();
-        let past = counts.to_device.count + counts.from_device.count + counts.on_device.count;
-        sim.inject(Fault::fail(Operation::Copy, past + 1 + number));
+        sim.inject(Fault::fail(Operation::Copy, copies(&sim) + 1 + number));
         array.prefetch_host().unwrap_err();
         s.synchronize().unwrap();
         assert_eq!(values(&array).last(), Some(&3.0));
@@ -455,6 +453,154 @@ fn a_kernel_is_refused_to_wait_for_copies_behind_it_on_any_stream() {
     let expected = |found: Vec<f64>| (found[half - 1], found[half]) == (7.0, 0.0);
     assert!(expected(values_on(&array, &t)));
     assert!(expected(values(&array)));
+}
+
+/// Devices that do not reach each other, and an array with values on the first one only.
+fn on_first(config: SimConfig, len: u32, value: f64) -> (Setup, ArrayBuffer<f64, Ix1>) {
+    let setup = Setup::sim(config.peers(false));
+    let mut array = counting(len);
+    array.write_host().unwrap().fill(value);
+    array.prefetch(&setup.s).unwrap();
+    array.evict_host().unwrap();
+    (setup, array)
+}
+
+/// A thread copies between devices that do not reach each other. The caller waits for neither.
+#[test]
+fn prefetches_between_devices_do_not_wait() {
+    for len in [1, 100, LARGE] {
+        let (setup, mut array) = on_first(quick(), len, 3.0);
+        let (s, t) = (&setup.s, &setup.t);
+        for (from, to) in [(s, t), (t, s), (s, t)] {
+            let before = array.transfers().total().bytes;
+            // Also behind work of the target.
+            let behind = hold(to);
+            does_not_wait(from, || array.prefetch(to).unwrap());
+            assert!(!behind.is_open());
+            behind.open();
+            add(&mut array.read_write(to).unwrap(), to, 1.0).unwrap();
+            assert_eq!(array.transfers().total().bytes - before, 8 * u64::from(len));
+        }
+        assert_eq!(array.transfers().prefetches_that_waited(), 0);
+        assert_eq!(values(&array), vec![6.0; len as usize]);
+    }
+}
+
+/// The source may be written again at once, and the target sees the values from before.
+#[test]
+fn the_source_of_a_prefetch_between_devices_may_change_at_once() {
+    let (setup, mut array) = on_first(quick(), LARGE, 1.0);
+    let (s, t) = (&setup.s, &setup.t);
+    for round in 1..5 {
+        array.prefetch(t).unwrap();
+        let seen = array.read(t).unwrap();
+        let view = seen.view().unwrap();
+        let mut copy = setup.b.memory_allocate::<f64>(view.len()).unwrap();
+        copy.view_mut().copy_from_device(t, &view, t).unwrap();
+        drop(seen);
+        set(&mut array.write(s).unwrap(), s, f64::from(round + 1)).unwrap();
+        assert_eq!(copy.to_vec(t).unwrap(), vec![f64::from(round); LARGE as usize]);
+    }
+}
+
+/// Many arrays are copied both ways at once, and to and from the host meanwhile.
+#[test]
+fn prefetches_between_devices_cross() {
+    let setup = Setup::sim(quick().peers(false));
+    let streams = [setup.stream(), setup.stream(), setup.t.clone()];
+    thread::scope(|scope| {
+        for number in 0..4_usize {
+            let streams = &streams;
+            scope.spawn(move || {
+                let mut array = counting(LARGE);
+                for round in 0..6 {
+                    let stream = &streams[(number + round) % 3];
+                    array.prefetch(stream).unwrap();
+                    add(&mut array.read_write(stream).unwrap(), stream, 1.0).unwrap();
+                    if round % 3 == number % 3 {
+                        array.prefetch_host().unwrap();
+                    }
+                }
+                let found = values(&array);
+                assert_eq!((found[0], found[7]), (6.0, 13.0));
+                assert_eq!(found.last(), Some(&f64::from(LARGE + 5)));
+            });
+        }
+    });
+}
+
+/// If one device is lost during the copies, the other one works on. Values that only the lost device had are lost.
+#[test]
+fn a_lost_device_does_not_stop_the_other_one() {
+    for source in [true, false] {
+        let (setup, array) = on_first(quick(), LARGE, 2.0);
+        let (lost, other) = if source { (&setup.a, &setup.t) } else { (&setup.b, &setup.s) };
+        let (at_source, at_target) = (hold(&setup.s), hold(&setup.t));
+        array.prefetch(&setup.t).unwrap();
+        SimHandle::of(lost).unwrap().lose();
+        at_source.open();
+        at_target.open();
+        let mut fresh = counting(10);
+        let again = |array: &mut ArrayBuffer<f64, Ix1>| {
+            add(&mut array.read_write(other)?, other, 1.0)?;
+            array.read_host().map(|values| values[9])
+        };
+        if source {
+            // The stream reports once that the copies were given up.
+            other.synchronize().unwrap_err();
+            array.read_host().map(drop).unwrap_err();
+        } else {
+            other.synchronize().unwrap();
+            assert_eq!(values(&array).last(), Some(&2.0));
+        }
+        assert_eq!(again(&mut fresh).unwrap(), 10.0);
+    }
+}
+
+/// A copy that cannot be enqueued, or that fails later, loses nothing, and the source's stream goes on.
+#[test]
+fn failures_between_devices_lose_nothing() {
+    for number in 1..5 {
+        for (at_source, late) in [(true, false), (false, false), (true, true), (false, true)] {
+            let (setup, array) = on_first(quick(), LARGE, 2.0);
+            setup.s.synchronize().unwrap();
+            let Setup { a, b, s, t } = &setup;
+            let sim = SimHandle::of(if at_source { a } else { b }).unwrap();
+            let which = copies(&sim) + number;
+            let fault = if late { Fault::fail_late } else { Fault::fail };
+            sim.inject(fault(Operation::Copy, which));
+            let copied = array.prefetch(t);
+            assert_eq!(copied.is_err(), !late, "copy {number}: {copied:?}");
+            if late && at_source {
+                s.synchronize().unwrap_err();
+            } else {
+                assert_eq!(t.synchronize().is_err(), late, "copy {number}");
+            }
+            assert!(!array.is_valid_on(b), "copy {number}");
+            assert_eq!(values_on(&array, t).last(), Some(&2.0));
+            assert_eq!(values_on(&array, s).last(), Some(&2.0));
+            assert_eq!(array.into_inner().unwrap().last(), Some(&2.0));
+        }
+    }
+}
+
+/// The kernel would wait for the copies behind it, on whatever device they end.
+#[test]
+fn a_kernel_is_refused_to_wait_for_copies_between_devices_behind_it() {
+    let (setup, array) = on_first(quick(), LARGE, 2.0);
+    let (s, t) = (setup.s.clone(), setup.t.clone());
+    let array = in_a_kernel(&s, array, move |array| {
+        array.prefetch(&setup.t).unwrap();
+        let error = array.evict(&setup.a).unwrap_err();
+        assert!(error.is_refused_wait(), "{error}");
+        let mut guard = array.read_write(&setup.t).unwrap();
+        guard.view_mut().unwrap().slice(0..1).unwrap().fill(&setup.t, 3.0).unwrap();
+        guard.commit().unwrap();
+        let error = array.read_host().map(drop).unwrap_err();
+        assert!(error.is_refused_wait(), "{error}");
+    });
+    assert_eq!(values_on(&array, &t)[..2], [3.0, 2.0]);
+    assert_eq!(values(&array)[..2], [3.0, 2.0]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Paths {
     /// device does not reach.
     pub(crate) fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
         let Action::Prefetch { at, .. } = action else {
-            return Self { workers: Set::EMPTY, ..*self };
+            return Self { workers: Set::EMPTY, relays: Set::EMPTY, ..*self };
         };
         let waits = |device: ReplicaId, lane: Lane| {
             let of = self.places[usize::from(lane)];

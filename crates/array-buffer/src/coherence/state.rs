@@ -168,6 +168,8 @@ pub(crate) struct Paths {
     /// The devices whose streams copy from and to the host's replica when a prefetch asks for it, although it is not
     /// page-locked: a thread prepares the copies. No device works in the host's memory then.
     pub(crate) workers: Set,
+    /// The devices between which a thread copies when a prefetch asks for it, if they do not reach each other.
+    pub(crate) relays: Set,
     /// The replica that each lane works on.
     pub(crate) places: [ReplicaId; LANES],
 }
@@ -214,9 +216,17 @@ impl Paths {
         self.places[usize::from(lane)] != HOST
     }
 
-    /// Whether a copy goes through the host.
+    /// Whether a thread copies between two devices: their streams copy from and to memory of its own.
+    pub(crate) fn relayed(&self, from: ReplicaId, to: ReplicaId) -> bool {
+        let both = self.relays.contains(from) && self.relays.contains(to);
+        both && !self.peers[usize::from(to)].contains(from)
+    }
+
+    /// Whether a copy goes through the host, which waits for it.
     pub(crate) fn staged(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
-        !self.peers[usize::from(to)].contains(from) && !self.is_direct(part, from, to)
+        !self.peers[usize::from(to)].contains(from)
+            && !self.is_direct(part, from, to)
+            && !self.relayed(from, to)
     }
 }
 

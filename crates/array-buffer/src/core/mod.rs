@@ -166,6 +166,7 @@ impl<T: Element, D> Core<T, D> {
             locked: None,
             direct: Set::EMPTY,
             workers: Set::EMPTY,
+            relays: Set::EMPTY,
             places: [HOST; LANES],
         };
         Ok(Self {
@@ -354,14 +355,24 @@ impl<T: Element, D> Core<T, D> {
     /// Blocks until all streams that were used have finished. The streams report their own failures. Returns the
     /// outcome of each wait.
     pub(crate) fn drain(&self) -> Vec<Result<()>> {
-        let lanes = self.lock().lanes.clone();
+        let (lanes, jobs) = {
+            let state = self.lock();
+            (state.lanes.clone(), state.transfers.jobs())
+        };
+        let mut drained: Vec<_> = jobs.iter().map(|(_, job)| job.wait()).collect();
         let wait = |stream: &Stream| match stream.record_event().and_then(|end| end.wait()) {
             Err(error) if !error.is_refused_wait() => stream.synchronize(),
             done => done,
         };
-        let mut drained: Vec<_> = lanes.iter().map(|known| wait(&known.stream)).collect();
-        let jobs = self.lock().transfers.jobs();
-        drained.extend(jobs.iter().map(|job| job.wait()));
+        for (lane, known) in lanes.iter().enumerate() {
+            // Copies that a kernel must not wait for hold the stream up.
+            let holds = |((of, _), done): (&(Lane, _), &Result<()>)| {
+                usize::from(*of) == lane && done.as_ref().is_err_and(Error::is_refused_wait)
+            };
+            if !jobs.iter().zip(&drained).any(holds) {
+                drained.push(wait(&known.stream));
+            }
+        }
         drained
     }
 
@@ -898,7 +909,11 @@ impl<T: Element, D> Core<T, D> {
         };
         let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
         match *step {
-            Step::Wait { who: None, on } => lanes[usize::from(on)].synchronize(),
+            Step::Wait { who: None, on } => {
+                // A kernel is refused to wait for copies that a thread makes after its end.
+                transfers.finish(Some(on))?;
+                lanes[usize::from(on)].synchronize()
+            }
             Step::Wait { who: Some(who), on } => {
                 let event = lanes[usize::from(on)].stream.record_event()?;
                 lanes[usize::from(who)].stream.wait(&event)
@@ -934,6 +949,9 @@ impl<T: Element, D> Core<T, D> {
                         } else {
                             transfers.direct(&piece, (from, to), by)?;
                         }
+                    }
+                    (Some(source), Some(target)) if paths.relayed(from, to) => {
+                        transfers.relay(&piece, &source, (writes.unwrap_or_default(), &target))?;
                     }
                     (Some(source), Some(target)) if !paths.staged(part, from, to) => {
                         transfers.between_peers(&piece, &source, &target)?;
@@ -973,11 +991,11 @@ impl Writer {
 impl<T: Element> State<T> {
     /// How bytes are copied for a request.
     fn paths_of(&self, request: &Request<'_>) -> Paths {
-        let is_ordinary = self.paths.locked.is_none() && self.devices[usize::from(HOST)].is_none();
-        if request.defers && is_ordinary {
-            return self.paths;
+        if !request.defers {
+            return Paths { workers: Set::EMPTY, relays: Set::EMPTY, ..self.paths };
         }
-        Paths { workers: Set::EMPTY, ..self.paths }
+        let is_ordinary = self.paths.locked.is_none() && self.devices[usize::from(HOST)].is_none();
+        if is_ordinary { self.paths } else { Paths { workers: Set::EMPTY, ..self.paths } }
     }
 
     /// Forgets the access records of a lane that is idle and gets no more work.
@@ -1152,6 +1170,7 @@ impl<T: Element> State<T> {
         self.paths.lanes[usize::from(at)] = lane;
         if at != HOST && device.capabilities().gates == Support::Native {
             self.paths.workers.insert(at);
+            self.paths.relays.insert(at);
         }
         for (other, known) in (0..).zip(&self.devices) {
             let Some(known) = known.as_ref().filter(|_| other != at) else { continue };

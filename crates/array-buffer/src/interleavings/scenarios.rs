@@ -110,6 +110,7 @@ fn paths() -> Paths {
         locked: None,
         direct: Set::EMPTY,
         workers: Set::EMPTY,
+        relays: Set::EMPTY,
         places: Default::default(),
     }
 }

@@ -211,8 +211,12 @@ macro_rules! on_all_devices {
 /// Lets a copy of the setup's first device fail when its turn comes; the next copy is number 1.
 pub(crate) fn fail_late(setup: &Setup, number: u64) {
     let sim = SimHandle::of(&setup.a).unwrap();
+    sim.inject(Fault::fail_late(Operation::Copy, copies(&sim) + number));
+}
+
+/// The number of copies so far.
+pub(crate) fn copies(sim: &SimHandle) -> u64 {
     let counts = sim.counts();
     let past = [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
-    let past: u64 = past.iter().map(|traffic| traffic.count).sum();
-    sim.inject(Fault::fail_late(Operation::Copy, past + number));
+    past.iter().map(|traffic| traffic.count).sum()
 }

@@ -785,8 +785,8 @@ fn one_part_used_by_several_streams_of_each_device() {
 
 #[test]
 fn one_part_whose_prefetches_are_prepared_for_two_devices() {
-    closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 912);
+    closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 1590);
     closure(with_workers(peers(ONE), &[1, 2]), &[Role::Owned], 2005);
-    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 6774);
+    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 18_271);
     closure(with_workers(peers(MANY), &[1, 2]), &[Role::Owned], 27_870);
 }

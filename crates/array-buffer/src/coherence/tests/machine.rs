@@ -112,16 +112,21 @@ impl Machine {
             Step::Fill { part, at, by, .. } => self.touch(by, part, at, true)?,
             Step::Copy { part, from, to, reads, writes } => {
                 let staged = paths.staged(part, from, to);
+                let relayed = paths.relayed(from, to);
                 assert!(!staged || reads.is_none() || !paths.host.contains(from));
-                if !staged {
+                if !staged && !relayed {
                     self.join(actor(writes), actor(reads));
                 }
                 self.touch(reads, part, from, false)?;
                 if staged {
                     self.join(HOST_ACTOR, actor(reads));
                 }
+                if relayed {
+                    // The copy to the target comes after the one from the source, which does not wait for it.
+                    self.join(actor(writes), actor(reads));
+                }
                 self.touch(writes, part, to, true)?;
-                if !staged {
+                if !staged && !relayed {
                     self.join(actor(reads), actor(writes));
                 }
             }

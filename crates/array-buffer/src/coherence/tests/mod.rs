@@ -50,8 +50,10 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (at, lanes) in (0..).zip(lanes) {
         lanes.iter().for_each(|lane| places[usize::from(*lane)] = at);
     }
-    let (host, locked, direct, workers) = (Set::one(0), None, Set::EMPTY, Set::EMPTY);
-    let paths = Paths { host, peers: reach, lanes: default, locked, direct, workers, places };
+    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
+    let (workers, relays) = (Set::EMPTY, Set::EMPTY);
+    let paths =
+        Paths { host, peers: reach, lanes: default, locked, direct, workers, relays, places };
     World { name, paths, lanes }
 }
 
@@ -84,7 +86,8 @@ fn locked(lanes: Lanes, direct: Set) -> World {
 /// The same devices, but a thread prepares the copies of prefetches from and to these.
 fn with_workers(world: World, devices: &[u8]) -> World {
     let workers = devices.iter().copied().collect();
-    World { name: "workers", paths: Paths { workers, ..world.paths }, ..world }
+    let paths = Paths { workers, relays: workers, ..world.paths };
+    World { name: "workers", paths, ..world }
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {
