@@ -209,8 +209,8 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
         let field = stencil.fields().iter().find(|field| field.ident() == name);
         let Some(field) = field else {
             parameters.push(quote!(#name: #ty));
-            scalars
-                .push(quote_spanned!(Span::mixed_site()=> #root::generated::Scalar::from(#name)));
+            scalars.push(quote_spanned!(Span::mixed_site()=>
+                <#root::generated::Scalar as ::core::convert::From<_>>::from(#name)));
             continue;
         };
         let (element, rank) = arguments_of(ty);

@@ -177,11 +177,12 @@ impl<'a> Writer<'a> {
             dispatch.append_all(quote_spanned!(Span::mixed_site()=> if #condition { #call } else));
         }
         let inner = self.call(quote_spanned!(Span::mixed_site()=> n));
+        // By path: traits of the program may have methods of the same names.
         quote_spanned!(Span::mixed_site()=>
             let levels = args.extents[#number];
             for level in 0..levels {
                 let #along = #level;
-                for row in rows.clone() {
+                for row in ::core::clone::Clone::clone(&rows) {
                     #other
                     #dispatch { #inner }
                 }
@@ -491,7 +492,8 @@ impl<'a> Writer<'a> {
                 body.append_all(quote_spanned!(Span::mixed_site()=> #previous = #value;));
             }
             if column.direction == Direction::Backward {
-                points = quote_spanned!(Span::mixed_site()=> (0..n).rev());
+                points = quote_spanned!(Span::mixed_site()=>
+                    ::core::iter::Iterator::rev(0..n));
             }
         }
         quote_spanned!(Span::mixed_site()=>

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "lends an exchange a view of more than it writes")]
 
 use std::cell::Cell;
+use std::mem;
 use std::sync::Arc;
 
 use array_buffer::Parts;
@@ -53,9 +54,20 @@ pub(crate) fn refresh(
     for stale in stale {
         arrays.push(stale.argument.exclusive()?);
     }
-    let done = fill_all(grid, stale, &mut arrays, stream, work);
     // Some of the ghosts may have been set, and others not.
-    done.inspect_err(|_| stale.iter().for_each(|stale| stale.argument.core.set_stale()))
+    let failed = OnFailure(|| stale.iter().for_each(|stale| stale.argument.core.set_stale()));
+    fill_all(grid, stale, &mut arrays, stream, work)?;
+    mem::forget(failed);
+    Ok(())
+}
+
+/// Calls a function when it is dropped: after an error or a panic.
+pub(crate) struct OnFailure<F: Fn()>(pub(crate) F);
+
+impl<F: Fn()> Drop for OnFailure<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
 }
 
 #[track_caller]

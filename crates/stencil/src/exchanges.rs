@@ -16,6 +16,8 @@ pub(crate) struct Exchanges {
     sent: Traffic,
     /// Differs on ranks that made other launches.
     sequence: u64,
+    /// The number of the grid among those of its communicator.
+    grid: u64,
 }
 
 /// An exchange, and the kinds of its fields.
@@ -41,6 +43,13 @@ impl Kind {
 }
 
 impl Exchanges {
+    /// Those of the grid with this number among those of its communicator.
+    pub(crate) fn new(grid: u64) -> Self {
+        let mut new = Self { grid, ..Self::default() };
+        new.reset();
+        new
+    }
+
     /// The number of exchanges so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
@@ -54,7 +63,7 @@ impl Exchanges {
     /// Forgets all exchanges, which are made again when they are needed.
     pub(crate) fn reset(&mut self) {
         self.made.clear();
-        (self.channels, self.sequence) = (0, 0);
+        (self.channels, self.sequence) = (0, hash_of_numbers([self.grid].into_iter()));
     }
 
     /// Differs on ranks that made other launches.
@@ -66,6 +75,7 @@ impl Exchanges {
     pub(crate) fn begin_launch(&mut self, hash: u64) {
         self.sequence = hash_of_numbers([self.sequence, hash].into_iter());
     }
+
     /// Takes out the exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it
     /// is first needed.
     pub(crate) fn take(

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use halo::communicator::Buffer;
 use ndarray::{
-    Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMut, ArrayViewMutD, Axis, Dimension, IxDyn, Slice,
+    Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMut, ArrayViewMutD, Axis, Dimension,
+    IntoDimension, IxDyn, Slice,
 };
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -50,7 +51,9 @@ impl<T: Number, const N: usize> Field<T, N> {
         let ranges = self.ranges();
         let own = self.read_host();
         let ready = check_root(&grid, root).and(own).and_then(|own| {
-            let whole = (grid.number() == root).then(|| zeros::<T>(&points)).transpose()?;
+            let whole = (grid.number() == root)
+                .then(|| zeros::<T, IxDyn>("gather", &points[..]))
+                .transpose()?;
             Ok((own, whole))
         });
         let (own, whole) = grid.agree(&what, ready)?;
@@ -279,8 +282,13 @@ fn block_of<'w, T, const N: usize>(
 }
 
 /// An array, if there is enough memory.
-fn zeros<T: Number>(points: &[usize]) -> Result<ArrayD<T>> {
-    let refuse = |message| Error::new(ErrorKind::OutOfMemory, "gather", message);
+pub(crate) fn zeros<T: Number, D: Dimension>(
+    operation: &'static str,
+    points: impl IntoDimension<Dim = D>,
+) -> Result<Array<T, D>> {
+    let refuse = |message| Error::new(ErrorKind::OutOfMemory, operation, message);
+    let shape = points.into_dimension();
+    let points = shape.slice().to_vec();
     let count = points.iter().try_fold(1_usize, |count, n| count.checked_mul(*n));
     let mut values = Vec::new();
     count.ok_or_else(|| refuse(format!("an array of {points:?} points"))).and_then(|count| {
@@ -289,6 +297,6 @@ fn zeros<T: Number>(points: &[usize]) -> Result<ArrayD<T>> {
         values.resize(count, T::zeroed());
         Ok(())
     })?;
-    ArrayD::from_shape_vec(points, values)
+    Array::from_shape_vec(shape, values)
         .map_err(|error| refuse(format!("an array of {points:?} points")).with_source(error))
 }

@@ -11,12 +11,13 @@ use parking_lot::{Mutex, ReentrantMutex};
 use runtime_core::{Device, Error, ErrorKind, ModuleImage, Result, Traffic};
 
 use crate::description::Stencil;
-use crate::domain::Domain;
+use crate::domain::{Domain, State};
 use crate::erased::Number;
+use crate::exchanges::Exchanges;
 use crate::field::{Component, FieldBuilder};
 
 /// The widest halo. Stencils read no farther.
-const MAX_WIDTH: usize = 1024;
+pub(crate) const MAX_WIDTH: usize = 1024;
 
 /// A rectangular grid of cells over `N` axes, on one rank or several. Clones are the same grid.
 ///
@@ -276,6 +277,7 @@ impl<const N: usize> GridBuilder<N> {
             }
         }
         let own = topology.block(communicator.rank())?;
+        let exchanges = Exchanges::new(communicator.collectives().next_object());
         let ends = [topology.block(0)?.cells, topology.block(topology.ranks() - 1)?.cells];
         let inner = Domain {
             rank: N,
@@ -291,7 +293,7 @@ impl<const N: usize> GridBuilder<N> {
             communicator,
             device: device.clone(),
             timeout,
-            state: Mutex::default(),
+            state: Mutex::new(State { exchanges, ..State::default() }),
             exchanging: ReentrantMutex::default(),
         };
         Ok(Grid(Arc::new(inner)))

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
+use std::mem;
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr;
 use std::slice;
@@ -20,7 +21,7 @@ use crate::column;
 use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Flights, Number, Owned, Reads, Writes, map, with};
-use crate::exchange::{Stale, begin, comes_from_blocks, refresh};
+use crate::exchange::{OnFailure, Stale, begin, comes_from_blocks, refresh};
 use crate::field::{Core, End, Field, OWN, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
@@ -48,7 +49,7 @@ pub struct Launch<'a> {
     has_scalars: bool,
     inside: usize,
     /// Axes, and the points along them.
-    over: SmallVec<[(usize, Range<usize>); 3]>,
+    over: SmallVec<[(usize, usize, Option<usize>); 3]>,
     /// The end beyond which it computes ghosts, instead of points.
     on: Option<End>,
     /// Whether a point that several ranks have is computed by one of them alone. Outputs are overwritten as a whole.
@@ -138,11 +139,11 @@ impl<'a> Launch<'a> {
             Bound::Unbounded => 0,
         };
         let end = match points.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => usize::MAX,
+            Bound::Included(last) => Some(last.saturating_add(1)),
+            Bound::Excluded(end) => Some(*end),
+            Bound::Unbounded => None,
         };
-        self.over.push((axis, start..end));
+        self.over.push((axis, start, end));
         self
     }
 
@@ -418,9 +419,11 @@ impl<'a> Launch<'a> {
         for output in outputs() {
             arrays.push(output.exclusive()?);
         }
-        let done = self.compute_ghosts_of(work, end, is_empty, &mut arrays, act);
         // After a failure no ghosts are known.
-        done.inspect_err(|_| outputs().for_each(|output| output.core.set_stale()))
+        let failed = OnFailure(|| outputs().for_each(|output| output.core.set_stale()));
+        self.compute_ghosts_of(work, end, is_empty, &mut arrays, act)?;
+        mem::forget(failed);
+        Ok(())
     }
 
     #[track_caller]
@@ -696,7 +699,7 @@ impl<'a> Launch<'a> {
 
     /// The points to compute, over all ranks.
     fn global(&self, grid: &Domain, output: &Core) -> Result<Points> {
-        if let Some((axis, _)) = self.over.iter().find(|(axis, _)| *axis >= grid.rank) {
+        if let Some((axis, ..)) = self.over.iter().find(|(axis, ..)| *axis >= grid.rank) {
             let rank = grid.rank;
             return Err(refuse(format!("points along axis {axis} of a grid of {rank} axes")));
         }
@@ -705,9 +708,8 @@ impl<'a> Launch<'a> {
             let points = grid.cells[axis] + usize::from(output.shape.staggered[axis]);
             let inside = if grid.periodic[axis] { 0 } else { self.inside };
             let mut range = inside.min(points)..points.saturating_sub(inside);
-            for (_, over) in self.over.iter().filter(|(of, _)| *of == axis) {
-                let start = over.start;
-                let end = if over.end == usize::MAX { points } else { over.end };
+            for &(_, start, end) in self.over.iter().filter(|(of, ..)| *of == axis) {
+                let end = end.unwrap_or(points);
                 if start > end || end > points {
                     return Err(refuse(format!(
                         "points {start}..{end} along axis {axis}; {} has {points}",

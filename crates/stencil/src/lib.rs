@@ -164,7 +164,8 @@
 //!
 //! # Ranks
 //!
-//! All ranks make the same grid, the same fields, and the same launches in the same order. These are collective:
+//! All ranks make the same grids, the same fields, and the same launches in the same order, also if these are on several
+//! grids. These are collective:
 //!
 //! | collective | does it wait for other ranks? |
 //! |---|---|
@@ -201,6 +202,14 @@
 //! it. `#[stencil(inexact)]` gives this up, for the sake of such devices and of `exp`, `sin`, `cos` and `powf`. NaN is
 //! NaN everywhere, but its sign and payload may differ.
 //!
+//! # Failures
+//!
+//! A failure of enqueued work is an error of a later call on the same stream, such as [`Field::read_host`] or
+//! [`Reduced::get`]; values that it concerns are poisoned, and are set again as a whole. Until a call has reported it,
+//! other streams do not know of it: a launch there that reads the field may compute with values that were never
+//! copied. So the launches of a grid use one stream, or a program waits for a stream before another one uses its results:
+//! see [`Stream::synchronize`](runtime_core::Stream::synchronize).
+//!
 //! # Limits
 //!
 //! - Grids have one to three axes, and are rectangular, or [cubed spheres](Grid::cubed_sphere).
@@ -211,7 +220,7 @@
 //! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere. A
 //!   column of ghosts may go along an axis that is divided.
 //! - All ranks make the same launches: of the same stencil, with fields of the same names, the same scalars and points.
-//!   Ranks that differ get an error at the next exchange.
+//!   Ranks that differ get an error at the next exchange. Boundaries are not compared.
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
 //!
 //! The folder `examples` has complete programs; `docs/stencil.md` lists them.

@@ -8,6 +8,7 @@ use crate::boundary::Rule;
 use crate::description::FieldParts;
 use crate::domain::Domain;
 use crate::field::{Core, End};
+use crate::grid::MAX_WIDTH;
 use crate::shape::{Ends, Need};
 
 /// The points that a launch computes.
@@ -86,8 +87,12 @@ pub(crate) fn reads(
             let is_between = grid.is_joined(axis) && on.is_none();
             let needed = if is_between { between[side] } else { beyond[side] };
             if needed > grid.width {
+                let hint = match needed {
+                    ..=MAX_WIDTH => format!("make it with `halo({needed})`"),
+                    _ => format!("no grid has more than {MAX_WIDTH}"),
+                };
                 return Err(refuse(format!(
-                    "{} is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}: make it with `halo({needed})`",
+                    "{} is read {needed} points beyond a block along axis {axis}; the grid has a halo of {}: {hint}",
                     is_called(),
                     grid.width
                 )));

@@ -4,8 +4,10 @@
 use std::io::{BufWriter, Write};
 use std::ops::RangeInclusive;
 
-use ndarray::{Array2, ArrayRef2, Axis};
+use ndarray::{Array2, ArrayRef2, Axis, Ix2};
 use runtime_core::{Error, ErrorKind, Result};
+
+use crate::gather::zeros;
 
 /// Red, green and blue, from 0 to 255.
 type Colour = [f64; 3];
@@ -122,26 +124,29 @@ impl Picture {
 }
 
 /// Values at other distances along both axes: `steps` says how many old points lie between new ones. Interpolates by
-/// Catmull-Rom splines. If the new grid is coarser, the splines are widened so that no value is skipped.
+/// Catmull-Rom splines. If the new grid is coarser, the splines are widened so that no value is skipped. A step beyond
+/// the length of an axis counts as that length.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for steps that are not positive, or an array without values.
+/// `InvalidArgument` for steps that are not positive numbers, or an array without values. `OutOfMemory` if there is not
+/// enough memory for the new array.
 pub fn resample(values: &ArrayRef2<f64>, steps: [f64; 2]) -> Result<Array2<f64>> {
-    if !steps.iter().all(|step| *step > 0.0) || values.is_empty() {
+    if !steps.iter().all(|step| *step > 0.0 && step.is_finite()) || values.is_empty() {
         let message = format!("{:?} values in steps of {steps:?}", values.shape());
         return Err(Error::new(ErrorKind::InvalidArgument, "resample", message));
     }
-    let down = resample_along(values, Axis(0), steps[0]);
-    Ok(resample_along(&down, Axis(1), steps[1]))
+    let down = resample_along(values, Axis(0), steps[0])?;
+    resample_along(&down, Axis(1), steps[1])
 }
 
-fn resample_along(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Array2<f64> {
+fn resample_along(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Result<Array2<f64>> {
     let old = values.len_of(axis);
-    let wide = step.clamp(1.0, old as f64);
-    let mut shape = values.raw_dim();
-    shape[axis.index()] = ((old as f64 / step).round() as usize).max(1);
-    let mut resampled = Array2::zeros(shape);
+    let step = step.min(old as f64);
+    let wide = step.max(1.0);
+    let mut shape = [values.nrows(), values.ncols()];
+    shape[axis.index()] = (old as f64 / step).round() as usize;
+    let mut resampled = zeros::<f64, Ix2>("resample", shape)?;
     for (index, mut line) in resampled.axis_iter_mut(axis).enumerate() {
         let centre = (index as f64 + 0.5) * step - 0.5;
         let first = (centre - 2.0 * wide).ceil() as isize;
@@ -155,7 +160,7 @@ fn resample_along(values: &ArrayRef2<f64>, axis: Axis, step: f64) -> Array2<f64>
         }
         line /= total;
     }
-    resampled
+    Ok(resampled)
 }
 
 fn catmull_rom(x: f64) -> f64 {
@@ -223,6 +228,13 @@ mod tests {
         let coarser = resample(&line, [3.0, 2.0]).unwrap();
         assert_eq!(coarser.dim(), (10, 10));
         assert!((coarser[[5, 5]] - (3.0 * 16.0 + 10.5)).abs() < 1e-9);
+        let mean = resample(&line, [1e9, 1e300]).unwrap();
+        assert_eq!(mean.dim(), (1, 1));
+        assert!((mean[[0, 0]] - (3.0 * 14.5 + 9.5)).abs() < 1e-9, "{mean}");
+        for step in [1e-18, f64::MIN_POSITIVE] {
+            let error = resample(&line, [1.0, step]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        }
     }
 
     #[test]
@@ -234,6 +246,7 @@ mod tests {
             picture(0).write(Vec::new()).unwrap_err(),
             resample(&Array2::zeros((2, 2)), [1.0, 0.0]).unwrap_err(),
             resample(&Array2::zeros((2, 0)), [1.0, 1.0]).unwrap_err(),
+            resample(&Array2::zeros((2, 2)), [1.0, f64::INFINITY]).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         }

@@ -109,6 +109,10 @@ fn boxes_leave_the_other_points_as_they_are() -> Result<()> {
     }
     east(&mut out, &t).over(0, 2..3).over(1, 4..4).run(&stream)?;
     east(&mut out, &t).inside(100).run(&stream)?;
+    for end in [usize::MAX - 1, usize::MAX] {
+        let beyond = east(&mut out, &t).over(1, 0..end).run(&stream);
+        refused(beyond, ErrorKind::InvalidArgument, &["points 0..", "out has 5"]);
+    }
     let mut never = grid.field("never").uninit()?;
     east(&mut never, &t).over(0, 2..2).run(&stream)?;
     refused(east(&mut never, &t).inside(1).run(&stream), ErrorKind::Uninitialized, &["never"]);
@@ -410,6 +414,32 @@ fn an_error_about_one_field_says_what_the_ghosts_of_another_need() -> Result<()>
     south(&mut out, &t).run(&stream)?;
     assert_eq!(out.read_host()?.sum(), 16.0);
     Ok(())
+}
+
+/// Two grids of the same ranks may be alike in all else.
+#[test]
+fn ranks_that_use_their_grids_in_other_orders_get_errors() {
+    let device = host();
+    let results = pair(|ranks| {
+        let (stream, rank) = (device.default_stream(), ranks.rank());
+        let mut fields = Vec::new();
+        for first in [0.0, 1000.0] {
+            let grid = Grid::cartesian([16, 5]).periodic([true; 2]).ranks(Arc::clone(&ranks));
+            let grid = grid.timeout(Duration::from_secs(5)).build(&device)?;
+            let t = grid.field("t").from_fn(|[i, _]| first + i as f64)?;
+            fields.push((t.like("out")?, t));
+        }
+        fields.rotate_left(rank);
+        for (out, t) in &mut fields {
+            east(out, t).run(&stream)?;
+        }
+        Ok(())
+    });
+    for result in results {
+        let kinds = [ErrorKind::InvalidArgument, ErrorKind::Conflict, ErrorKind::PeerLost];
+        let error: Error = result.unwrap_err();
+        assert!(kinds.contains(&error.kind()), "{error}");
+    }
 }
 
 #[stencil]

@@ -8,6 +8,7 @@ mod devices;
 
 use std::cell::Cell;
 use std::mem::swap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,37 @@ use runtime_core::{
     Arg, Device, Grid as Cores, HostModule, ImageFormat, Kernel, ModuleBundle, ModuleImage, Stream,
 };
 use stencil::{Boundary, ErrorKind, Field, Grid, In, Out, Part, Result, Use, stencil, sweep};
+
+#[stencil]
+fn west(next: Out<f64, 2>, t: In<f64, 2>) {
+    next.set(t.at(-1, 0));
+}
+
+/// Ghosts that were fresh are stale after a panic in the work of a sweep that exchanges, and are filled again.
+#[test]
+fn a_panic_in_the_work_of_a_sweep_leaves_fields_that_can_be_used() -> Result<()> {
+    let device = Device::new(backend_host::HostDevice::with_threads(0, 1)?)?;
+    let sums = ThreadCommunicator::run(2, |ranks| -> Result<f64> {
+        let stream = device.default_stream();
+        let grid = Grid::cartesian([8, 8]).periodic([false, true]).ranks(Arc::new(ranks));
+        let grid = grid.timeout(Duration::from_secs(10)).build(&device)?;
+        let t = grid.field("t").boundary(Boundary::Clamp).from_fn(|[i, _]| i as f64)?;
+        let mut out = t.like("out")?;
+        west(&mut out, &t).run(&stream)?;
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            let mut lost = t.like("lost").unwrap();
+            sweep(&stream, [Use::write(&mut lost), Use::read(&t, [1, 1])], |_, _| {
+                panic!("on purpose")
+            })
+        }));
+        assert!(panics.is_err());
+        west(&mut out, &t).run(&stream)?;
+        Ok(out.read_host()?.sum())
+    })?;
+    let sums: Vec<f64> = sums.into_iter().collect::<Result<_>>()?;
+    assert_eq!(sums, [24.0, 144.0]);
+    Ok(())
+}
 
 /// Sums with diagonals, so that corners matter.
 #[stencil]

@@ -34,6 +34,8 @@ pub struct Collectives {
     state: Mutex<State>,
     /// The number of exchanges that this rank has started to make.
     exchanges: AtomicU64,
+    /// The number of other objects that it has made together with all ranks.
+    objects: AtomicU64,
     /// The number of resets that this rank has completed.
     resets: AtomicU64,
     /// The ranks of this process, and this rank's number among them, if there may be several.
@@ -82,6 +84,12 @@ impl Collectives {
         static OF_PROCESS: AtomicU64 = AtomicU64::new(0);
         let next = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
         next(&OF_PROCESS) << u32::BITS | next(&self.exchanges) & u64::from(u32::MAX)
+    }
+
+    /// Counts an object that all ranks make together, such as a grid. Returns its number, which is the same on all ranks
+    /// if they make such objects in the same order. Sends nothing.
+    pub fn next_object(&self) -> u64 {
+        self.objects.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The number of completed resets: in a collective call it is the same on all ranks.

@@ -767,12 +767,12 @@ fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
 
 #[test]
 fn an_owned_and_a_ghost_part_on_peers() {
-    closure(peers(ONE), &[Role::Owned, Role::Ghost], 580_024);
+    closure(peers(ONE), &[Role::Owned, Role::Ghost], 586_922);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_with_a_device_in_host_memory() {
-    closure(shared(ONE), &[Role::Owned, Role::Ghost], 91_322);
+    closure(shared(ONE), &[Role::Owned, Role::Ghost], 92_616);
 }
 
 #[test]
