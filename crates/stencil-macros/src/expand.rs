@@ -13,14 +13,7 @@ use syn::{
 
 /// The attribute of one function.
 pub(crate) fn stencil(options: TokenStream, function: TokenStream) -> TokenStream {
-    let is_inexact = syn::parse2::<Ident>(options.clone()).is_ok_and(|option| option == "inexact");
-    if !options.is_empty() && !is_inexact {
-        let message = "the only option of a stencil is `#[stencil(inexact)]`";
-        let error = syn::Error::new_spanned(options, message).into_compile_error();
-        return with_stubs(error, function);
-    }
-    let options = if is_inexact { quote!((inexact)) } else { TokenStream::new() };
-    translated(quote!(#[stencil #options] #function), function)
+    translated(quote!(#[stencil(#options)] #function), function)
 }
 
 /// The attribute of one function that is a reduction.
@@ -47,7 +40,7 @@ pub(crate) fn helper(function: TokenStream) -> TokenStream {
 fn translated(whole: TokenStream, function: TokenStream) -> TokenStream {
     let stencil = match Stencil::parse(whole) {
         Ok(stencil) => stencil,
-        Err(errors) => return with_stubs(errors.to_compile_error(), function),
+        Err(errors) => return refused(errors.to_compile_error(), function),
     };
     match syn::parse2::<ItemFn>(function) {
         Ok(function) => items(&stencil, &function, &root()),
@@ -56,7 +49,7 @@ fn translated(whole: TokenStream, function: TokenStream) -> TokenStream {
 }
 
 /// Errors, and a function that has the signature of a refused stencil: calls of it are no further errors.
-fn with_stubs(errors: TokenStream, function: TokenStream) -> TokenStream {
+fn refused(errors: TokenStream, function: TokenStream) -> TokenStream {
     if !can_be_parsed(&function) {
         return errors;
     }
@@ -86,6 +79,10 @@ fn stub(function: &ItemFn, root: &TokenStream) -> TokenStream {
         used.extend(quote_spanned!(Span::mixed_site()=> const _: fn(#ty) = |_| ();));
     }
     let returned = match &function.sig.output {
+        // What it is refused for.
+        ReturnType::Type(_, ty) if ty.to_token_stream().to_string() == "bool" => {
+            quote!(#root::Reduction<#lifetime, u32>)
+        }
         ReturnType::Type(_, ty) => quote!(#root::Reduction<#lifetime, #ty>),
         ReturnType::Default => quote!(#root::Launch<#lifetime>),
     };
@@ -127,6 +124,14 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
         let allow = is_constant.then(|| quote!(#[allow(dead_code, reason = "for stencils")]));
         quote!(#allow #item)
     });
+    let helpers = functions.iter().filter_map(|function| {
+        let unused = translated.unused(&function.sig.ident);
+        let lints = function.attrs.iter().filter(|attribute| {
+            ["allow", "expect", "warn", "deny", "forbid"].iter().any(|name| is(attribute, name))
+        });
+        let unused = (!unused.is_empty()).then(|| unused_variables(unused))?;
+        Some(quote_spanned!(Span::mixed_site()=> #(#lints)* const _: fn() = || { #unused };))
+    });
     let stencils = translated.stencils().iter().map(|stencil| {
         let named = functions.iter().find(|function| function.sig.ident == *stencil.ident());
         named.map(|function| items(stencil, function, &root))
@@ -134,9 +139,15 @@ pub(crate) fn module(options: TokenStream, module: TokenStream) -> TokenStream {
     quote! {
         #(#attrs)* #vis mod #ident {
             #(#rest)*
+            #(#helpers)*
             #(#stencils)*
         }
     }
+}
+
+/// Variables that nothing uses, with the names and places of those of the source, so that the compiler warns of them.
+fn unused_variables(names: &[Ident]) -> TokenStream {
+    quote_spanned!(Span::mixed_site()=> #(let _ = |#names: ()| {};)*)
 }
 
 /// Errors, and the module with stubs of its stencils and its other items.
@@ -197,7 +208,7 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
     let (vis, name) = (&function.vis, &function.sig.ident);
     let attributes: Vec<&Attribute> =
         function.attrs.iter().filter(|attribute| !is_stencil(attribute)).collect();
-    let generated = stencil.to_rust();
+    let (generated, unused) = (stencil.to_rust(), unused_variables(stencil.unused()));
     let description = description(stencil, root);
     let (mut parameters, mut arguments, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
     let mut asserted = TokenStream::new();
@@ -270,6 +281,7 @@ fn items(stencil: &Stencil, function: &ItemFn, root: &TokenStream) -> TokenStrea
         #(#attributes)*
         #[allow(clippy::too_many_arguments, reason = "those of the stencil")]
         #vis fn #name<#lifetime>(#(#parameters),*) -> #returned {
+            #unused
             #make
         }
     }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::Ident;
-
 use crate::body::{Body, Statement};
+use crate::description::Field;
 use crate::errors::Errors;
+use crate::syntax::Intent;
 
-/// Checks a body. `outputs` has the number of each output field, and its name.
-pub(crate) fn check(body: &Body, outputs: &[(usize, Ident)], errors: &mut Errors) {
-    let mut check = Check { outputs, errors };
+/// Checks a body of a stencil that has these fields.
+pub(crate) fn check(body: &Body, fields: &[Field], rank: usize, errors: &mut Errors) {
+    let mut check = Check { fields, rank, errors };
     let set = check.statements(&body.statements, &BTreeSet::new());
-    for (field, name) in outputs {
-        if !set.contains(field) {
+    for (number, field) in fields.iter().enumerate() {
+        if field.intent.is_output() && !set.contains(&number) {
+            let name = &field.ident;
             check.errors.push(
                 name.span(),
                 format!("`{name}` is not set: call `{name}.set(…)` once on each path"),
@@ -22,14 +23,25 @@ pub(crate) fn check(body: &Body, outputs: &[(usize, Ident)], errors: &mut Errors
 }
 
 struct Check<'a> {
-    outputs: &'a [(usize, Ident)],
+    fields: &'a [Field],
+    rank: usize,
     errors: &'a mut Errors,
 }
 
 impl Check<'_> {
     fn name(&self, field: usize) -> String {
-        let found = self.outputs.iter().find(|(number, _)| *number == field);
-        found.map(|(_, name)| name.to_string()).unwrap_or_default()
+        self.fields[field].ident.to_string()
+    }
+
+    /// How a field keeps its value where nothing else is set.
+    fn keep(&self, field: usize) -> String {
+        let (name, offset) = (self.name(field), ["0"].repeat(self.rank).join(", "));
+        match self.fields[field].intent {
+            Intent::InOut => {
+                format!("; `else {{ {name}.set({name}.at({offset})); }}` keeps its value")
+            }
+            Intent::In | Intent::Out => String::new(),
+        }
     }
 
     /// The outputs that are set after the statements, given those that were set before.
@@ -56,9 +68,9 @@ impl Check<'_> {
                     let (then, otherwise) =
                         (self.statements(then, &set), self.statements(otherwise, &set));
                     for field in then.symmetric_difference(&otherwise) {
-                        let name = self.name(*field);
+                        let (name, keep) = (self.name(*field), self.keep(*field));
                         let message = format!(
-                            "`{name}` is set in one branch of this `if` alone: set it in both, or after it"
+                            "`{name}` is set in one branch of this `if` alone: set it in both, or after it{keep}"
                         );
                         self.errors.push(*span, message);
                     }

@@ -21,6 +21,8 @@ pub(crate) struct Description {
     pub(crate) fields: Vec<Field>,
     pub(crate) scalars: Vec<Scalar>,
     pub(crate) bodies: Bodies,
+    /// The parameters and variables that the source never reads.
+    pub(crate) unused: Vec<Ident>,
     /// The types that the source names, with their tokens.
     pub(crate) asserted: Vec<(Type, TokenStream)>,
 }

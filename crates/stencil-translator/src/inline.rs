@@ -14,7 +14,7 @@ use crate::syntax::{
     Argument, Block, Column, Constant, End, Expr as Source, ExprKind as SourceKind, Function,
     Intent, Kind, Method, Parameter, ParameterType, Program, Statement as SourceStatement, View,
 };
-use crate::types::Types;
+use crate::types::{Types, UNKNOWN};
 use crate::value::{Type, Value};
 
 /// How far a stencil may read, the most operations that it may become, and how deep it may nest.
@@ -39,8 +39,7 @@ pub(crate) fn constants(
                 let value = constant(&expression)
                     .filter(|value| value.is_finite() && statements.is_empty());
                 if value.is_none() {
-                    let message =
-                        "a constant is a finite value, made of literals and the constants above it";
+                    let message = "a constant is a finite value, made of literals and the constants above it: take an infinity or a NaN as a scalar parameter";
                     inliner.errors.push(source.span, message);
                 }
                 value
@@ -311,10 +310,7 @@ impl<'a> Inliner<'a> {
         }
         match constant(&value).and_then(Value::as_integer) {
             Some(value) => Some(value),
-            None => self.refuse(
-                source.span,
-                "this must be known to the translator: write a literal, a constant or a loop variable",
-            ),
+            None => self.refuse(source.span, UNKNOWN),
         }
     }
 

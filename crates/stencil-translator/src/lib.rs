@@ -37,9 +37,9 @@
 //! | comparisons and logic | `== != < <= > >=`, `&& \|\|` |
 //! | casts | `x as f64`, with the semantics of Rust: from floats to integers they saturate, and NaN becomes 0 |
 //! | branches | `if … { … } else { … }` as a statement, and as a value; `else if` |
-//! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn |
-//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them; no parameter or variable has the name of one |
-//! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables |
+//! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn; the ends are numbers that the translator knows, no parameters of the stencil |
+//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them, and finite; no parameter or variable has the name of one |
+//! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables; a table of offsets is a `[i64; N]`, and one with rows is written as `M[2 * i + j]` |
 //! | places | `index(0)` is the point's place on an axis of the grid, negative or beyond the last one at ghosts, and `extent(0)` the number of cells of the grid, also for fields on faces; both are `i64` |
 //! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
 //! | functions of numbers | `a.min(b)`, `a.max(b)`, and `abs` of signed integers |
@@ -52,6 +52,8 @@
 //! a condition is known in the same way, only the branch that it chooses is translated. A block that gives a value
 //! changes only variables of its own. Both branches of an `if` that gives a value may be computed. A constant beside
 //! the stencils is refused only if one of them uses it.
+//!
+//! Parameters and variables that are never read are warned of as in Rust, if the program has no errors.
 //!
 //! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an
 //! integer literal is an `i32`, and a float literal has the float type that occurs in the function.
@@ -68,7 +70,7 @@
 //!
 //! | to | write |
 //! |---|---|
-//! | know whether a point is the first or the last of its column | `first()`, `last()`: conditions, whose values the translator knows |
+//! | know whether a point is the first or the last of its column | `first()`, `last()`: conditions, whose values the translator knows; `first()` is the point that is computed first, so that it has the highest index if the column goes `backward` |
 //! | read what the column has set at the previous point | `s.at(-1, 0)` of an `Out` or `InOut`, if it goes `forward` along axis 0, and `s.at(1, 0)` if it goes `backward`; an output is read nowhere else |
 //! | read the value from before | `s.at(0, 0)` of an `InOut` |
 //!
@@ -91,7 +93,9 @@
 //! | shifts | multiply or divide by a power of two |
 //! | `while`, `loop`, `break`, `continue`, `return`, recursion | footprints and the number of operations would not be known: `for`, `if` |
 //! | offsets and indices that are not known | the footprint would not be known |
-//! | structs, tuples, arrays, references, closures, `match`, macros, generics, paths | C and Rust would differ, or the macro cannot see what they mean |
+//! | structs, tuples, arrays, references, closures, `match`, macros, generics, paths | C and Rust would differ, or the macro cannot see what they mean: one parameter for each value or field; the value of `f64::MAX` as a literal |
+//! | methods: `#[stencil]` in an `impl` or a trait | what an attribute makes of a function are items, which have no place there: write a function in a module |
+//! | two attributes on one function, options of `#[stencil_fn]` | a function is a stencil, a column, a reduction or a helper; a helper may be `inexact` if its stencils are |
 //! | an output that is read, an `InOut` that is read at an offset | the order of the points would matter: a column has one |
 //! | an output that is set on some paths, or twice | its value would be unspecified |
 //! | `bool` in fields | the bytes of a field can have any value: `u32` |

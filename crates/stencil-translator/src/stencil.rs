@@ -29,6 +29,7 @@ pub struct Stencil(Description);
 #[derive(Debug)]
 pub struct Module {
     stencils: Vec<Stencil>,
+    helpers: Vec<(Ident, Vec<Ident>)>,
     rest: Vec<TokenStream>,
 }
 
@@ -50,6 +51,13 @@ impl Module {
     /// The stencils, in order.
     pub fn into_stencils(self) -> Vec<Stencil> {
         self.stencils
+    }
+
+    /// The parameters and variables that a helper never reads, in the order of the source; those with `_` first in
+    /// their names are left out.
+    pub fn unused(&self, helper: &Ident) -> &[Ident] {
+        let found = self.helpers.iter().find(|(name, _)| name == helper);
+        found.map(|(_, unused)| &**unused).unwrap_or_default()
     }
 
     /// The items that are neither stencils nor helpers: constants, aliases, and what is no part of the subset.
@@ -108,6 +116,12 @@ impl Stencil {
     /// The scalar parameters, in order.
     pub fn scalars(&self) -> &[Scalar] {
         &self.0.scalars
+    }
+
+    /// The parameters and variables that the function never reads, in the order of the source, with their places. Those
+    /// with `_` first in their names are left out.
+    pub fn unused(&self) -> &[Ident] {
+        &self.0.unused
     }
 
     /// The members of the struct of arguments, in order and without gaps.
@@ -173,16 +187,17 @@ fn translate(tokens: TokenStream, source: Source) -> Result<Module, Errors> {
     // What is missing is reported only where nothing was refused.
     if errors.is_empty() {
         for Stencil(stencil) in &stencils {
-            let fields = stencil.fields.iter().enumerate();
-            let outputs = fields.filter(|(_, field)| field.intent.is_output());
-            let outputs: Vec<_> =
-                outputs.map(|(number, field)| (number, field.ident.clone())).collect();
             for body in stencil.bodies.all() {
-                assignment::check(body, &outputs, &mut errors);
+                assignment::check(body, &stencil.fields, stencil.rank, &mut errors);
             }
         }
     }
-    if errors.is_empty() { Ok(Module { stencils, rest: program.rest }) } else { Err(errors) }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let helpers = program.functions.into_iter().filter(is_helper);
+    let helpers = helpers.map(|helper| (helper.name, helper.unused)).collect();
+    Ok(Module { stencils, helpers, rest: program.rest })
 }
 
 fn describe(
@@ -219,6 +234,7 @@ fn describe(
         fields,
         scalars,
         bodies,
+        unused: function.unused.clone(),
         asserted: program.asserted.clone(),
     }
 }

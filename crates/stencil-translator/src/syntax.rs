@@ -25,6 +25,8 @@ pub(crate) struct Function {
     pub(crate) kind: Kind,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Block,
+    /// The parameters and variables that it never reads.
+    pub(crate) unused: Vec<Ident>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,10 @@ pub(crate) struct Types {
     pub(crate) literals: Vec<Option<Value>>,
 }
 
+/// What is wrong with an offset that is not known.
+pub(crate) const UNKNOWN: &str =
+    "this must be known to the translator: write a literal, a constant or a loop variable";
+
 /// Infers the types of everything in a program.
 pub(crate) fn infer(program: &Program, errors: &mut Errors) -> Types {
     let mut inference = Inference {
@@ -64,15 +68,17 @@ enum Ty {
 
 /// What is known of an open type.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct Open<'a> {
     is_float: bool,
     is: Option<Ty>,
+    /// The literal, or the use of a loop variable, of which it is the type.
+    of: &'a Expr,
 }
 
 struct Inference<'a> {
     program: &'a Program,
     errors: &'a mut Errors,
-    open: Vec<Open>,
+    open: Vec<Open<'a>>,
     expressions: Vec<Ty>,
     variables: Vec<Ty>,
     /// What operands must be, checked once their types are known.
@@ -170,10 +176,16 @@ impl<'a> Inference<'a> {
         if agree {
             return;
         }
+        // An integer where a float belongs is the literal's fault, also where a variable has its type.
+        if let (Ty::Open(open), float) | (float, Ty::Open(open)) = (found, expected)
+            && let Open { is_float: false, of, .. } = self.open[open]
+            && self.is_float(float)
+        {
+            let (float, advice) = (self.describe(float), self.as_float(of, float));
+            self.errors.push(of.span, format!("expected {float}, found an integer: {advice}"));
+            return;
+        }
         let advice = match (found, expected) {
-            (Ty::Open(open), expected) if !self.open[open].is_float && self.is_float(expected) => {
-                ": write the literal with a point, such as `2.0`".into()
-            }
             (Ty::Open(open), Ty::Known(ty)) if self.open[open].is_float && ty.is_integer() => {
                 ": write the literal without a point".into()
             }
@@ -189,6 +201,18 @@ impl<'a> Inference<'a> {
         let message =
             format!("expected {}, found {}{advice}", self.describe(expected), self.describe(found));
         self.errors.push(span, message);
+    }
+
+    /// What to write instead of an integer without a type, where a float is expected.
+    fn as_float(&self, integer: &Expr, float: Ty) -> String {
+        match (&integer.kind, float) {
+            (ExprKind::Literal(Literal::Number { digits, is_negative, .. }), _) => {
+                let sign = if *is_negative { "-" } else { "" };
+                format!("write the literal with a point, `{sign}{digits}.0`")
+            }
+            (_, Ty::Known(ty)) => format!("convert it with `as {ty}`"),
+            _ => "convert it with `as f64` or `as f32`".into(),
+        }
     }
 
     fn is_float(&self, ty: Ty) -> bool {
@@ -240,7 +264,18 @@ impl<'a> Inference<'a> {
             if let Some(ty) = self.known(ty)
                 && !class.has(ty)
             {
-                let message = format!("`{what}` is for {}, here {ty}", class.name());
+                let instead = match (&*what, ty) {
+                    ("%", ty) if ty.is_float() => {
+                        ": write `x - y * (x / y).floor()`, which has the sign of `y`"
+                    }
+                    ("as bool", ty) if ty.is_float() => ": compare it, as in `x != 0.0`",
+                    ("as bool", _) => ": compare it, as in `x != 0`",
+                    (what, Type::Bool) if what.starts_with("as ") => {
+                        ": choose with `if x { 1.0 } else { 0.0 }`"
+                    }
+                    _ => "",
+                };
+                let message = format!("`{what}` is for {}, here {ty}{instead}", class.name());
                 self.errors.push(span, message);
             }
         }
@@ -315,7 +350,58 @@ impl<'a> Inference<'a> {
     /// An offset, the index of a table or an axis.
     fn place(&mut self, place: &'a Expr) {
         let ty = self.expression(place);
-        self.expect(ty, Ty::Known(Type::I64), place.span);
+        match self.find(ty) {
+            Ty::Known(found) if found != Type::I64 => match self.declared(place) {
+                Some((name, ty)) => {
+                    let message = format!(
+                        "an offset, an index or the end of a loop is an `i64`, here `{found}`: declare `{name}` as `{ty}`"
+                    );
+                    self.errors.push(place.span, message);
+                }
+                None if self.is_known(place) => {
+                    self.expect(ty, Ty::Known(Type::I64), place.span);
+                }
+                None => self.errors.push(place.span, UNKNOWN),
+            },
+            _ => self.expect(ty, Ty::Known(Type::I64), place.span),
+        }
+    }
+
+    /// The first name in an expression that is known to the translator, and is declared with a type; and with which
+    /// type it is an offset.
+    fn declared(&self, expression: &Expr) -> Option<(String, String)> {
+        match &expression.kind {
+            ExprKind::Constant(constant) | ExprKind::Element(constant, _) => {
+                let Constant { name, length, .. } = &self.program.constants[*constant];
+                let ty = length.map_or("i64".into(), |length| format!("[i64; {length}]"));
+                Some((name.to_string(), ty))
+            }
+            ExprKind::Scalar(parameter) => {
+                let function = self.function?;
+                let is_helper = matches!(function.kind, Kind::Helper { .. });
+                is_helper.then(|| (function.parameters[*parameter].name.to_string(), "i64".into()))
+            }
+            ExprKind::Unary(_, operand) => self.declared(operand),
+            ExprKind::Binary(_, left, right) => {
+                self.declared(left).or_else(|| self.declared(right))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an expression may be known to the translator.
+    fn is_known(&self, expression: &Expr) -> bool {
+        match &expression.kind {
+            ExprKind::Variable(variable) => self.program.variables[*variable].is_loop,
+            ExprKind::Scalar(_) => {
+                self.function.is_some_and(|function| matches!(function.kind, Kind::Helper { .. }))
+            }
+            ExprKind::Read(..) | ExprKind::Index(_) | ExprKind::Extent(_) => false,
+            ExprKind::Unary(_, operand) | ExprKind::Cast(operand, _) => self.is_known(operand),
+            ExprKind::Binary(_, left, right) => self.is_known(left) && self.is_known(right),
+            ExprKind::Method(_, operands) => operands.iter().all(|operand| self.is_known(operand)),
+            _ => true,
+        }
     }
 
     fn element(&self, parameter: usize) -> Ty {
@@ -362,7 +448,7 @@ impl<'a> Inference<'a> {
     }
 
     fn literal(&mut self, is_float: bool, expression: &'a Expr) -> Ty {
-        self.open.push(Open { is_float, is: None });
+        self.open.push(Open { is_float, is: None, of: expression });
         let ty = Ty::Open(self.open.len() - 1);
         self.literals.push((ty, expression));
         ty

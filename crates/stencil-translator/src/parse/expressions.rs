@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr as SynExpr, UnOp};
 
-use super::{MAX_DEPTH, Name, Parser, text};
+use super::{Declared, MAX_DEPTH, Name, Parser, text};
 use crate::errors::count;
 use crate::op::{Binary, Function, Unary};
 use crate::syntax::{Argument, End, Expr, ExprKind, Kind, Method, ParameterType, View};
@@ -78,15 +78,21 @@ impl Parser<'_> {
     fn name(&mut self, path: &syn::ExprPath) -> Expr {
         let span = path.span();
         let Some(name) = path.path.get_ident() else {
-            let message = "paths are not supported: write the value as a literal, or as a constant beside the stencil";
-            return self.refuse(span, message);
+            let instead = named_value(&path.path).unwrap_or_else(|| {
+                "write the value as a literal, or as a constant beside the stencil".into()
+            });
+            return self.refuse(span, format!("paths are not supported: {instead}"));
         };
         let kind = match self.look_up(&text(name)) {
             Some((_, Name::Variable(_) | Name::Parameter(..))) if self.is_constant => {
                 return self.no_constant(span, &format!("`{name}`"));
             }
-            Some((_, Name::Variable(variable))) => ExprKind::Variable(variable),
+            Some((_, Name::Variable(variable))) => {
+                self.unread.remove(&Declared::Variable(variable));
+                ExprKind::Variable(variable)
+            }
             Some((_, Name::Parameter(scalar, ParameterType::Scalar(_)))) => {
+                self.unread.remove(&Declared::Parameter(scalar));
                 ExprKind::Scalar(scalar)
             }
             Some((_, Name::Parameter(..))) => {
@@ -143,8 +149,11 @@ impl Parser<'_> {
         self.refuse(span, "only a constant table has elements; a field is read with `at`")
     }
 
-    /// Whether an expression is a name whose declaration was reported.
+    /// Whether an expression is a name whose declaration was reported, or an element of it.
     fn is_refused(&mut self, expression: &SynExpr) -> bool {
+        if let SynExpr::Index(index) = expression {
+            return self.is_refused(&index.expr);
+        }
         let SynExpr::Path(path) = expression else { return false };
         let name = path.path.get_ident().map(text);
         name.is_some_and(|name| matches!(self.look_up(&name), Some((_, Name::Refused))))
@@ -157,6 +166,7 @@ impl Parser<'_> {
             SynExpr::Group(group) => self.view(&group.expr),
             SynExpr::Path(path) => match self.look_up(&text(path.path.get_ident()?)) {
                 Some((_, Name::Parameter(parameter, ParameterType::Field { .. }))) => {
+                    self.unread.remove(&Declared::Parameter(parameter));
                     Some(View { parameter, shifts: Vec::new(), span: path.span() })
                 }
                 _ => None,
@@ -339,6 +349,33 @@ impl Parser<'_> {
         }
         self.expr(span, ExprKind::Call(function, arguments))
     }
+}
+
+/// What to write for a constant of the standard library.
+fn named_value(path: &syn::Path) -> Option<String> {
+    let names: Vec<String> = path.segments.iter().map(|segment| text(&segment.ident)).collect();
+    let mut names = names.iter().rev().map(|name| &**name).filter(|name| *name != "consts");
+    let (name, ty) = (names.next()?, names.next()?);
+    let value = match (ty, name) {
+        ("f32" | "f64", "INFINITY" | "NEG_INFINITY" | "NAN") => {
+            return Some("no literal has this value, so take it as a scalar parameter".into());
+        }
+        ("f32", "MIN") => format!("{:?}", f32::MIN),
+        ("f32", "MAX") => format!("{:?}", f32::MAX),
+        ("f32", "EPSILON") => format!("{:?}", f32::EPSILON),
+        ("f64", "MIN") => format!("{:?}", f64::MIN),
+        ("f64", "MAX") => format!("{:?}", f64::MAX),
+        ("f64", "EPSILON") => format!("{:?}", f64::EPSILON),
+        ("f32" | "f64", "PI") => format!("{:?}", std::f64::consts::PI),
+        ("f32" | "f64", "TAU") => format!("{:?}", std::f64::consts::TAU),
+        ("i32", "MIN") => i32::MIN.to_string(),
+        ("i32", "MAX") => i32::MAX.to_string(),
+        ("i64", "MIN") => i64::MIN.to_string(),
+        ("i64", "MAX") => i64::MAX.to_string(),
+        ("u32", "MAX") => u32::MAX.to_string(),
+        _ => return None,
+    };
+    Some(format!("write `{value}`"))
 }
 
 fn operation(op: &BinOp) -> Result<Binary, &'static str> {

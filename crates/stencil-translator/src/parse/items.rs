@@ -8,10 +8,10 @@ use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
-use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PathArguments, ReturnType};
+use syn::{FnArg, GenericArgument, Item, ItemFn, Pat, PatType, PathArguments, ReturnType};
 
 use super::statements::is_name;
-use super::{Name, Parser, Signature, Source, path_of, text};
+use super::{Declared, Name, Parser, Signature, Source, path_of, text};
 use crate::errors::count;
 use crate::syntax::{
     Block, Column, Constant, Direction, Function, Intent, Kind, Parameter, ParameterType,
@@ -136,27 +136,27 @@ impl Parser<'_> {
             Source::Module => Role::Neither,
         };
         let mut others = Vec::new();
+        let mut first: Option<String> = None;
         for attribute in &function.attrs {
             let Some(name) = attribute.path().segments.last() else { continue };
-            match &*name.ident.to_string() {
-                "stencil" => {
-                    let mut inexact = false;
-                    if !matches!(attribute.meta, syn::Meta::Path(_)) {
-                        match attribute.parse_args::<syn::Ident>() {
-                            Ok(option) if option == "inexact" => inexact = true,
-                            _ => self.error(
-                                attribute.span(),
-                                "the only option of a stencil is `#[stencil(inexact)]`",
-                            ),
-                        }
-                    }
-                    role = Role::Stencil { inexact };
+            let name = name.ident.to_string();
+            role = match &*name {
+                "stencil" => self.stencil(attribute),
+                "reduction" => self.reduction(attribute),
+                "column" => self.column(attribute),
+                "stencil_fn" => self.helper_role(attribute),
+                _ => {
+                    others.push(attribute);
+                    continue;
                 }
-                "reduction" => role = self.reduction(attribute),
-                "column" => role = self.column(attribute),
-                "stencil_fn" => role = Role::Helper,
-                _ => others.push(attribute),
+            };
+            if let Some(first) = &first {
+                let message = format!(
+                    "a function has one of the attributes `stencil`, `column`, `reduction` and `stencil_fn`, and this one has `{first}`: remove `{name}`, or write two functions"
+                );
+                self.error(attribute.path().span(), message);
             }
+            first.get_or_insert(name);
         }
         if !matches!(role, Role::Neither) {
             for attribute in others {
@@ -168,71 +168,100 @@ impl Parser<'_> {
         role
     }
 
-    /// The role of a function with the attribute `reduction`.
-    fn reduction(&mut self, attribute: &syn::Attribute) -> Role {
-        let words = Punctuated::<syn::Ident, syn::Token![,]>::parse_terminated;
-        let words = attribute.parse_args_with(words).unwrap_or_default();
-        let mut words = words.iter().map(ToString::to_string);
-        let named = words.next();
-        let kind = Reduction::ALL.into_iter().find(|known| named.as_deref() == Some(known.name()));
-        match (kind, words.next().as_deref(), words.next()) {
-            (Some(reduction), None, _) => Role::Reduction { inexact: false, reduction },
-            (Some(reduction), Some("inexact"), None) => {
-                Role::Reduction { inexact: true, reduction }
-            }
-            _ => {
-                self.error(
-                    attribute.span(),
-                    "a reduction is `#[reduction(sum)]`, `(min)` or `(max)`, with the option `(sum, inexact)`",
-                );
-                Role::Reduction { inexact: true, reduction: Reduction::Sum }
+    /// The role of a function with the attribute `stencil`.
+    fn stencil(&mut self, attribute: &syn::Attribute) -> Role {
+        let (options, mut wrong) = options(attribute);
+        let mut inexact = false;
+        for option in &options {
+            let is_known = expression_name(option).is_some_and(|name| name == "inexact");
+            if !is_known || mem::replace(&mut inexact, true) {
+                wrong.get_or_insert(option.span());
             }
         }
+        if let Some(span) = wrong {
+            self.error(span, "the only option of a stencil is `#[stencil(inexact)]`");
+        }
+        Role::Stencil { inexact: inexact || wrong.is_some() }
+    }
+
+    /// The role of a function with the attribute `stencil_fn`.
+    fn helper_role(&mut self, attribute: &syn::Attribute) -> Role {
+        let (options, wrong) = options(attribute);
+        if let Some(span) = wrong.or_else(|| options.first().map(Spanned::span)) {
+            let message = "a helper has no options: it is inlined, and may call inexact functions if the stencils that call it are `#[stencil(inexact)]`";
+            self.error(span, message);
+        }
+        Role::Helper
+    }
+
+    /// The role of a function with the attribute `reduction`.
+    fn reduction(&mut self, attribute: &syn::Attribute) -> Role {
+        let (options, mut wrong) = options(attribute);
+        let (mut inexact, mut reduction) = (false, None);
+        for (place, option) in options.iter().enumerate() {
+            let named = expression_name(option).map(ToString::to_string).unwrap_or_default();
+            let known = Reduction::ALL.into_iter().find(|known| named == known.name());
+            match (place, known) {
+                (0, Some(known)) => reduction = Some(known),
+                (1, None) if named == "inexact" => inexact = true,
+                _ => {
+                    wrong.get_or_insert(option.span());
+                }
+            }
+        }
+        if reduction.is_none() {
+            wrong.get_or_insert(attribute.path().span());
+        }
+        if let Some(span) = wrong {
+            self.error(
+                span,
+                "a reduction is `#[reduction(sum)]`, `(min)` or `(max)`, with the option `(sum, inexact)`",
+            );
+        }
+        let reduction = reduction.unwrap_or(Reduction::Sum);
+        Role::Reduction { inexact: inexact || wrong.is_some(), reduction }
     }
 
     /// The role of a function with the attribute `column`.
     fn column(&mut self, attribute: &syn::Attribute) -> Role {
-        let options = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
-        let options = attribute.parse_args_with(options).unwrap_or_default();
-        let mut options = options.iter();
-        let named = options.next().and_then(expression_name);
+        let (options, mut wrong) = options(attribute);
+        let named = options.first().and_then(expression_name);
         let direction = Direction::ALL
             .into_iter()
-            .find(|known| named.as_ref().is_some_and(|named| *named == known.name()));
+            .find(|known| named.is_some_and(|named| *named == known.name()));
+        if direction.is_none() {
+            let place = options.first().map_or_else(|| attribute.path().span(), Spanned::span);
+            wrong.get_or_insert(place);
+        }
         let (mut inexact, mut ghosts, mut axis) = (false, false, None);
-        let mut is_known = direction.is_some();
-        for option in options {
-            match option {
+        for option in options.iter().skip(1) {
+            let is_known = match option {
                 syn::Expr::Assign(assign)
                     if axis.is_none()
                         && expression_name(&assign.left).is_some_and(|name| name == "axis") =>
                 {
                     axis = assign.right.to_token_stream().to_string().parse::<usize>().ok();
-                    is_known &= axis.is_some();
+                    axis.is_some()
                 }
-                option => {
-                    let flag = match expression_name(option).map(|name| name.to_string()).as_deref()
-                    {
-                        Some("inexact") => &mut inexact,
-                        Some("ghosts") => &mut ghosts,
-                        _ => {
-                            is_known = false;
-                            continue;
-                        }
-                    };
-                    is_known &= !mem::replace(flag, true);
-                }
+                option => match expression_name(option).map(|name| name.to_string()).as_deref() {
+                    Some("inexact") => !mem::replace(&mut inexact, true),
+                    Some("ghosts") => !mem::replace(&mut ghosts, true),
+                    _ => false,
+                },
+            };
+            if !is_known {
+                wrong.get_or_insert(option.span());
             }
         }
-        if !is_known {
+        if let Some(span) = wrong {
             self.error(
-                attribute.span(),
+                span,
                 "a column is `#[column(forward)]` or `(backward)`, with the options `(forward, axis = 1)`, `(forward, ghosts)` and `(forward, inexact)`",
             );
         }
         let (direction, axis) = (direction.unwrap_or(Direction::Forward), axis.unwrap_or(0));
         let column = Column { direction, axis, ghosts };
-        Role::Column { inexact: inexact || !is_known, column }
+        Role::Column { inexact: inexact || wrong.is_some(), column }
     }
 
     fn returned(&mut self, function: &ItemFn) -> Option<Type> {
@@ -458,6 +487,18 @@ impl Parser<'_> {
             self.error(ty.span(), "a field has a type and a number of axes: `In<f64, 2>`");
             return None;
         }
+        if let syn::Type::Array(array) = ty {
+            let message = match &*array.elem {
+                syn::Type::Path(path) if path_of(&array.elem).is_none() && path.qself.is_none() => {
+                    "a parameter is no array: write one parameter for each field"
+                }
+                _ => {
+                    "a parameter is no array: write one parameter for each value, or a constant table beside the stencil"
+                }
+            };
+            self.error(ty.span(), message);
+            return None;
+        }
         if matches!(ty, syn::Type::Reference(_)) {
             self.error(ty.span(), "a parameter is no reference: write `In<f64, 2>` or `f64`");
             return None;
@@ -477,6 +518,15 @@ impl Parser<'_> {
                 ty => Name::Parameter(place, ty),
             };
             scope.insert(text(&parameter.name), meaning);
+            let attributes = function.sig.inputs.iter().find_map(|input| match input {
+                FnArg::Typed(PatType { attrs, pat, .. }) => {
+                    matches!(&**pat, Pat::Ident(named) if named.ident == parameter.name)
+                        .then_some(attrs)
+                }
+                FnArg::Receiver(_) => None,
+            });
+            let attributes = attributes.map(Vec::as_slice).unwrap_or_default();
+            self.declared(Declared::Parameter(place), &parameter.name, attributes);
         }
         self.scopes.push(scope);
         self.is_inexact = !matches!(kind, Some(Kind::Stencil { inexact: false, .. }));
@@ -500,12 +550,14 @@ impl Parser<'_> {
             }
         };
         self.scopes.pop();
+        let unused = mem::take(&mut self.unread).into_values().collect();
         if let Some(kind) = kind {
             self.program.functions.push(Function {
                 name: function.sig.ident,
                 kind,
                 parameters,
                 body,
+                unused,
             });
         }
     }
@@ -527,6 +579,14 @@ impl Parser<'_> {
     fn constant_within(&mut self, constant: &syn::ItemConst) -> Option<Constant> {
         let (ty, length) = match &*constant.ty {
             syn::Type::Array(array) => {
+                if let syn::Type::Array(inner) = &*array.elem {
+                    let (name, inner) = (&constant.ident, inner.len.to_token_stream());
+                    let message = format!(
+                        "a table has one axis: write its rows one after the other, and `{name}[{inner} * i + j]` for element `j` of row `i`"
+                    );
+                    self.error(array.span(), message);
+                    return None;
+                }
                 let ty = self.scalar_type(&array.elem);
                 let length = match &array.len {
                     syn::Expr::Lit(literal) => {
@@ -571,6 +631,19 @@ impl Parser<'_> {
             (None, value) => Some(vec![self.expression(value)]),
         };
         Some(Constant { name: constant.ident.clone(), ty: ty?, length, values: values? })
+    }
+}
+
+/// The options of an attribute, and the place where they are no list of expressions.
+fn options(attribute: &syn::Attribute) -> (Vec<syn::Expr>, Option<Span>) {
+    let options = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated;
+    match &attribute.meta {
+        syn::Meta::Path(_) => (Vec::new(), None),
+        syn::Meta::List(list) => match list.parse_args_with(options) {
+            Ok(options) => (options.into_iter().collect(), None),
+            Err(error) => (Vec::new(), Some(error.span())),
+        },
+        syn::Meta::NameValue(named) => (Vec::new(), Some(named.value.span())),
     }
 }
 

@@ -7,7 +7,7 @@ mod literals;
 mod size;
 mod statements;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
 use proc_macro2::{Ident, Span, TokenStream};
@@ -61,6 +61,7 @@ pub(crate) fn parse(tokens: TokenStream, source: Source, errors: &mut Errors) ->
         refused: HashMap::new(),
         used: Vec::new(),
         first_writable: 0,
+        unread: BTreeMap::new(),
         depth: 0,
         is_inexact: true,
         is_constant: false,
@@ -89,6 +90,8 @@ struct Parser<'a> {
     used: Vec<String>,
     /// The first scope whose variables may be changed here. An expression changes nothing outside of itself.
     first_writable: usize,
+    /// The parameters and variables of the function that nothing has read yet. Names with `_` are left out.
+    unread: BTreeMap<Declared, Ident>,
     depth: usize,
     is_inexact: bool,
     /// Whether this is the value of a constant. It sees the scopes of the function, but not their variables.
@@ -99,6 +102,13 @@ struct Signature {
     name: String,
     kind: Kind,
     parameters: Vec<ParameterType>,
+}
+
+/// A parameter or a variable, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Declared {
+    Parameter(usize),
+    Variable(usize),
 }
 
 /// What a name stands for.
@@ -152,6 +162,16 @@ impl Parser<'_> {
         if let Some((_, Name::Constant(_) | Name::Below) | (0, Name::Refused)) = found {
             let message = format!("`{name}` is the name of a constant: choose another one");
             self.error(name.span(), message);
+        }
+    }
+
+    /// Takes note of a parameter or a variable, which may be read below.
+    fn declared(&mut self, what: Declared, name: &Ident, attributes: &[syn::Attribute]) {
+        let is_silent = |attribute: &syn::Attribute| {
+            attribute.path().is_ident("allow") || attribute.path().is_ident("expect")
+        };
+        if !text(name).starts_with('_') && !attributes.iter().any(is_silent) {
+            self.unread.insert(what, name.clone());
         }
     }
 

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
+use syn::visit::Visit;
 use syn::{Block as SynBlock, Expr as SynExpr, Local, Pat, RangeLimits, Stmt};
 
-use super::{MAX_DEPTH, Name, Parser, text};
+use super::{Declared, MAX_DEPTH, Name, Parser, text};
 use crate::op::Binary;
 use crate::syntax::{Block, Expr, ExprKind, ParameterType, Statement, Variable};
 use crate::value::Type;
@@ -85,20 +86,19 @@ impl Parser<'_> {
             pattern => (pattern, None),
         };
         let ty = annotation.and_then(|ty| self.scalar_type(ty));
-        let value = match &local.init {
-            Some(init) => {
-                if let Some((token, _)) = &init.diverge {
-                    self.error(token.span(), "`let … else` is not supported: use `if`");
-                }
-                self.expression(&init.expr)
-            }
-            None => self.refuse(
-                local.span(),
-                "`let` needs a value: write `let x = if … { … } else { … };`",
-            ),
+        let Some(init) = &local.init else {
+            let message = "`let` needs a value: write `let x = if … { … } else { … };`";
+            self.error(local.span(), message);
+            self.declare_refused(pattern);
+            return None;
         };
+        if let Some((token, _)) = &init.diverge {
+            self.error(token.span(), "`let … else` is not supported: use `if`");
+        }
+        let value = self.expression(&init.expr);
         let Pat::Ident(pattern) = pattern else {
             self.error(pattern.span(), "`let` declares one name: patterns are not supported");
+            self.declare_refused(pattern);
             return None;
         };
         if !is_name(pattern) {
@@ -106,7 +106,17 @@ impl Parser<'_> {
         }
         let is_mutable = pattern.mutability.is_some();
         let variable = self.variable(&pattern.ident, is_mutable, false, ty);
+        self.declared(Declared::Variable(variable), &pattern.ident, &local.attrs);
         Some(Statement::Let { variable, value })
+    }
+
+    /// Declares the names in a pattern that was refused, so that their uses are no further errors.
+    fn declare_refused(&mut self, pattern: &Pat) {
+        let mut names = Names(Vec::new());
+        names.visit_pat(pattern);
+        for name in names.0 {
+            self.declare(&name, Name::Refused);
+        }
     }
 
     fn variable(
@@ -251,6 +261,7 @@ impl Parser<'_> {
         };
         match self.look_up(&text(&name)) {
             Some((_, Name::Parameter(parameter, ParameterType::Field { intent, .. }))) => {
+                self.unread.remove(&Declared::Parameter(parameter));
                 if !intent.is_output() {
                     let message =
                         format!("`{name}` is only read: declare it `Out` or `InOut` to set it");
@@ -301,6 +312,7 @@ impl Parser<'_> {
         }
         let (variable, body) = self.scope(|parser| {
             let variable = parser.variable(&pattern.ident, false, true, None);
+            parser.declared(Declared::Variable(variable), &pattern.ident, &turn.attrs);
             (variable, parser.statement_block(&turn.body))
         });
         let (from, to, is_inclusive) = bounds?;
@@ -320,6 +332,15 @@ impl Parser<'_> {
                 Block { statements: Vec::new(), value: Some(Box::new(value)) }
             }
         }
+    }
+}
+
+/// The names in a pattern.
+struct Names(Vec<syn::Ident>);
+
+impl Visit<'_> for Names {
+    fn visit_pat_ident(&mut self, pattern: &syn::PatIdent) {
+        self.0.push(pattern.ident.clone());
     }
 }
 
