@@ -260,6 +260,12 @@ impl Error {
     }
 }
 
+impl AsRef<dyn std::error::Error + Send + Sync> for Error {
+    fn as_ref(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+}
+
 impl fmt::Debug for Error {
     /// Writes the line, the log and the causes, for a program that terminates with the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

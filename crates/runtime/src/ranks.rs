@@ -55,12 +55,14 @@ impl Rank {
 /// `host`. If it names a backend and none of its devices, as in `cuda`, the ranks of a machine take the devices of the
 /// backend in turn.
 ///
+/// The error of `work` is an [`Error`], or a box that holds any error, such as that of `anyhow`.
+///
 /// ```
 /// # #[cfg(feature = "host")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # fn main() -> runtime::Result<()> {
 /// let sum = runtime::ranks::run(Some(3), Some("host"), |rank| {
 ///     let [sum] = rank.sum([rank.number() as u64])?;
-///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(sum)
+///     runtime::Result::Ok(sum)
 /// })?;
 /// assert_eq!(sum, Some(3));
 /// # Ok(())

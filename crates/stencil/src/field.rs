@@ -32,6 +32,10 @@ pub enum Location {
     /// compute them. If the axis is periodic, the last face is the first one, too: set both alike.
     Face(usize),
     /// At the corners: on the faces across all axes.
+    ///
+    /// There are no edges. A quantity on the edges of three axes, such as the electric field of a staggered grid, is a
+    /// field at centres: its value at a cell is that of the edge at the low ends of the other two axes. The edges at the
+    /// high ends of the grid are ghosts then, with a [`Boundary`].
     Corner,
 }
 
@@ -309,7 +313,8 @@ impl<T: Number, const N: usize> Field<T, N> {
     }
 
     /// Writes all of this rank's points on the host. Collective, as [`read_write_host`](Self::read_write_host). What
-    /// the points are before is unspecified.
+    /// the points are before is unspecified. Indices count from this rank's [`first`](Self::first) point. On faces and
+    /// at corners, two ranks whose blocks meet both have the points between them, and must set them alike.
     ///
     /// # Errors
     ///
@@ -346,7 +351,7 @@ impl<T: Number, const N: usize> Field<T, N> {
     pub fn set_boundary(&mut self, end: End, boundary: Boundary<T>) -> Result<()> {
         let (axis, index) = end.place();
         if axis >= N {
-            return Err(refuse(format!("a boundary at axis {axis} of a grid of {N} axes")));
+            return Err(no_axis(axis, N));
         }
         check_boundary(&boundary)?;
         let core = &mut self.core;
@@ -428,13 +433,15 @@ pub struct FieldBuilder<T: Number, const N: usize> {
     name: String,
     location: Location,
     boundaries: [[Boundary<T>; 2]; 3],
+    /// The first axis that was given a boundary and does not exist.
+    missing: Option<usize>,
     component: Option<Component>,
 }
 
 impl<T: Number, const N: usize> FieldBuilder<T, N> {
     pub(crate) fn new(grid: Arc<Domain>, name: String, component: Option<Component>) -> Self {
         let (location, boundaries) = (Location::Centre, [[Boundary::Nothing; 2]; 3]);
-        Self { grid, name, location, boundaries, component }
+        Self { grid, name, location, boundaries, missing: None, component }
     }
 
     /// Sets where in its cell the field has its values. The default is the centre.
@@ -448,11 +455,13 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
         Self { boundaries: [[boundary; 2]; 3], ..self }
     }
 
-    /// Sets what lies beyond one end of an axis. Ends of axes that the grid does not have are ignored.
+    /// Sets what lies beyond one end of an axis.
     pub fn boundary_at(mut self, end: End, boundary: Boundary<T>) -> Self {
         let (axis, index) = end.place();
-        if let Some(ends) = self.boundaries.get_mut(axis) {
-            ends[index] = boundary;
+        if axis < N {
+            self.boundaries[axis][index] = boundary;
+        } else {
+            self.missing.get_or_insert(axis);
         }
         self
     }
@@ -487,10 +496,11 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`. `InvalidArgument` for a location across an axis that the grid does not have, or a boundary that
-    /// the element type does not admit.
+    /// `OutOfMemory`. `InvalidArgument` for a location or a boundary at an axis that the grid does not have, or a
+    /// boundary that the element type does not admit.
     pub fn uninit(self) -> Result<Field<T, N>> {
-        let Self { grid, name, location, boundaries, component } = self;
+        let Self { grid, name, location, boundaries, missing, component } = self;
+        missing.map_or(Ok(()), |axis| Err(no_axis(axis, N)))?;
         boundaries.as_flattened().iter().try_for_each(check_boundary)?;
         let staggered = location.staggered(N)?;
         let cells: Vec<usize> = (0..N).map(|axis| grid.block[axis].len()).collect();
@@ -511,6 +521,10 @@ impl<T: Number, const N: usize> fmt::Debug for FieldBuilder<T, N> {
             .field("location", &self.location)
             .finish_non_exhaustive()
     }
+}
+
+fn no_axis(axis: usize, rank: usize) -> Error {
+    refuse(format!("a boundary at axis {axis} of a grid of {rank} axes"))
 }
 
 fn check_boundary<T: Number>(boundary: &Boundary<T>) -> Result<()> {

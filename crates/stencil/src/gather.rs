@@ -26,7 +26,11 @@ impl<T: Number, const N: usize> Field<T, N> {
     /// cubed sphere, the tiles follow one another along axis 0. Collective. Blocks until all ranks have computed them.
     /// They are sent in messages of at most 4 MiB.
     ///
+    /// The array is one of the crate `ndarray`, which `runtime` also has as `runtime::array::ndarray`. Its number of
+    /// axes is known at run time: `into_dimensionality` gives it that of the field.
+    ///
     /// ```
+    /// use ndarray::{Array2, Ix2};
     /// use runtime_core::Device;
     /// use stencil::Grid;
     ///
@@ -34,9 +38,10 @@ impl<T: Number, const N: usize> Field<T, N> {
     /// let grid = Grid::cartesian([30, 20]).build(&device)?;
     /// let mut height = grid.field("height").from_fn(|[i, j]| (i * j) as f64)?;
     /// if let Some(heights) = height.gather(0)? {
-    ///     assert_eq!(heights[[2, 3]], 6.0);
+    ///     let heights: Array2<f64> = heights.into_dimensionality::<Ix2>()?;
+    ///     assert_eq!(heights.row(2)[3], 6.0);
     /// }
-    /// # Ok::<(), runtime_core::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

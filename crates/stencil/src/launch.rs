@@ -107,7 +107,7 @@ struct Checked<'s, 'a> {
 
 impl<'a> Launch<'a> {
     /// Leaves out the points that are fewer than `distance` away from an end of the grid. The outputs keep their values
-    /// there.
+    /// there. If the grid has no other points, the launch computes nothing.
     pub fn inside(self, distance: usize) -> Self {
         Self { inside: distance, ..self }
     }

@@ -38,7 +38,8 @@
 //! # When to use it
 //!
 //! Use it for explicit steps on rectangular grids of one to three axes: finite differences and volumes, also staggered,
-//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. For kernels
+//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. A cubed sphere
+//! has two axes: there are no levels and no columns on it. For kernels
 //! that are written by hand for each device, use `runtime-core`; for arrays and halos without grids, `array-buffer` and
 //! `halo`.
 //!
@@ -79,8 +80,10 @@
 //! assert_eq!(model::smooth::STENCIL.reach("t"), Some(&[[-1, 2], [-1, 1]][..]));
 //! ```
 //!
-//! The documentation of the crate `stencil-translator` lists the whole subset. What is no part of it is a compile
-//! error, which says what to write instead. How far a stencil reads is found from its body. [`Stencil::source`] is its
+//! The documentation of the crate `stencil-translator` lists the whole subset: its table "What is refused" says what is
+//! no part of it, and what to write instead, as the compile errors do. `cargo doc --open -p stencil-translator` shows it,
+//! also in programs that depend on `stencil` or `runtime`. A stencil is a function, of a module or within
+//! another function, and no method of an `impl`. How far a stencil reads is found from its body. [`Stencil::source`] is its
 //! text for a device.
 //!
 //! # Fields and launches
@@ -130,7 +133,7 @@
 //! | go in ascending or descending order | `#[column(forward)]`, `#[column(backward)]` |
 //! | go along another axis than 0 | `#[column(forward, axis = 1)]` |
 //! | read what was set at the previous point | `p.at(-1, 0, 0)` of an `Out` or `InOut`, if it goes forward along axis 0, and `p.at(1, 0, 0)` if it goes backward |
-//! | compute the ends in another way | `if first() { … } else if last() { … } else { … }` |
+//! | compute the ends in another way | `if first() { … } else if last() { … } else { … }`: `first()` is the point that is computed first, so that it has the highest index if the column goes backward |
 //! | compute ghosts from the last own point | `#[column(forward, ghosts)]`, launched [`on`](Launch::on) an end |
 //!
 //! The first point must not read the previous one. What it reads of inputs counts for it alone: in the example, no
@@ -194,6 +197,29 @@
 //! let blocks: Vec<_> = blocks.into_iter().collect::<Result<_>>()?;
 //! assert_eq!(blocks, [[0..5, 0..4], [5..10, 0..4]]);
 //! # Ok::<(), runtime_core::Error>(())
+//! ```
+//!
+//! A program that uses `runtime` leaves the choice to `ranks::run`, which starts threads or joins an MPI job, and opens
+//! the device of each rank:
+//!
+//! ```
+//! use runtime::ranks;
+//! use stencil::{Grid, In, Result, reduction};
+//!
+//! #[reduction(sum)]
+//! fn total(t: In<f64, 2>) -> f64 {
+//!     t.at(0, 0)
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let sum = ranks::run(Some(4), Some("host"), |rank| -> Result<_> {
+//!     let grid = Grid::cartesian([10, 4]).ranks(rank.communicator.clone()).build(&rank.device)?;
+//!     let t = grid.field("T").from_fn(|[i, j]| (i * j) as f64)?;
+//!     total(&t).run(&rank.device.default_stream())?.get()
+//! })?;
+//! assert_eq!(sum, Some(270.0));
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Bits

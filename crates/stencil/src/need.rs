@@ -107,8 +107,13 @@ pub(crate) fn reads(
                 Rule::Nothing => {
                     let end = if side == 0 { "before the first" } else { "behind the last" };
                     let instead = if target.on.is_some() { "" } else { ", or use `inside`" };
+                    let more = if side == 1 && behind > points {
+                        format!("; {} has one point more along this axis", output.name)
+                    } else {
+                        String::new()
+                    };
                     return Err(refuse(format!(
-                        "{} is read {} {end} point along axis {axis}, where it has no boundary: give it one{instead}",
+                        "{} is read {} {end} point along axis {axis}, where it has no boundary: give it one{instead}{more}",
                         is_called(),
                         beyond[side]
                     )));

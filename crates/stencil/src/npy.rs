@@ -150,14 +150,14 @@ impl<T: Readable, const N: usize> Field<T, N> {
     ///
     /// # Errors
     ///
-    /// Those of [`gather`](Self::gather), and of writing on rank 0. `InvalidArgument` on the other ranks if that
-    /// failed.
+    /// Those of [`gather`](Self::gather), and of writing on rank 0: `InvalidArgument` for a file that cannot be made.
+    /// `InvalidArgument` on the other ranks if rank 0 failed.
     #[track_caller]
     pub fn write_npy(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let (path, what) = (path.as_ref(), format!("write {self:?}"));
         let written = match self.gather(0)? {
             Some(values) => {
-                File::create(path).map_err(failed).and_then(|file| write(file, &values))
+                File::create(path).map_err(closed).and_then(|file| write(file, &values))
             }
             None => Ok(()),
         };
@@ -169,13 +169,13 @@ impl<T: Readable, const N: usize> Field<T, N> {
     ///
     /// # Errors
     ///
-    /// Those of [`read`] on rank 0. `InvalidArgument` on the other ranks if that failed. Those of
-    /// [`scatter`](Self::scatter).
+    /// Those of [`read`] on rank 0, and `InvalidArgument` for a file that cannot be opened. `InvalidArgument` on the
+    /// other ranks if rank 0 failed. Those of [`scatter`](Self::scatter).
     #[track_caller]
     pub fn read_npy(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.scatter(0, || {
-            let values = File::open(path).map_err(failed).and_then(read);
+            let values = File::open(path).map_err(closed).and_then(read);
             values.map_err(|error| error.about(path.display()))
         })
     }
@@ -183,6 +183,11 @@ impl<T: Readable, const N: usize> Field<T, N> {
 
 fn refuse(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "npy", message)
+}
+
+/// The error for a file that cannot be opened.
+fn closed(error: std::io::Error) -> Error {
+    refuse(error.to_string()).with_source(error)
 }
 
 fn failed(error: std::io::Error) -> Error {

@@ -211,6 +211,7 @@ mod files {
             let (rank, errors): (usize, [stencil::Error; 2]) = ended;
             for error in errors {
                 let part = if rank == 0 { "/nowhere/field.npy" } else { "rank 0 failed" };
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
                 assert!(error.to_string().contains(part), "{error}");
             }
         }

@@ -85,6 +85,9 @@ fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
         &["out and foreign", "different grids"],
     );
     let mut face = grid.field("face").at(Location::Face(0)).filled(0.0)?;
+    let more =
+        ["1 behind the last point along axis 0", "; face has one point more along this axis"];
+    refused(copy(&mut face, &t).run(&stream), bad, &more);
     let places = ["out at Centre", "face at Face(0)"];
     refused(two(&mut out, &mut face).run(&stream), bad, &places);
     refused(add(&mut out, &t, 1.0).over(0, 0..7).run(&stream), bad, &["0..7", "axis 0", "6"]);
@@ -479,12 +482,15 @@ fn grids_and_fields_that_make_no_sense_are_refused() {
     refused(Grid::cartesian([]).build(&device).err(), "0 axes");
     refused(Grid::cartesian([4]).halo(1025).build(&device).err(), "halo of 1025; at most 1024");
     refused(Grid::cartesian([4]).periodic([true]).halo(5).build(&device).err(), "4 cells");
-    refused(Grid::cartesian([4, 4]).blocks([2, 0]).build(&device).err(), "1 ranks");
+    let blocks = |given| Grid::cartesian([4, 4]).blocks(given).build(&device).err();
+    refused(blocks([2, 0]), "1 is no multiple of 2");
     let grid = Grid::cartesian([4, 4]).build(&device).unwrap();
     refused(grid.field::<f64>("f").at(Location::Face(2)).uninit().err(), "axis 2");
     refused(grid.field("f").boundary(Boundary::OddMirror).filled(1_u32).err(), "u32");
     let mut field = grid.field("f").filled(1.0).unwrap();
     refused(field.set_boundary(End::Low(2), Boundary::Clamp).err(), "axis 2");
+    let far = grid.field("f").boundary_at(End::High(7), Boundary::Value(1.0));
+    refused(far.boundary_at(End::Low(0), Boundary::Clamp).filled(1.0).err(), "axis 7");
     let wide = Grid::cartesian([1, 4]).halo(2).build(&device).unwrap();
     let t = wide.field("t").boundary(Boundary::Mirror).filled(1.0).unwrap();
     let mut out = t.like("out").unwrap();

@@ -127,8 +127,18 @@ impl Topology {
             }
         }
         let Some((_, blocks)) = best else {
-            let message =
-                format!("{cells:?} cells for {ranks} ranks, in {given:?} blocks (0: any number)");
+            let fixed = given.iter().filter(|blocks| **blocks > 0);
+            let fixed = fixed.fold(1_usize, |all, blocks| all.saturating_mul(*blocks));
+            let why = if !ranks.is_multiple_of(fixed) {
+                format!("{ranks} is no multiple of {fixed}")
+            } else if given.contains(&0) {
+                "too few cells along an axis".to_owned()
+            } else {
+                format!("these are {fixed} blocks, one for each rank")
+            };
+            let message = format!(
+                "{cells:?} cells for {ranks} ranks, in {given:?} blocks (0: any number): {why}"
+            );
             return Err(refuse(message));
         };
         Ok(blocks[..axes].to_vec())
@@ -212,6 +222,19 @@ mod tests {
                 runtime_core::ErrorKind::InvalidArgument,
                 "{cells:?} {given:?} {ranks}"
             );
+        }
+    }
+
+    #[test]
+    fn an_error_says_why_there_are_no_such_blocks() {
+        for (given, ranks, why) in [
+            ([3, 0], 4, "4 is no multiple of 3"),
+            ([1, 0], 5, "too few cells along an axis"),
+            ([3, 1], 6, "these are 3 blocks, one for each rank"),
+            ([usize::MAX, 2], 6, "6 is no multiple of"),
+        ] {
+            let error = Topology::blocks(&[4, 4], &given, ranks).unwrap_err().to_string();
+            assert!(error.contains(why), "{error} lacks {why:?}");
         }
     }
 
