@@ -55,14 +55,15 @@ impl Rank {
 /// `host`. If it names a backend and none of its devices, as in `cuda`, the ranks of a machine take the devices of the
 /// backend in turn.
 ///
-/// The error of `work` is an [`Error`], or a box that holds any error, such as that of `anyhow`.
+/// The error of `work` is an [`Error`], a `Box<dyn std::error::Error + Send + Sync>`, or one like it, such as
+/// `anyhow::Error`.
 ///
 /// ```
 /// # #[cfg(feature = "host")]
 /// # fn main() -> runtime::Result<()> {
-/// let sum = runtime::ranks::run(Some(3), Some("host"), |rank| {
+/// let sum = runtime::ranks::run(Some(3), Some("host"), |rank| -> runtime::Result<u64> {
 ///     let [sum] = rank.sum([rank.number() as u64])?;
-///     runtime::Result::Ok(sum)
+///     Ok(sum)
 /// })?;
 /// assert_eq!(sum, Some(3));
 /// # Ok(())

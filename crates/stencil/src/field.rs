@@ -34,8 +34,8 @@ pub enum Location {
     /// At the corners: on the faces across all axes.
     ///
     /// There are no edges. A quantity on the edges of three axes, such as the electric field of a staggered grid, is a
-    /// field at centres: its value at a cell is that of the edge at the low ends of the other two axes. The edges at the
-    /// high ends of the grid are ghosts then, with a [`Boundary`].
+    /// field at centres: its value at a cell is that of the edge at the low ends of the other two axes. The edges at
+    /// the high ends of the grid are ghosts then, with a [`Boundary`].
     Corner,
 }
 

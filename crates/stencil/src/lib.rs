@@ -38,10 +38,9 @@
 //! # When to use it
 //!
 //! Use it for explicit steps on rectangular grids of one to three axes: finite differences and volumes, also staggered,
-//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. A cubed sphere
-//! has two axes: there are no levels and no columns on it. For kernels
-//! that are written by hand for each device, use `runtime-core`; for arrays and halos without grids, `array-buffer` and
-//! `halo`.
+//! and lattice Boltzmann methods; and for steps that are implicit along one axis, and integrals along it. A cubed
+//! sphere has two axes: there are no levels and no columns on it. For kernels that are written by hand for each device,
+//! use `runtime-core`; for arrays and halos without grids, `array-buffer` and `halo`.
 //!
 //! # Stencils
 //!
@@ -81,9 +80,9 @@
 //! ```
 //!
 //! The documentation of the crate `stencil-translator` lists the whole subset: its table "What is refused" says what is
-//! no part of it, and what to write instead, as the compile errors do. `cargo doc --open -p stencil-translator` shows it,
-//! also in programs that depend on `stencil` or `runtime`. A stencil is a function, of a module or within
-//! another function, and no method of an `impl`. How far a stencil reads is found from its body. [`Stencil::source`] is its
+//! no part of it, and what to write instead, as the compile errors do. `cargo doc --open -p stencil-translator` shows
+//! it, also in programs that depend on `stencil` or `runtime`. A stencil is a function, of a module or within another
+//! function, and no method of an `impl`. How far a stencil reads is found from its body. [`Stencil::source`] is its
 //! text for a device.
 //!
 //! # Fields and launches

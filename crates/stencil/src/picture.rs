@@ -34,8 +34,8 @@ const DIVIDER: u32 = 0xfa_fa_f7;
 pub struct Picture(Array2<Colour>);
 
 impl Picture {
-    /// A pixel for each value: [`resample`] makes more or fewer of them. Colours are `0xRRGGBB`, evenly spaced over the range, and mixed between. NaN is the
-    /// middle of the range, and all is black without colours.
+    /// A pixel for each value: [`resample`] makes more or fewer of them. Colours are `0xRRGGBB`, evenly spaced over the
+    /// range, and mixed between. NaN is the middle of the range, and all is black without colours.
     pub fn new<T: Copy + Into<f64>>(
         values: &ArrayRef2<T>,
         range: RangeInclusive<f64>,

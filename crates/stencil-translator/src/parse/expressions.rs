@@ -150,7 +150,7 @@ impl Parser<'_> {
     }
 
     /// Whether an expression is a name whose declaration was reported, or an element of it.
-    fn is_refused(&mut self, expression: &SynExpr) -> bool {
+    pub(super) fn is_refused(&mut self, expression: &SynExpr) -> bool {
         if let SynExpr::Index(index) = expression {
             return self.is_refused(&index.expr);
         }

@@ -104,6 +104,10 @@ impl Parser<'_> {
         if !is_name(pattern) {
             self.error(pattern.span(), "`let` declares one name: patterns are not supported");
         }
+        if matches!(value.kind, ExprKind::Error) {
+            self.declare(&pattern.ident, Name::Refused);
+            return None;
+        }
         let is_mutable = pattern.mutability.is_some();
         let variable = self.variable(&pattern.ident, is_mutable, false, ty);
         self.declared(Declared::Variable(variable), &pattern.ident, &local.attrs);
@@ -202,6 +206,9 @@ impl Parser<'_> {
     /// The variable that an assignment changes.
     fn target(&mut self, target: &SynExpr) -> Option<usize> {
         let span = target.span();
+        if self.is_refused(target) {
+            return None;
+        }
         let SynExpr::Path(path) = target else {
             self.error(span, "only a variable can be assigned; a field is set with `set`");
             return None;
