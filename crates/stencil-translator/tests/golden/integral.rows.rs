@@ -33,7 +33,7 @@ fn integral_row0(
     let row_sum = &mut row_sum[..n];
     let row_count = &mut row_count[..n];
     let atp0p0p1_w = &row0_w[0..][..n];
-    for j in (0..n).rev() {
+    for j in ::core::iter::Iterator::rev(0..n) {
         let out_sum: ::core::primitive::f32;
         let out_count: ::core::primitive::i32;
         out_sum = previous_sum + (row_sum[j] * atp0p0p1_w[j]);
@@ -62,7 +62,7 @@ fn integral_row1(
     let row_sum = &mut row_sum[..n];
     let row_count = &mut row_count[..n];
     let atp0p0p0_w = &row0_w[0..][..n];
-    for j in (0..n).rev() {
+    for j in ::core::iter::Iterator::rev(0..n) {
         let out_sum: ::core::primitive::f32;
         let out_count: ::core::primitive::i32;
         out_sum = row_sum[j] * atp0p0p0_w[j];

@@ -126,7 +126,7 @@ pub unsafe fn thomas_rows(
     let levels = args.extents[0];
     for level in 0..levels {
         let i0 = level;
-        for row in rows.clone() {
+        for row in ::core::clone::Clone::clone(&rows) {
             if level == 0 {
                 let row_c = unsafe {
                     ::core::slice::from_raw_parts_mut(
