@@ -22,91 +22,7 @@
 //! The crate knows no grids, fields or launches. It is an ordinary library, so that it can be tested with random
 //! programs. A macro passes it tokens, and gets back tokens or errors with places.
 //!
-//! # The subset
-//!
-//! | what | how it is written |
-//! |---|---|
-//! | types | `f32`, `f64`, `i32`, `i64`, `u32`, `bool`, and in a module `type` aliases of them |
-//! | field parameters | `In<T, N>` is read, `Out<T, N>` is set, `InOut<T, N>` is read at the point itself and set; `N` is 1, 2 or 3, and the same for all fields; `T` is not `bool` |
-//! | scalar parameters | a type |
-//! | reading | `t.at(-1, 0)`; axis 0 is the first offset, and the last axis is contiguous; an `InOut` gives the value from before, also after `set` |
-//! | columns | `#[column(forward)] fn sum(s: Out<f64, 2>, t: In<f64, 2>) { … }`, also `backward`: a stencil that computes the points along an axis in order; see [Columns](#columns) |
-//! | setting | `next.set(value);` exactly once on each path, for each output |
-//! | variables | `let x = …;`, `let mut x: f64 = …;`, `x = …;`, `x += …;` and its siblings |
-//! | arithmetic | `+ - * /` of numbers; `%` of integers; `& \| ^` of integers and bools; `!`, `-` |
-//! | comparisons and logic | `== != < <= > >=`, `&& \|\|` |
-//! | casts | `x as f64`, with the semantics of Rust: from floats to integers they saturate, and NaN becomes 0 |
-//! | branches | `if … { … } else { … }` as a statement, and as a value; `else if` |
-//! | loops | `for k in 0..9 { … }`, `-1..=1`; they are unrolled, and `k` is a constant in each turn; the ends are numbers that the translator knows, no parameters of the stencil |
-//! | constants | `const A: f64 = 4.0 / 9.0;` and tables `const W: [f64; 9] = […];`, in the function, or beside it in a module; made of literals and the constants above them, and finite; no parameter or variable has the name of one |
-//! | elements of tables | `W[k]`, `W[2]`: the index is made of literals, constants and loop variables; a table of offsets is a `[i64; N]`, and one with rows is written as `M[2 * i + j]` |
-//! | places | `index(0)` is the point's place on an axis of the grid, negative or beyond the last one at ghosts, and `extent(0)` the number of cells of the grid, also for fields on faces; both are `i64` |
-//! | functions of floats | `x.sqrt()`, `x.abs()`, `x.floor()`, `x.ceil()`, `x.mul_add(a, b)` |
-//! | functions of numbers | `a.min(b)`, `a.max(b)`, and `abs` of signed integers |
-//! | inexact functions | `x.exp()`, `x.sin()`, `x.cos()`, `x.powf(y)`, under `#[stencil(inexact)]` and in the helpers that it calls; not in constants |
-//! | reductions | `#[reduction(sum)] fn mass(h: In<f64, 2>) -> f64 { … }`, also `min` and `max`: a stencil that returns its value, from whose values a program makes one; it has fields `In` alone |
-//! | helpers | `#[stencil_fn] fn lap(f: In<f64, 2>) -> f64 { … }` beside the stencil; called as `lap(t)`, `lap(t.shift(1, 0))` |
-//!
-//! Offsets, shifts, indices, axes and the ends of loops are known to the translator: they are made of literals,
-//! constants, loop variables, and parameters of helpers whose arguments are known. So are the divisors of integers. If
-//! a condition is known in the same way, only the branch that it chooses is translated. A block that gives a value
-//! changes only variables of its own. Both branches of an `if` that gives a value may be computed. A constant beside
-//! the stencils is refused only if one of them uses it.
-//!
-//! Parameters and variables that are never read are warned of as in Rust, if the program has no errors.
-//!
-//! Types are inferred as in Rust. A loop variable has the type that its use requires, as a literal has. Without one, an
-//! integer literal is an `i32`, and a float literal has the float type that occurs in the function.
-//!
-//! Names are compared as texts. In a stencil that `macro_rules!` makes, a variable of the macro and one of the caller
-//! must not have the same name.
-//!
-//! # Columns
-//!
-//! A *column* computes the points along one axis one after the other: in ascending order if it goes `forward`, and in
-//! descending order if it goes `backward`. The axis is 0, or another one with `#[column(forward, axis = 1)]`. Lines of
-//! points along it are independent of each other. Along axis 0 the Rust function computes them side by side, because
-//! each row along the last axis has points of many of them.
-//!
-//! | to | write |
-//! |---|---|
-//! | know whether a point is the first or the last of its column | `first()`, `last()`: conditions, whose values the translator knows; `first()` is the point that is computed first, so that it has the highest index if the column goes `backward` |
-//! | read what the column has set at the previous point | `s.at(-1, 0)` of an `Out` or `InOut`, if it goes `forward` along axis 0, and `s.at(1, 0)` if it goes `backward`; an output is read nowhere else |
-//! | read the value from before | `s.at(0, 0)` of an `InOut` |
-//!
-//! The body is translated for the first point, for the last one, for those between them, and for the only point of a
-//! column, as far as these differ. So a read in the branch `if first() { … }` counts for the footprint of the first
-//! point alone: see [`Field::footprint_at`]. The first point has no previous one, and must not read it. If `first()` or
-//! `last()` decides the left side of `&&` or `||`, the right side is not translated.
-//!
-//! A column with the option `ghosts`, `#[column(forward, ghosts)]`, computes values beyond the end of a field. For its
-//! first point the previous one is the last own point of the field, so that it need not ask for `first()`.
-//!
-//! # What is refused
-//!
-//! | what | why, and what to write |
-//! |---|---|
-//! | a float literal without a type where `f32` and `f64` occur | its bits depend on its type: `1.5_f64` |
-//! | a literal out of the range of its type | integers wrap, but literals mean what they say |
-//! | division of integers by a variable | it has no value at zero: use floats |
-//! | `%` of floats, `round`, `trunc`, `copysign` and others | they are not the same in all dialects, or rarely needed: `floor`, `ceil`, `if` |
-//! | shifts | multiply or divide by a power of two |
-//! | `while`, `loop`, `break`, `continue`, `return`, recursion | footprints and the number of operations would not be known: `for`, `if` |
-//! | offsets and indices that are not known | the footprint would not be known |
-//! | structs, tuples, arrays, references, closures, `match`, macros, generics, paths | C and Rust would differ, or the macro cannot see what they mean: one parameter for each value or field; the value of `f64::MAX` as a literal |
-//! | methods: `#[stencil]` in an `impl` or a trait | what an attribute makes of a function are items, which have no place there: write a function in a module |
-//! | two attributes on one function, options of `#[stencil_fn]` | a function is a stencil, a column, a reduction or a helper; a helper may be `inexact` if its stencils are |
-//! | an output that is read, an `InOut` that is read at an offset | the order of the points would matter: a column has one |
-//! | an output that is set on some paths, or twice | its value would be unspecified |
-//! | `bool` in fields | the bytes of a field can have any value: `u32` |
-//! | names with letters beyond ASCII | C has no such names |
-//! | `#[cfg]` | a macro does not see its value: put it on the module |
-//! | other attributes but lints, `doc`, `inline`, `must_use` and the like | a macro does not see what they do |
-//! | a constant that is used above its line | it would hold there, too: move it up |
-//! | offsets beyond 1024, more than 50 000 operations, deep nesting | the compilers behind would take very long |
-//!
-//! Each error has a place and says what to write instead. All errors of a source are found at once; whether outputs are
-//! set is checked when there are no others.
+#![doc = include_str!("subset.md")]
 //!
 //! # Bits
 //!
@@ -167,6 +83,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `subset.md` | the documentation of the subset, which is also that of `stencil::subset` |
 //! | `parse/` | from tokens to `syntax.rs`: names are resolved, and what is no part of the subset is refused |
 //! | `types.rs` | inference of types; literals are read |
 //! | `inline.rs` | from syntax to `body.rs`: helpers are inlined, loops unrolled, constants replaced by their values |

@@ -79,11 +79,9 @@
 //! assert_eq!(model::smooth::STENCIL.reach("t"), Some(&[[-1, 2], [-1, 1]][..]));
 //! ```
 //!
-//! The documentation of the crate `stencil-translator` lists the whole subset: its table "What is refused" says what is
-//! no part of it, and what to write instead, as the compile errors do. `cargo doc --open -p stencil-translator` shows
-//! it, also in programs that depend on `stencil` or `runtime`. A stencil is a function, of a module or within another
-//! function, and no method of an `impl`. How far a stencil reads is found from its body. [`Stencil::source`] is its
-//! text for a device.
+//! The module [`subset`] has the whole subset, and a table of what is refused. What is no part of it is a compile
+//! error, which says what to write instead. A stencil is a function, of a module or within another function, and no
+//! method of an `impl`. How far a stencil reads is found from its body. [`Stencil::source`] is its text for a device.
 //!
 //! # Fields and launches
 //!
@@ -282,6 +280,8 @@ mod probe;
 mod reducer;
 mod reduction;
 mod shape;
+#[doc = include_str!("../../stencil-translator/src/subset.md")]
+pub mod subset {}
 mod sweep;
 
 pub use boundary::Boundary;
