@@ -69,9 +69,12 @@ pub struct Offload {
 
 impl Drop for Offload {
     fn drop(&mut self) {
-        // Removes its own entry, so the order of drops does not matter.
-        let _gone = SCOPES.try_with(|scopes| {
-            scopes.borrow_mut().retain(|(id, _)| *id != self.id);
+        // Removes its own entry, so the order of drops does not matter. The stream is dropped after the borrow: it may
+        // be the last one of its device, whose destructor may use the scopes.
+        let _stream = SCOPES.try_with(|scopes| {
+            let mut scopes = scopes.borrow_mut();
+            let own = scopes.iter().position(|(id, _)| *id == self.id)?;
+            Some(scopes.remove(own))
         });
     }
 }

@@ -27,6 +27,16 @@ struct Own {
     hangs: AtomicBool,
     /// Receives a message when a reset begins. The reset continues when the other channel is closed.
     reset: Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>,
+    /// Receives the current device of the thread that drops this device, or `None` for the host.
+    dropped: Option<mpsc::Sender<Option<DeviceId>>>,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(dropped) = &self.dropped {
+            dropped.send(array_buffer::here().map(|stream| stream.device().id().clone())).ok();
+        }
+    }
 }
 
 impl Own {
@@ -44,6 +54,7 @@ impl Own {
             ram: Mutex::new(vec![0; ram]),
             hangs: AtomicBool::new(false),
             reset: None,
+            dropped: None,
         }
     }
 
@@ -224,6 +235,21 @@ fn a_device_is_one_accelerator_at_a_time() {
 }
 
 #[test]
+fn a_scope_that_drops_its_device_lets_the_destructor_ask_for_the_current_device() {
+    let (sender, dropped) = mpsc::channel();
+    let mut own = Own::new(RAM, RAM_BYTES, 8);
+    own.dropped = Some(sender);
+    let device = own.accelerator().unwrap();
+    let kept = Own::new(RAM, RAM_BYTES, 8).accelerator().unwrap();
+    let _outer = array_buffer::offload(&kept.default_stream());
+    let inner = array_buffer::offload(&device.default_stream());
+    drop(device);
+    assert!(dropped.try_recv().is_err());
+    drop(inner);
+    assert_eq!(dropped.try_recv().unwrap().as_ref(), Some(kept.id()));
+}
+
+#[test]
 fn a_module_that_passes_the_last_address_is_refused() {
     let device = Own::new(RAM, RAM_BYTES, 8).accelerator().unwrap();
     let stream = device.default_stream();
@@ -251,7 +277,9 @@ fn a_program_without_segments_takes_no_memory_from_others() {
 fn a_launch_that_hangs_fails_no_copy_of_another_stream() {
     let ((begins, begun), (finish, go_on)) = (mpsc::channel(), mpsc::channel());
     let reset = Some((begins, Mutex::new(go_on)));
-    let device = Own { reset, ..Own::new(RAM, RAM_BYTES, 8) }.accelerator().unwrap();
+    let mut own = Own::new(RAM, RAM_BYTES, 8);
+    own.reset = reset;
+    let device = own.accelerator().unwrap();
     let stream = device.default_stream();
     let other = device.stream_create(&StreamOptions::default()).unwrap();
     let spin = device.module_load(image(kernels("qemu-riscv64").to_vec())).unwrap();
