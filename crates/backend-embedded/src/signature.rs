@@ -4,7 +4,7 @@ use runtime_core::DType;
 use runtime_core::contract::{ParamAccess, ParamInfo, ParamKind};
 
 /// Returns the name and the parameters of a declaration such as `saxpy(float *y, const float *x, float a, uint32_t n)`.
-/// A pointer to a type that is not an element type stands for memory of any element type.
+/// A pointer to a type that is not an element type stands for memory of any element type. An array is a pointer.
 ///
 /// # Errors
 ///
@@ -21,7 +21,13 @@ pub(crate) fn parse(text: &str) -> Result<(String, Vec<ParamInfo>), String> {
 }
 
 fn parameter(text: &str) -> Result<ParamInfo, String> {
-    if let Some((pointee, _name)) = text.rsplit_once('*') {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let pointee = match text.split_once('[') {
+        // C passes an array as a pointer to its elements.
+        Some((element, _)) => Some(element.trim_end().trim_end_matches(is_of_name)),
+        None => text.rsplit_once('*').map(|(pointee, _name)| pointee),
+    };
+    if let Some(pointee) = pointee {
         let words = pointee.split_whitespace();
         let access = if words.clone().any(|word| word == "const") {
             ParamAccess::Read
@@ -82,6 +88,24 @@ mod tests {
             ]
         );
         assert!(parse("nothing()").unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn arrays_are_pointers() {
+        for (array, pointer) in [
+            ("float x[]", "float *x"),
+            ("const uint8_t mask [static 4]", "const uint8_t *mask"),
+            ("double grid[restrict][4]", "double *restrict grid"),
+            ("struct cell cells[8]", "struct cell *cells"),
+            ("float *rows[]", "float **rows"),
+        ] {
+            let parameters = |text| {
+                let (_, parameters) = parse(&format!("k({text}, uint32_t n)")).unwrap();
+                parameters.iter().map(|p| (p.kind, p.dtype, p.access)).collect::<Vec<_>>()
+            };
+            assert_eq!(parameters(array), parameters(pointer), "{array}");
+            assert_eq!(parameters(array)[0].0, ParamKind::Memory, "{array}");
+        }
     }
 
     #[test]

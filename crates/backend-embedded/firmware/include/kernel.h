@@ -9,8 +9,9 @@
  *     }
  *
  * A kernel is called once for each launch, with the launch's geometry, and goes through the work-items itself. Parameters
- * are pointers, numbers of stdint.h, float, double and bool; the launch is checked against them. `const` on a pointer says
- * that its memory is read only, and restrict may be added; what a pointer points to is an element type, or anything. */
+ * are pointers, numbers of stdint.h, float, double and bool; the launch is checked against them. An array, as in
+ * `float x[]`, is a pointer. `const` on a pointer says that its memory is read only, and restrict may be added; what a
+ * pointer points to is an element type, or anything. */
 
 #ifndef KERNEL_H
 #define KERNEL_H
