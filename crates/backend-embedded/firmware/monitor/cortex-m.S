@@ -65,14 +65,10 @@ start:
     ldr     r1, [r0, #HFSR]
     str     r1, [r0, #HFSR]
 #ifdef __ARM_FP
-    ldr     r1, =0xf << 20
-    str     r1, [r0, #CPACR]
     /* A fault returns to the monitor and never to the function: nothing is to be kept of its numbers. */
     ldr     r1, =FPCCR
     movs    r2, #0
     str     r2, [r1]
-    dsb
-    isb
 #endif
 #ifdef DEBUGGER
     ldr     r1, =vectors
@@ -183,6 +179,12 @@ call:
     b       1b
 2:
 #ifdef __ARM_FP
+    /* The function before may have left floating point off. */
+    ldr     r0, =SYSTEM
+    ldr     r1, =0xf << 20
+    str     r1, [r0, #CPACR]
+    dsb
+    isb
     adds    r0, r5, #FLOATS
     vldmia  r0, {d0-d7}
     movs    r0, #0
@@ -245,6 +247,10 @@ trap:
     ldreq   r3, [r2, #24]
     str     r1, [r5, #ADDRESS]
     str     r3, [r5, #PC]
+    /* The function may have given up privileges that the monitor needs. */
+    movs    r1, #0
+    msr     control, r1
+    isb
     /* Leaves the handler by a frame of its own, to `tell` with a fresh stack. */
     movs    r1, #FAULT
     str     r1, [sp]

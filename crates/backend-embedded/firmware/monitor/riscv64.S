@@ -39,8 +39,6 @@
 start:
     lla     t0, trap
     csrw    mtvec, t0
-    li      t0, MSTATUS_FLOAT
-    csrs    mstatus, t0
 #ifdef DEBUGGER
     lla     s1, mailbox
     /* Without a page below the stack, nothing is touched that a processor need not have. */
@@ -141,7 +139,10 @@ call:
     addi    t2, t2, 8
     addi    t0, t0, -8
     j       1b
-2:  .irp    n, 0, 1, 2, 3, 4, 5, 6, 7
+    /* The function before may have left floating point off. */
+2:  li      t0, MSTATUS_FLOAT
+    csrs    mstatus, t0
+    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7
     ld      a\n, INTEGERS + 8 * \n(s1)
     fld     fa\n, FLOATS + 8 * \n(s1)
     .endr

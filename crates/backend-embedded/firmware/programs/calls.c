@@ -3,9 +3,11 @@
 #include <stdint.h>
 
 #if defined(__riscv)
-static volatile uint8_t *const transmit = (volatile uint8_t *)0x10000000;
+static volatile uint8_t *const uart = (volatile uint8_t *)0x10000000;
+static int is_busy(void) { return !(uart[5] & 0x20); }
 #else
-static volatile uint8_t *const transmit = (volatile uint8_t *)0x40004000;
+static volatile uint32_t *const uart = (volatile uint32_t *)0x40004000;
+static int is_busy(void) { return uart[1] & 1; }
 #endif
 
 int32_t counter = 40;
@@ -39,8 +41,11 @@ uint32_t sum(const uint32_t *values, uint32_t n)
 
 void say(const char *text)
 {
-    while (*text)
-        *transmit = (uint8_t)*text++;
+    while (*text) {
+        while (is_busy())
+            ;
+        *uart = (uint8_t)*text++;
+    }
 }
 
 /* Calls itself `depth` times, with more than 64 bytes of stack each time. */
@@ -81,6 +86,24 @@ void illegal(void)
     __asm__ volatile("udf #0");
 #endif
 }
+
+#if defined(__riscv) || defined(__ARM_FP)
+/* Turns floating point off, and then uses it. */
+void disable_floats(void)
+{
+#if defined(__riscv)
+    __asm__ volatile("csrc mstatus, %0\n fmv.x.d t0, ft0" : : "r"(0x6000) : "t0");
+#else
+    *(volatile uint32_t *)0xe000ed88 = 0;
+    __asm__ volatile("dsb\n isb\n vmov r0, s0" : : : "r0");
+#endif
+}
+#endif
+
+#if defined(__arm__)
+/* Only privileged code can use memory without a region of the memory protection. */
+void drop_privileges(void) { __asm__ volatile("msr control, %0\n isb" : : "r"(1)); }
+#endif
 
 void hang(void)
 {

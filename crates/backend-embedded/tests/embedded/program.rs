@@ -190,6 +190,25 @@ fn faults_name_cause_place_and_address_and_the_next_call_is_right() {
 }
 
 #[test]
+fn floating_point_that_a_function_disabled_is_on_in_the_next_call() {
+    for (machine, device) in machines() {
+        let error = device.call("disable_floats", &[], LONG).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+        let half = device.call("add_double", &[F64(1.0), F64(-0.5)], LONG).unwrap();
+        assert_eq!(half.f64(), 0.5, "{}", machine.name);
+        must_work(&device);
+    }
+}
+
+#[test]
+fn a_function_that_drops_its_privileges_keeps_them_from_no_other_call() {
+    let Some(device) = MACHINES[1].open() else { return };
+    let error = device.call("drop_privileges", &[], LONG).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFault, "{error}");
+    must_work(&device);
+}
+
+#[test]
 fn a_null_pointer_is_not_written_through() {
     for (machine, device) in machines() {
         for address in [0, 4, 0xFFC] {
