@@ -28,12 +28,19 @@ use crate::program::Program;
 
 /// The shortest timeout: a socket does not accept a timeout of zero.
 const SHORTEST: Duration = Duration::from_micros(1);
+/// How long the output of a call that timed out is read at a time.
+const CATCH_UP: Duration = Duration::from_millis(20);
+/// That output is not read on if nothing arrives for this long.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A machine that QEMU emulates. It runs a monitor that calls functions of flashed programs.
 ///
 /// Its RAM is a file without a name that both processes have open. Memory is therefore read and written without the
 /// machine's help, even while a function runs. Nothing of it is on disk. The process is killed when this value is
 /// dropped, or when the owning process ends in any way.
+///
+/// What a function prints is read during its call. After a call that timed out, it is read only by later calls and by
+/// `console`, for at most 20 ms each. Meanwhile the function waits once it has printed about 280 bytes more.
 #[derive(Debug)]
 pub struct QemuDevice {
     info: DeviceInfo,
@@ -145,7 +152,7 @@ impl QemuDevice {
         *process = Some(child);
         line.socket = Some(socket);
         let began = Instant::now();
-        match self.wait(&mut line, self.config.timeout) {
+        match self.wait(&mut line, self.config.timeout, None) {
             Ok(Some(Answer::Ready)) => Ok(began.elapsed()),
             other => {
                 *line = Line::default();
@@ -204,20 +211,27 @@ impl QemuDevice {
             Some(socket) => socket.write_all(&[RING]),
             None => Err(Io::NotConnected.into()),
         };
-        let answer = rung.and_then(|()| self.wait(line, timeout));
+        let answer = rung.and_then(|()| self.wait(line, timeout, None));
         answer.map_err(|error| self.ended(line, operation, error))
     }
 
-    /// Reads what the machine sends until it answers. Returns `None` if there is no answer within `timeout`.
-    fn wait(&self, line: &mut Line, timeout: Duration) -> io::Result<Option<Answer>> {
+    /// Reads what the machine sends until it answers. Returns `None` if there is no answer within `timeout`, or if
+    /// nothing arrives for as long as `pause`.
+    fn wait(
+        &self,
+        line: &mut Line,
+        timeout: Duration,
+        pause: Option<Duration>,
+    ) -> io::Result<Option<Answer>> {
         let socket = line.socket.as_mut().ok_or(Io::NotConnected)?;
         // A timeout that the clock cannot represent means no timeout.
         let deadline = Instant::now().checked_add(timeout);
         let mut bytes = [0; 4096];
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let limit = [left, pause].into_iter().flatten().min();
             // Data that has already arrived is read in any case.
-            socket.set_read_timeout(left.map(|left| left.max(SHORTEST)))?;
+            socket.set_read_timeout(limit.map(|limit| limit.max(SHORTEST)))?;
             match socket.read(&mut bytes) {
                 Ok(0) => return Err(Io::UnexpectedEof.into()),
                 Ok(read) => {
@@ -227,7 +241,11 @@ impl QemuDevice {
                         return Ok(Some(answer));
                     }
                 }
-                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {}
+                Err(error) if matches!(error.kind(), Io::WouldBlock | Io::TimedOut) => {
+                    if pause.is_some() {
+                        return Ok(None);
+                    }
+                }
                 Err(error) if error.kind() == Io::Interrupted => continue,
                 Err(error) => return Err(error),
             }
@@ -260,21 +278,26 @@ impl QemuDevice {
     /// Returns the line if the machine can take a request.
     fn idle_line(&self, operation: &'static str) -> Result<MutexGuard<'_, Line>> {
         let mut line = self.connected_line();
+        if let Err(error) = self.catch_up(&mut line) {
+            return Err(self.ended(&mut line, operation, error));
+        }
         if line.busy {
-            // The call may have ended meanwhile.
-            match self.wait(&mut line, Duration::ZERO) {
-                Ok(Some(answer)) => {
-                    self.finish(&answer);
-                    line.busy = false;
-                }
-                Ok(None) => {
-                    let message = "a call that timed out is still running; a reset stops it";
-                    return Err(Error::new(ErrorKind::Conflict, operation, message));
-                }
-                Err(error) => return Err(self.ended(&mut line, operation, error)),
-            }
+            let message = "a call that timed out is still running; a reset stops it";
+            return Err(Error::new(ErrorKind::Conflict, operation, message));
         }
         Ok(line)
+    }
+
+    /// Reads what a call that timed out has printed since, and whether it has ended. While nothing is read, QEMU holds a
+    /// function up that prints.
+    fn catch_up(&self, line: &mut Line) -> io::Result<()> {
+        if line.busy
+            && let Some(answer) = self.wait(line, CATCH_UP, Some(PAUSE))?
+        {
+            self.finish(&answer);
+            line.busy = false;
+        }
+        Ok(())
     }
 
     /// Records the end of a call, in time or late. Counts its retired instructions. A call that did not return will not
@@ -438,12 +461,9 @@ impl EmbeddedDevice for QemuDevice {
 
     fn console(&self) -> Result<Vec<String>> {
         // A call that timed out may continue to print.
-        if let Ok(mut line) = self.line.try_lock()
-            && line.busy
-            && let Ok(Some(answer)) = self.wait(&mut line, Duration::ZERO)
-        {
-            self.finish(&answer);
-            line.busy = false;
+        if let Ok(mut line) = self.line.try_lock() {
+            // The next call reports an error of the line.
+            let _lost = self.catch_up(&mut line);
         }
         Ok(self.console.take())
     }

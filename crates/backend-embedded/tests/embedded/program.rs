@@ -375,6 +375,30 @@ fn a_call_that_ends_after_its_timeout_frees_the_device() {
     }
 }
 
+/// QEMU holds the function up until its output is read.
+#[test]
+fn a_call_that_timed_out_while_it_prints_goes_on_during_other_calls() {
+    for (machine, device) in machines() {
+        let (line, lines) = ("b".repeat(49), 400);
+        let text = format!("{line}\n").repeat(lines) + "\0";
+        let place = device.memory_map()[0].address + PROGRAM_BYTES;
+        device.memory_write(place, text.as_bytes()).unwrap();
+        let error = device.call("say", &[Address(place)], Duration::from_micros(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{}", machine.name);
+        let mut printed = Vec::new();
+        // A poll that reads only what has arrived would get few bytes.
+        let most = text.len() / 20;
+        let polls = (0..most).find(|poll| {
+            printed.extend(device.console().unwrap());
+            poll % 2 == 0 && device.call("nothing", &[], LONG).is_ok()
+        });
+        assert!(polls.is_some(), "{}: it still runs after {most} polls", machine.name);
+        printed.extend(device.console().unwrap());
+        assert!(printed == vec![line; lines], "{}: {} lines", machine.name, printed.len());
+        must_work(&device);
+    }
+}
+
 #[test]
 fn a_reset_ends_a_call_of_another_thread() {
     for (_, device) in machines() {
