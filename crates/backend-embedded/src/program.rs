@@ -17,10 +17,13 @@ use crate::signature;
 const KERNELS: &str = ".kernels";
 /// The largest alignment: no supported processor has larger pages.
 const MAX_ALIGNMENT: u64 = 1 << 16;
+/// The most segments of a program. Linkers make fewer than ten.
+const MAX_SEGMENTS: usize = 256;
 
 /// An ELF executable, read and checked.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
+    /// By address, without overlap.
     pub(crate) segments: Vec<Segment>,
     pub(crate) symbols: BTreeMap<String, Symbol>,
     /// The parameters of the kernels that the program declares.
@@ -40,6 +43,12 @@ pub(crate) struct Segment {
     pub(crate) bytes: Vec<u8>,
 }
 
+impl Segment {
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.bytes.len() as u64)
+    }
+}
+
 /// An address that a program stores in memory, relative to the program's own address.
 #[derive(Clone, Copy, Debug)]
 struct Relocation {
@@ -54,7 +63,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// `InvalidModule` if it is not an ELF executable for the processor, or if a segment is outside the areas.
+    /// `InvalidModule` if it is not an ELF executable for the processor, if a segment is outside the areas or overlaps
+    /// another, or if there are too many segments.
     /// `OutOfMemory` if the host has no memory for a segment.
     pub(crate) fn read(
         image: &[u8],
@@ -72,6 +82,10 @@ impl Program {
                 )));
             }
         };
+        let count = file.segments().count();
+        if count > MAX_SEGMENTS {
+            return Err(invalid(format!("{count} segments; {MAX_SEGMENTS} is the most")));
+        }
         // The most bytes that all segments together may take, wherever they are placed.
         let writable = areas.iter().filter(|area| area.writable).map(|area| area.bytes);
         let mut left = match relocatable {
@@ -107,6 +121,16 @@ impl Program {
             whole.resize(length, 0);
             segments.push(Segment { address, bytes: whole });
         }
+        segments.sort_by_key(|segment| segment.address);
+        let mut pairs = segments.iter().zip(segments.iter().skip(1));
+        if let Some((below, above)) = pairs.find(|(below, above)| below.end() > above.address) {
+            return Err(invalid(format!(
+                "a segment of {} bytes at {:#x} overlaps that at {:#x}",
+                below.bytes.len(),
+                below.address,
+                above.address
+            )));
+        }
         let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);
         if !(1..=MAX_ALIGNMENT).contains(&alignment) || !alignment.is_power_of_two() {
             return Err(invalid(format!(
@@ -140,10 +164,9 @@ impl Program {
 
     /// Returns the start address and the number of bytes that it spans.
     pub(crate) fn extent(&self) -> (u64, u64) {
-        let start = self.segments.iter().map(|segment| segment.address).min().unwrap_or(0);
-        let end =
-            self.segments.iter().map(|s| s.address.saturating_add(s.bytes.len() as u64)).max();
-        (start, end.unwrap_or(0) - start)
+        let start = self.segments.first().map_or(0, |first| first.address);
+        let end = self.segments.last().map_or(0, Segment::end);
+        (start, end - start)
     }
 
     /// Refuses a program that has no fixed address.
@@ -168,8 +191,9 @@ impl Program {
     pub(crate) fn relocate(&mut self, by: u64, architecture: &Architecture) -> Result<()> {
         let width = architecture.width();
         for Relocation { place, value } in std::mem::take(&mut self.relocations) {
-            let word = self.segments.iter_mut().find_map(|segment| {
-                let start = usize::try_from(place.checked_sub(segment.address)?).ok()?;
+            let above = self.segments.partition_point(|segment| segment.address <= place);
+            let word = self.segments[..above].last_mut().and_then(|segment| {
+                let start = usize::try_from(place - segment.address).ok()?;
                 segment.bytes.get_mut(start..start.checked_add(width)?)
             });
             let Some(word) = word else {
@@ -279,4 +303,97 @@ fn relocations(file: &File<'_>, architecture: &Architecture) -> Result<Vec<Reloc
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidModule, "load", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    /// A section header: name, kind and flags, and then the place, the size, the linked section and the entry size.
+    fn section(
+        name: u32,
+        kind: u32,
+        [offset, bytes]: [usize; 2],
+        link: u32,
+        entry: u64,
+    ) -> Vec<u8> {
+        let mut header = [name, kind].map(u32::to_le_bytes).concat();
+        header.extend(words(&[2, 0, offset as u64, bytes as u64]));
+        header.extend([link, 0].map(u32::to_le_bytes).concat());
+        header.extend(words(&[8, entry]));
+        header
+    }
+
+    /// A position-independent program for RISC-V. Its segments of 8 bytes are at these addresses, and it stores the
+    /// address 0x100 at these places.
+    fn program(segments: &[u64], places: &[u64]) -> Result<Program> {
+        const HEADER: usize = 64;
+        const NAMES: &[u8] = b"\0.dynsym\0.rela.dyn\0.shstrtab\0";
+        let data = HEADER + 56 * segments.len();
+        let (symbols, relocations) = (data + 8, data + 8 + 24);
+        let names = relocations + 24 * places.len();
+        let sections = names + NAMES.len();
+
+        let mut image = b"\x7fELF\x02\x01\x01".to_vec();
+        image.resize(16, 0);
+        image.extend([3_u16, 243].map(u16::to_le_bytes).concat());
+        image.extend(1_u32.to_le_bytes());
+        image.extend(words(&[0, HEADER as u64, sections as u64]));
+        image.extend(5_u32.to_le_bytes());
+        let count = u16::try_from(segments.len()).unwrap();
+        image.extend([64, 56, count, 64, 4, 3].map(u16::to_le_bytes).concat());
+        for address in segments {
+            image.extend([1_u32, 7].map(u32::to_le_bytes).concat());
+            image.extend(words(&[data as u64, *address, *address, 8, 8, 8]));
+        }
+        image.extend([0; 8 + 24]);
+        for place in places {
+            image.extend(words(&[*place, 3, 0x100]));
+        }
+        image.extend(NAMES);
+        image.extend([0; 64]);
+        image.extend(section(1, 11, [symbols, 24], 0, 24));
+        image.extend(section(9, 4, [relocations, 24 * places.len()], 1, 24));
+        image.extend(section(19, 3, [names, NAMES.len()], 0, 0));
+
+        Program::read(&image, &riscv(), &[MemoryArea::new("ram", 0x8000_0000, 1 << 20, true)])
+    }
+
+    fn riscv() -> Architecture {
+        Architecture::new_64_bit("rv64gc", 243, 3)
+    }
+
+    #[test]
+    fn relocations_change_the_segments_that_have_their_places() {
+        let segments: Vec<u64> = (0..MAX_SEGMENTS as u64).rev().map(|index| 16 * index).collect();
+        let mut all = program(&segments, &segments).unwrap();
+        assert_eq!(all.extent(), (0, 16 * MAX_SEGMENTS as u64 - 8));
+        all.relocate(0x1000, &riscv()).unwrap();
+        for (segment, address) in all.segments.iter().zip(segments.iter().rev()) {
+            assert_eq!(segment.address, address + 0x1000);
+            assert_eq!(segment.bytes, 0x1100_u64.to_le_bytes(), "{address:#x}");
+        }
+        for place in [8, 16 + 4, 1 << 20] {
+            let error = program(&segments, &[place]).unwrap().relocate(0, &riscv()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(error.message().contains(&format!("a relocation at {place:#x}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn too_many_segments_are_refused_and_segments_that_overlap() {
+        let segments: Vec<u64> = (0..=MAX_SEGMENTS as u64).map(|index| 16 * index).collect();
+        for (segments, expected) in [
+            (&segments[..], "257 segments; 256 is the most"),
+            (&[32, 0, 4], "a segment of 8 bytes at 0x0 overlaps that at 0x4"),
+        ] {
+            let error = program(segments, &[]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidModule);
+            assert!(error.message().contains(expected), "{error}");
+        }
+    }
 }
