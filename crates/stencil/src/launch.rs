@@ -540,24 +540,28 @@ impl<'a> Launch<'a> {
             checked.shift[axis] = points[side];
         }
         let target = Target { output, global: &global, on: self.on };
+        let mut computed: SmallVec<[Ends; FEW]> = SmallVec::new();
         for (number, argument) in self.arguments.iter().enumerate() {
             let known = self.known(number, &global);
             let reads = reads(grid, &target, argument.core, &known, resets)?;
             let need = reads.need;
-            let ends = || reads.computed.into_iter().flatten();
             checked.uses.push((None, reads.has_ghosts));
+            computed.push(reads.computed);
             if argument.core.has(&need, resets) {
                 continue;
             }
             let same = |stale: &Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);
             match checked.stale.iter_mut().find(|stale| same(stale)) {
-                Some(stale) => {
-                    stale.need = stale.need.and(&need);
-                    for (end, read) in stale.computed.iter_mut().flatten().zip(ends()) {
-                        *end |= read;
-                    }
-                }
-                None => checked.stale.push(Stale { argument, need, computed: reads.computed }),
+                Some(stale) => stale.need = stale.need.and(&need),
+                None => checked.stale.push(Stale { argument, need, computed: Ends::default() }),
+            }
+        }
+        // Also those of another input, which needs no others: if some were lost, the exchange finds out.
+        for (argument, read) in self.arguments.iter().zip(computed) {
+            let same = |stale: &&mut Stale<'_, '_>| ptr::eq(stale.argument.core, argument.core);
+            for stale in checked.stale.iter_mut().filter(same) {
+                let read = read.as_flattened().iter();
+                stale.computed.iter_mut().flatten().zip(read).for_each(|(end, read)| *end |= read);
             }
         }
         if grid.tiles > 1 {
@@ -573,9 +577,7 @@ impl<'a> Launch<'a> {
     /// Refuses fields that are read and were never set, before an output is taken: it would lose its values.
     #[track_caller]
     fn check_set(&self, checked: &Checked<'_, '_>, is_empty: bool, stream: &Stream) -> Result<()> {
-        let keeps = |argument: &Argument<'_>| {
-            self.on.is_none() && !is_empty && !self.overwrites(argument, checked)
-        };
+        let keeps = |argument: &Argument<'_>| !is_empty && !self.overwrites(argument, checked);
         let unknown = |argument: &&Argument<'_>| {
             !argument.core.is_set.get() && (argument.intent != Intent::Out || keeps(argument))
         };

@@ -362,6 +362,28 @@ fn ghosts_that_were_lost_are_not_read_after_others_were_filled() -> Result<()> {
     Ok(())
 }
 
+/// One field is two inputs: the first one needs other ghosts to be filled, the second one reads the lost ones.
+#[test]
+fn ghosts_that_were_lost_are_not_read_by_another_input() -> Result<()> {
+    let config = SimConfig::new().fault(Fault::fail_late(Operation::Launch, 1));
+    let device = Device::new(SimDevice::new(0, config))?;
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([4, 4]).build(&device)?;
+    let t = grid.field("t").boundary(Boundary::Clamp);
+    let mut t = t.boundary_at(End::Low(0), Boundary::Computed).filled(1.0)?;
+    let mut out = t.like("out")?;
+    keep(&mut t, 7.0).on(End::Low(0)).run(&stream)?;
+    stream.synchronize().unwrap_err();
+    let ghosts = ["field t", "on(End::Low(0))"];
+    refused(south_and_west(&mut out, &t, &t).run(&stream), ErrorKind::Stale, &ghosts);
+    Ok(())
+}
+
+#[stencil]
+fn south_and_west(out: Out<f64, 2>, a: In<f64, 2>, b: In<f64, 2>) {
+    out.set(a.at(0, -1) + b.at(-1, 0));
+}
+
 #[test]
 fn ghosts_that_failed_copies_should_have_filled_are_not_read() -> Result<()> {
     let makes: [fn(Operation, u64) -> Fault; 2] = [Fault::fail, Fault::fail_late];

@@ -1,7 +1,7 @@
 //! Breaks the code that finds footprints, checks launches and decides which ghosts are stale. Each mutant must fail a
 //! test. `docs/mutants.md` has a table of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -82,6 +82,16 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "only programs for embedded devices take words; `terrain` of `runtime` notices",
     ),
     (
+        "Launch::compute",
+        "`==` in `Some(axis) != along`",
+        "the geometry matters to GPUs and OpenCL devices alone; `gallery` notices there",
+    ),
+    (
+        "Launch::check_set",
+        "without `!argument.core.is_set.get()`",
+        "a field that was set remains set; to know that only saves time",
+    ),
+    (
         "Launch::split",
         "without `!grid.has_others()`",
         "without other ranks there is nothing to wait for, so a split only costs time",
@@ -117,7 +127,7 @@ const SLOWER: u32 = 5;
 /// It may always take this long.
 const SHORTEST: Duration = Duration::from_secs(20);
 
-/// Runs the mutants whose row contains one of `words`, or all. All of them are written to the table.
+/// Runs the mutants whose row contains one of `words`, or all, and writes their rows in the table.
 pub(super) fn mutants(words: &[String]) -> Result<()> {
     let mutants = placed()?;
     let built = build("stencils", &mutants, TESTS)?;
@@ -149,11 +159,14 @@ pub(super) fn mutants(words: &[String]) -> Result<()> {
         found.values().filter(|(_, by)| by.is_none()).map(|(row, _)| &**row).collect();
     println!("{} mutants, {} survived", found.len(), survived.len());
     ensure!(survived.is_empty(), "no test notices {}", survived.join(", "));
-    if words.is_empty() {
-        let rows = found.values().filter_map(|(row, by)| Some(format!("{row} | {}", by.as_ref()?)));
-        table::write(table::STENCILS, &rows.collect::<Vec<_>>())?;
-    }
-    Ok(())
+    let mut table: HashMap<String, String> = table::read(table::STENCILS)
+        .into_iter()
+        .filter_map(|line| line.rsplit_once(" | ").map(|(row, by)| (row.to_owned(), by.to_owned())))
+        .collect();
+    table.extend(found.into_values().filter_map(|(row, by)| Some((row, by?))));
+    let rows = mutants.iter().map(Placed::row);
+    let rows = rows.filter_map(|row| table.get(&row).map(|by| format!("{row} | {by}")));
+    table::write(table::STENCILS, &rows.collect::<Vec<_>>())
 }
 
 /// All mutants.

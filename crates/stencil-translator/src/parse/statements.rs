@@ -161,7 +161,8 @@ impl Parser<'_> {
                 let variable = self.target(&assign.left)?;
                 Some(Statement::Assign { variable, value })
             }
-            SynExpr::Binary(operation) if let Some(op) = assigning(&operation.op) => {
+            SynExpr::Binary(operation) if assigning(&operation.op).is_some() => {
+                let op = assigning(&operation.op)?;
                 let right = self.expression(&operation.right);
                 let variable = self.target(&operation.left)?;
                 let left = self.expr(operation.left.span(), ExprKind::Variable(variable));
