@@ -577,9 +577,9 @@ impl<'a> Launch<'a> {
     /// Refuses fields that are read and were never set, before an output is taken: it would lose its values.
     #[track_caller]
     fn check_set(&self, checked: &Checked<'_, '_>, is_empty: bool, stream: &Stream) -> Result<()> {
-        let keeps = |argument: &Argument<'_>| !is_empty && !self.overwrites(argument, checked);
         let unknown = |argument: &&Argument<'_>| {
-            !argument.core.is_set.get() && (argument.intent != Intent::Out || keeps(argument))
+            let is_read = !is_empty && !self.overwrites(argument, checked);
+            is_read && !argument.core.is_set.get()
         };
         for argument in self.arguments.iter().filter(unknown) {
             let about = |error| match argument.intent {

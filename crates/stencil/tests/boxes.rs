@@ -40,6 +40,8 @@ fn points_and_axes_that_do_not_exist_are_refused() {
         error.to_string()
     };
     assert!(error(2, 0..1).contains("points along axis 2 of a grid of 2 axes"));
+    let (start, end) = (3, 2);
+    assert!(error(1, start..end).contains("points 3..2 along axis 1; T has 6"));
     assert!(error(1, 2..7).contains("points 2..7 along axis 1; T has 6"));
     assert!(
         error(1, 7..usize::MAX).contains("points 7..18446744073709551615 along axis 1; T has 6")

@@ -211,18 +211,20 @@ on_all_devices!(
 #[test]
 fn what_makes_no_sense_is_refused() {
     let device = devices::host();
-    let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
-        let stream = device.default_stream();
-        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
-        let [u, v] = grid.vector(["u", "v"]);
-        let (u, _v) = (u.filled(1.0)?, v.filled(2.0)?);
-        let mut out = grid.field("out").filled(0.0)?;
-        alone(&mut out, &u).run(&stream)
-    });
-    for result in results.unwrap() {
-        let error = result.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains("field u is a component of a vector"), "{error}");
+    for sets_other in [false, true] {
+        let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
+            let stream = device.default_stream();
+            let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
+            let [u, v] = grid.vector(["u", "v"]);
+            let (u, mut v) = (u.filled(1.0)?, v.filled(2.0)?);
+            let mut out = grid.field("out").filled(0.0)?;
+            alone(if sets_other { &mut v } else { &mut out }, &u).run(&stream)
+        });
+        for result in results.unwrap() {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("field u is a component of a vector"), "{error}");
+        }
     }
     let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
         let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
