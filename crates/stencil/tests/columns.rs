@@ -293,3 +293,32 @@ fn a_column_that_reads_beyond_its_end_needs_a_boundary_there_alone() -> Result<(
     assert_eq!(s.read_host()?.iter().copied().collect::<Vec<_>>()[..5], [1.0, 2.0, 3.0, 4.0, 9.0]);
     Ok(())
 }
+
+/// Sums of an input at the previous point, also beyond the end, and at a point of another rank.
+#[column(forward)]
+fn sums(s: Out<f64, 2>, t: In<f64, 2>) {
+    if first() {
+        s.set(t.at(-1, 0) + t.at(0, 1));
+    } else {
+        s.set(s.at(-1, 0) + t.at(-1, 0) + t.at(0, 1));
+    }
+}
+
+/// While values of other ranks are in transit, no part of a column is computed.
+#[test]
+fn a_column_that_reads_beyond_its_end_is_computed_as_a_whole_on_all_ranks() {
+    let device = devices::host();
+    let all = [1, 2].map(|ranks| {
+        let results = ThreadCommunicator::run(ranks, |rank| -> Result<_> {
+            let grid = Grid::cartesian([6, 8]).periodic([false, true]).blocks([1, 0]);
+            let grid = grid.ranks(Arc::new(rank)).build(&device)?;
+            let t = grid.field("t").boundary(Boundary::Clamp);
+            let t = t.from_fn(|[i, j]| 1.0 / (1 + 8 * i + j) as f64)?;
+            let mut s = grid.field("s").uninit()?;
+            sums(&mut s, &t).run(&device.default_stream())?;
+            s.gather(0)
+        });
+        results.unwrap().into_iter().find_map(Result::unwrap).unwrap()
+    });
+    assert_eq!(all[0], all[1]);
+}
