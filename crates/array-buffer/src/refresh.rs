@@ -5,8 +5,9 @@ use std::panic::Location;
 use ndarray::Dimension;
 use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 
+use crate::call_site::CallSite;
 use crate::core::Core;
-use crate::{ArrayBuffer, InFlight, PartMut, Parts};
+use crate::{ArrayBuffer, InFlight, PartMut, PartStatus, Parts};
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// Lets accesses run the exchanges that they need, from now on, instead of refusing them as `Stale`.
@@ -96,7 +97,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Lends owned parts to `f`, for writes that other ranks do not make. Before ghosts are refreshed again, all ranks
-    /// must call [`mark_stale`](Self::mark_stale): until then, this rank refuses it as `Stale`.
+    /// must call [`mark_stale`](Self::mark_stale): until then, this rank refuses it as `Stale`, unless `f` began no
+    /// write.
     ///
     /// ```
     /// # use array_buffer::{ArrayBuffer, Partition};
@@ -133,21 +135,36 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             return Err(Error::new(ErrorKind::Stale, "write_local", message));
         }
         let [mut part] = self.split([parts])?;
-        part.core.set_local(Some(Location::caller()));
-        // Not counted even if `f` panics.
-        let _count = Uncounted { core: part.core, version: part.core.version() };
+        // It ends even if `f` panics.
+        let _write = LocalWrite::begin(part.core, Location::caller());
         f(&mut part)
     }
 }
 
-/// Does not count the writes from this version on as collective operations.
-struct Uncounted<'b, T: Element, D> {
+/// Writes that other ranks do not make.
+struct LocalWrite<'b, T: Element, D> {
     core: &'b Core<T, D>,
+    call_site: CallSite,
     version: u64,
+    status: Vec<PartStatus>,
 }
 
-impl<T: Element, D> Drop for Uncounted<'_, T, D> {
+impl<'b, T: Element, D> LocalWrite<'b, T, D> {
+    fn begin(core: &'b Core<T, D>, call_site: CallSite) -> Self {
+        Self { core, call_site, version: core.version(), status: Self::status(core) }
+    }
+
+    fn status(core: &Core<T, D>) -> Vec<PartStatus> {
+        (0..core.partition.count()).map(|part| core.status(part)).collect()
+    }
+}
+
+impl<T: Element, D> Drop for LocalWrite<'_, T, D> {
     fn drop(&mut self) {
+        // A write that began has committed, or has left a part lost or in use.
+        if self.core.version() != self.version || Self::status(self.core) != self.status {
+            self.core.set_local(Some(self.call_site));
+        }
         self.core.exclude_since(self.version);
     }
 }

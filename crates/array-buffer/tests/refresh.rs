@@ -569,6 +569,30 @@ fn local_writes_are_marked_before_ghosts_are_refreshed(setup: &Setup) {
     assert_eq!(values(&array), FRESH);
 }
 
+fn local_writes_that_did_not_begin_are_no_mark(setup: &Setup) {
+    let mut array = ring(setup);
+    let own = array.partition().owned();
+    fill(&mut array);
+    array.write_local(own, |_| Ok(())).unwrap();
+    assert_eq!(values(&array), FRESH);
+    if !setup.shares() {
+        fill(&mut array);
+        let _forbidden = TransferBudget::forbid();
+        let refused = array.write_local(own, |part| part.read_write(&setup.t).map(drop));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+    assert_eq!(values(&array), FRESH);
+
+    // A write that began has lost the old values.
+    array.write_local(own, |part| part.write(&setup.s).map(|guard| guard.abort())).unwrap();
+    array.write_local(own, |_| Ok(())).unwrap();
+    array.part(own).unwrap().read_host().unwrap_err();
+    fill(&mut array);
+    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Stale);
+    array.mark_stale();
+    assert_eq!(values(&array), FRESH);
+}
+
 /// Two ranks with the same collective calls, and with other histories and local writes.
 fn the_sequence_number_counts_collective_calls_alone(setup: &Setup) {
     let numbers = |is_first: bool| {
@@ -727,6 +751,7 @@ on_all_devices!(
     reports_name_the_access_that_needed_a_refresh,
     a_guard_that_wrote_nothing_counts_as_a_write,
     local_writes_are_marked_before_ghosts_are_refreshed,
+    local_writes_that_did_not_begin_are_no_mark,
     the_sequence_number_counts_collective_calls_alone,
     other_parts_are_refreshed_as_the_old_ones,
     empty_ghosts_do_not_keep_others_from_being_refreshed,
