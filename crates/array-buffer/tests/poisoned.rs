@@ -1,5 +1,6 @@
 //! The error for lost values: it contains the cause and the line of the last writer.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
 mod common;
 
@@ -7,9 +8,11 @@ use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, SharedArrayBuffer};
+use array_buffer::{
+    ArrayBuffer, ErrorKind, Exchange, PartStatus, Partition, Parts, SharedArrayBuffer,
+};
 use backend_sim::{Fault, Operation, SimHandle};
-use common::{Setup, add, counting};
+use common::{Setup, add, counting, set};
 use ndarray::{Array1, Dimension, Ix2};
 
 /// Checks the error that a reader gets.
@@ -74,6 +77,34 @@ fn querying_the_state_does_not_revive_a_forgotten_guard() {
     assert_eq!(array.status(0), PartStatus::InUse);
     assert_eq!(array.read(&setup.s).unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(array.duplicate().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+#[test]
+fn new_parts_without_elements_name_the_cause_by_which_all_values_were_lost() {
+    let setup = Setup::peers();
+    let parts = || {
+        let parts: [&[_]; 2] = [&[0..4], &[4..4]];
+        Partition::new(&[4], &parts, &[]).unwrap()
+    };
+    let mut array = counting(4);
+    let (guard, line) = (array.write(&setup.s).unwrap(), line!());
+    guard.abort();
+    array.repartition(parts()).unwrap();
+    for part in [0, 1] {
+        let error = array.part(Parts::one(part)).unwrap().read_host().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+        for expected in
+            ["it was aborted", &format!("part {part} "), &format!("poisoned.rs:{line}:")]
+        {
+            assert!(error.message().contains(expected), "{error}");
+        }
+    }
+    set(&mut array.write(&setup.s).unwrap(), &setup.s, 2.0).unwrap();
+    assert_eq!(array.read_host().unwrap().to_vec(), [2.0; 4]);
+
+    let mut array = ArrayBuffer::<f64, _>::uninit(4).unwrap();
+    array.repartition(parts()).unwrap();
+    assert_eq!(array.status(1), PartStatus::Uninitialized);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn alike(pieces: Pieces<'_>) -> bool {
 }
 
 /// The health of a part without a guard. A guard that still shows was forgotten.
-fn kept(health: Health) -> Health {
+pub(crate) fn kept(health: Health) -> Health {
     match health {
         Health::Writing { .. } | Health::Exchanging { .. } => Health::Poisoned,
         known => known,

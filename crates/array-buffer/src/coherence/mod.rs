@@ -11,7 +11,7 @@ mod state;
 mod tests;
 
 pub(crate) use fast_path::{HOST_BIT, fast_readers, owner, readable};
-pub(crate) use merge::{common, loss, merge, rejoin, waits};
+pub(crate) use merge::{common, kept, loss, merge, rejoin, waits};
 pub use plan::Exchange;
 pub(crate) use plan::{Action, Plan, Step, keep, plan, take_up};
 pub(crate) use set::{Set, SmallSet};

@@ -9,7 +9,7 @@ use super::{Core, Request, State, Writer};
 use crate::call_site::CallSite;
 use crate::coherence::{
     Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
-    loss, merge, rejoin, waits,
+    kept, loss, merge, rejoin, waits,
 };
 use crate::mirror::Mirror;
 use crate::partition::{Partition, Ranges};
@@ -149,6 +149,7 @@ impl<T: Element, D> Core<T, D> {
         if goals.iter().any(|goal| goal.place.is_some()) {
             return Ok(Some(goals));
         }
+        let lost = state.lost();
         let made = || goals.iter().map(|goal| state.pieces(goal.pieces));
         for pieces in made() {
             for (first, others) in (0..).take(REPLICAS).filter_map(|at| waits(&pieces, at)) {
@@ -160,12 +161,12 @@ impl<T: Element, D> Core<T, D> {
         }
         let parts = made().zip(target.roles()).map(|(pieces, role)| match pieces.is_empty() {
             false => merge(&pieces, role),
-            true => state.empty(role),
+            true => state.empty(role, lost),
         });
         let parts = parts.collect();
         let largest = |(part, goal): (usize, &Goal)| {
             let common = |of: &PartId| self.partition.common((*of).into(), target.ranges(part));
-            let of = goal.pieces.iter().max_by_key(common);
+            let of = goal.pieces.iter().max_by_key(common).or(lost);
             of.map_or(Writer::new(None), |of| state.writers[usize::from(of)])
         };
         let writers = goals.iter().enumerate().map(largest).collect();
@@ -216,10 +217,26 @@ impl<T: Element> State<T> {
         numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
     }
 
-    /// A part without elements. It has values wherever another part has.
-    fn empty(&self, role: Role) -> PartState {
-        let valid = self.parts.iter().map(|part| part.valid).fold(Set::EMPTY, Set::union);
-        let health = if valid.is_empty() { Health::Uninit } else { Health::Good };
+    /// A part without elements. It has values wherever another part has, and is lost if all values are.
+    fn empty(&self, role: Role, lost: Option<PartId>) -> PartState {
+        let valid = self.valid();
+        let health = match lost {
+            Some(_) => Health::Poisoned,
+            None if valid.is_empty() => Health::Uninit,
+            None => Health::Good,
+        };
         PartState { valid, health, ..PartState::new(role) }
+    }
+
+    /// A part whose values are lost, if there are no others.
+    fn lost(&self) -> Option<PartId> {
+        let is_lost =
+            |part: &PartId| kept(self.parts[usize::from(*part)].health) == Health::Poisoned;
+        Set::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
+    }
+
+    /// The replicas in which any part has values.
+    fn valid(&self) -> Set {
+        self.parts.iter().map(|part| part.valid).fold(Set::EMPTY, Set::union)
     }
 }
