@@ -125,7 +125,11 @@ fn an_exchange_that_is_not_finished_is_named() {
     let setup = Setup::peers();
     let partition = Partition::with_ghosts(&[3], &[(1, 0)]).unwrap();
     let mut array = ArrayBuffer::from_array_with(Array1::zeros(3), partition).unwrap();
+    drop(array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap());
+    // Nothing was done.
+    assert_eq!(array.status(1), PartStatus::Valid);
     let (flight, line) = (array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap(), line!());
+    flight.source(0).unwrap();
     drop(flight);
     assert_poisoned(&array, line, "by the broadcast on sim:0");
     assert_poisoned(&array, line, "it was not finished");

@@ -195,6 +195,7 @@ fn split_reduction_keeps_op(setup: &Setup) {
     assert!(error.message().contains("max"), "{error}");
     let flight = array.begin_exchange(&setup.s, Exchange::Reduce).unwrap();
     assert_eq!(flight.reduction(), Some(Reduce::Max));
+    flight.source(1).unwrap();
     drop(flight);
     assert_eq!(array.status(0), PartStatus::Poisoned);
 }

@@ -322,3 +322,29 @@ fn a_column_that_reads_beyond_its_end_is_computed_as_a_whole_on_all_ranks() {
     });
     assert_eq!(all[0], all[1]);
 }
+
+/// Reads its input between the ends alone.
+#[column(forward)]
+fn between(s: Out<f64, 2>, t: In<f64, 2>) {
+    if first() {
+        s.set(0.0);
+    } else if last() {
+        s.set(1.0);
+    } else {
+        s.set(s.at(-1, 0) + t.at(0, 1));
+    }
+}
+
+#[test]
+fn what_no_point_of_a_column_reads_needs_no_boundary() -> Result<()> {
+    let device = devices::host();
+    for points in 1..4 {
+        let grid = Grid::cartesian([points, 5]).build(&device)?;
+        let t = grid.field("t").filled(1.0)?;
+        let mut s = grid.field("s").uninit()?;
+        let done = between(&mut s, &t).run(&device.default_stream());
+        let kind = done.map_err(|error| error.kind());
+        assert_eq!(kind, if points < 3 { Ok(()) } else { Err(ErrorKind::InvalidArgument) });
+    }
+    Ok(())
+}

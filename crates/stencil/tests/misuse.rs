@@ -88,6 +88,12 @@ fn launches_that_read_where_nothing_is_are_refused() -> Result<()> {
     let more =
         ["1 behind the last point along axis 0", "; face has one point more along this axis"];
     refused(copy(&mut face, &t).run(&stream), bad, &more);
+    for error in [east(&mut out, &t).run(&stream), west(&mut face, &t).inside(0).run(&stream)] {
+        let error = error.unwrap_err().to_string();
+        let is_low = error.contains("before the first");
+        assert!(is_low || error.contains("behind the last"), "{error}");
+        assert!(!error.contains("one point more"), "{error}");
+    }
     let places = ["out at Centre", "face at Face(0)"];
     refused(two(&mut out, &mut face).run(&stream), bad, &places);
     refused(add(&mut out, &t, 1.0).over(0, 0..7).run(&stream), bad, &["0..7", "axis 0", "6"]);
@@ -226,6 +232,11 @@ fn ghosts_that_cannot_be_computed_are_refused() -> Result<()> {
         bad,
         &["field y", "2 points within an end of axis 0", "has 1"],
     );
+    // As many as the block has are enough.
+    let two_cells = Grid::cartesian([2, 5]).halo(1).build(&device)?;
+    let enough = two_cells.field("enough").boundary_at(low, Boundary::Computed);
+    let (mut enough, z) = (enough.filled(1.0)?, two_cells.field("z").filled(1.0)?);
+    inner(&mut enough, &z).on(low).run(&stream)?;
     let nothing = grid.field("nothing").filled(1.0)?;
     refused(
         copy(&mut t, &nothing).on(low).run(&stream),

@@ -51,6 +51,22 @@ fn a_panic_in_the_work_of_a_sweep_leaves_fields_that_can_be_used() -> Result<()>
     Ok(())
 }
 
+/// An error of the work, while values are in transit, is the work's own.
+#[test]
+fn errors_of_the_work_are_passed_on() -> Result<()> {
+    let device = Device::new(backend_host::HostDevice::with_threads(0, 1)?)?;
+    let grid = Grid::cartesian([8, 8]).periodic([true; 2]).build(&device)?;
+    let t = grid.field("t").filled(1.0)?;
+    let mut out = t.like("out")?;
+    let fields = [Use::write(&mut out), Use::read(&t, [1, 1])];
+    let error = sweep(&device.default_stream(), fields, |_, _| {
+        Err(runtime_core::Error::new(ErrorKind::InvalidArgument, "user", "on purpose"))
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("on purpose") && !error.contains("ghosts"), "{error}");
+    Ok(())
+}
+
 /// Sums with diagonals, so that corners matter.
 #[stencil]
 fn sums(next: Out<f64, 2>, t: In<f64, 2>, a: f64) {

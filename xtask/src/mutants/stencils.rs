@@ -111,6 +111,11 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "never `if step.interior.iter().any(Range::is_empty)`",
         "a box without points is no launch",
     ),
+    (
+        "reads",
+        "`>=` in `beyond[side] > 0`",
+        "a read that is not beyond the end is farther within, so one beside it is a diagonal",
+    ),
     ("reads", "without `axes > 1` in", "ghosts along one axis have no corners"),
     ("reads", "`>=` in `axes > 1`", "ghosts along one axis have no corners"),
 ];
