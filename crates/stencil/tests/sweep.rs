@@ -55,15 +55,20 @@ fn a_panic_in_the_work_of_a_sweep_leaves_fields_that_can_be_used() -> Result<()>
 #[test]
 fn errors_of_the_work_are_passed_on() -> Result<()> {
     let device = Device::new(backend_host::HostDevice::with_threads(0, 1)?)?;
-    let grid = Grid::cartesian([8, 8]).periodic([true; 2]).build(&device)?;
-    let t = grid.field("t").filled(1.0)?;
-    let mut out = t.like("out")?;
-    let fields = [Use::write(&mut out), Use::read(&t, [1, 1])];
-    let error = sweep(&device.default_stream(), fields, |_, _| {
-        Err(runtime_core::Error::new(ErrorKind::InvalidArgument, "user", "on purpose"))
-    });
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("on purpose") && !error.contains("ghosts"), "{error}");
+    let results = ThreadCommunicator::run(2, |ranks| -> Result<()> {
+        let grid = Grid::cartesian([8, 8]).periodic([true; 2]).ranks(Arc::new(ranks));
+        let grid = grid.build(&device)?;
+        let t = grid.field("t").filled(1.0)?;
+        let mut out = t.like("out")?;
+        let fields = [Use::write(&mut out), Use::read(&t, [1, 1])];
+        sweep(&device.default_stream(), fields, |_, _| {
+            Err(runtime_core::Error::new(ErrorKind::InvalidArgument, "user", "on purpose"))
+        })
+    })?;
+    for result in results {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("on purpose") && !error.contains("ghosts"), "{error}");
+    }
     Ok(())
 }
 
