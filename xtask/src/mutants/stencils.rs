@@ -89,17 +89,17 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     (
         "Launch::check_set",
         "without `!argument.core.is_set.get()`",
-        "a field that was set remains set: to know it only saves time",
+        "a field that was set remains set, so to know it only saves time",
     ),
     (
         "Launch::check_set",
         "without `argument.core.is_set.set(true)",
-        "a field that was set remains set: to know it only saves time",
+        "a field that was set remains set, so to know it only saves time",
     ),
     (
         "Launch::pair_components",
         "without `second.need = first.need;`",
-        "the ghosts that are read are the same: equal needs let more launches share an exchange",
+        "the ghosts that are read are the same, and equal needs let more launches share an exchange",
     ),
     (
         "Launch::split",
