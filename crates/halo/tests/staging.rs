@@ -144,7 +144,8 @@ fn a_rank_that_cannot_measure_is_an_error_on_all() {
         .map(Result::unwrap_err)
         .collect();
     assert!(start.elapsed() < Duration::from_secs(20));
-    assert_eq!((errors[3].kind(), errors[3].message()), (ErrorKind::Driver, "on purpose"));
+    let message = "rank 3 measures its messages: on purpose";
+    assert_eq!((errors[3].kind(), errors[3].message()), (ErrorKind::Driver, message));
     // Its neighbour waits for its message, and the other ranks get an error.
     assert!([ErrorKind::Timeout, ErrorKind::PeerLost].contains(&errors[2].kind()), "{}", errors[2]);
     for error in &errors[..2] {

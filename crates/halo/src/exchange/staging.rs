@@ -69,7 +69,11 @@ impl<'a> Trial<'a> {
             let done = self.round(&mut messages);
             self.slowest(done.map_err(|error| {
                 let Self { timeout, ranks: Ranks { rank, .. }, .. } = self;
-                error.about(format_args!("rank {rank} measures its messages within {timeout:?}"))
+                let limit = match error.kind() {
+                    ErrorKind::Timeout => format!(" within {timeout:?}"),
+                    _ => String::new(),
+                };
+                error.about(format_args!("rank {rank} measures its messages{limit}"))
             }))
         };
         round()?;
