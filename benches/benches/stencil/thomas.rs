@@ -116,7 +116,7 @@ pub(crate) fn solutions(machine: &Machine<'_>, bench: &mut Bench) -> Result<()> 
             assert!(same, "the plain loops compute other values of {}", field.name());
         }
         // The first pass reads two fields and writes two, and the second one reads two and writes one.
-        let steps = steps(cells);
+        let steps = steps(bench, cells);
         let bytes = steps * 7 * cells.iter().product::<usize>() * size_of::<f64>();
         bench.compare(
             format!("{cells:?} points, {steps} times"),
