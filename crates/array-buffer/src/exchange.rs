@@ -210,6 +210,14 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
         read == Parts::NONE && !self.reports.iter().chain([&self.forest, &self.whole]).any(wrote)
     }
 
+    /// Ends the exchange without success.
+    fn fail(&self, poison: Poison) -> Result<()> {
+        match self.is_untouched() {
+            true => self.core.withdraw_exchange(),
+            false => self.core.end_exchange(Some(poison)),
+        }
+    }
+
     /// The stream of the exchange.
     pub fn stream(&self) -> &'b Stream {
         self.stream
@@ -334,12 +342,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
             Some(part) => format!("ghost part {part} was not filled"),
             None => return self.core.end_exchange(None),
         };
-        if self.is_untouched() {
-            self.core.withdraw_exchange()?;
-        } else {
-            let poison = if failed { Poison::Operation } else { Poison::Unfinished };
-            self.core.end_exchange(Some(poison))?;
-        }
+        self.fail(if failed { Poison::Operation } else { Poison::Unfinished })?;
         Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))
     }
 
@@ -369,11 +372,8 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
 impl<T: Element, D> Drop for InFlight<'_, T, D> {
     fn drop(&mut self) {
         if !self.ended {
-            // Neither can be refused.
-            let _failed = match self.is_untouched() {
-                true => self.core.withdraw_exchange(),
-                false => self.core.end_exchange(Some(Poison::Unfinished)),
-            };
+            // This cannot be refused.
+            let _failed = self.fail(Poison::Unfinished);
         }
     }
 }

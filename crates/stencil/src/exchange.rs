@@ -55,16 +55,16 @@ pub(crate) fn refresh(
         arrays.push(stale.argument.exclusive()?);
     }
     // Some of the ghosts may have been set, and others not.
-    let failed = OnFailure(|| stale.iter().for_each(|stale| stale.argument.core.set_stale()));
+    let failed = OnDrop(|| stale.iter().for_each(|stale| stale.argument.core.set_stale()));
     fill_all(grid, stale, &mut arrays, stream, work)?;
     mem::forget(failed);
     Ok(())
 }
 
-/// Calls a function when it is dropped: after an error or a panic.
-pub(crate) struct OnFailure<F: Fn()>(pub(crate) F);
+/// Calls a function when it is dropped, also by a panic of the program's code.
+pub(crate) struct OnDrop<F: Fn()>(pub(crate) F);
 
-impl<F: Fn()> Drop for OnFailure<F> {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         self.0();
     }
@@ -155,7 +155,7 @@ fn exchange(
         let message = "a launch that needs an exchange, in the work of another one";
         return Err(Error::new(ErrorKind::Conflict, "run", message));
     }
-    let _end = InProgress(&exchanging);
+    let _end = OnDrop(|| exchanging.set(false));
     let kinds = stale.iter().map(|stale| stale.kind(grid));
     let mut state = grid.state();
     let resets = state.resets;
@@ -184,15 +184,6 @@ fn exchange(
         state.exchanges.put_back(made);
     }
     exchanged
-}
-
-/// Ends an exchange when it is dropped, also by a panic of the program's code.
-struct InProgress<'a>(&'a Cell<bool>);
-
-impl Drop for InProgress<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
 }
 
 /// Fills ghosts beyond the ends of the grid.

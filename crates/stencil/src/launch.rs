@@ -21,7 +21,7 @@ use crate::column;
 use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Flights, Number, Owned, Reads, Writes, map, with};
-use crate::exchange::{OnFailure, Stale, begin, comes_from_blocks, refresh};
+use crate::exchange::{OnDrop, Stale, begin, comes_from_blocks, refresh};
 use crate::field::{Core, End, Field, OWN, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
@@ -420,7 +420,7 @@ impl<'a> Launch<'a> {
             arrays.push(output.exclusive()?);
         }
         // After a failure no ghosts are known.
-        let failed = OnFailure(|| outputs().for_each(|output| output.core.set_stale()));
+        let failed = OnDrop(|| outputs().for_each(|output| output.core.set_stale()));
         self.compute_ghosts_of(work, end, is_empty, &mut arrays, act)?;
         mem::forget(failed);
         Ok(())

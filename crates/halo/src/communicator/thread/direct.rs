@@ -496,10 +496,9 @@ impl<'a> LoanSession<'a> {
             return Ok(());
         }
         self.finish_reading();
-        let Some(readers) = self.withdraw() else { return Ok(()) };
         let stream = &self.loan.events.stream;
         let mut closed = Ok(());
-        for (_, reading) in readers {
+        for (_, reading) in self.withdraw() {
             if let ReadState::Over(Some(event)) = reading {
                 // If the device cannot wait, the host waits: peers read until then.
                 let waited = stream.wait(&event).or_else(|_| event.wait());
@@ -510,17 +509,19 @@ impl<'a> LoanSession<'a> {
     }
 
     /// Takes back the views when no peer reads them.
-    fn withdraw(&self) -> Option<SmallVec<[(usize, ReadState); FEW]>> {
+    fn withdraw(&self) -> SmallVec<[(usize, ReadState); FEW]> {
         loop {
             let seen = self.group.progress(self.rank);
             let mut loans = self.group.loans(self.rank).open.lock();
-            let index = loans.iter().position(|loan| loan.tag == self.loan.tag)?;
+            let Some(index) = loans.iter().position(|loan| loan.tag == self.loan.tag) else {
+                return SmallVec::new();
+            };
             let readers = &mut loans[index].readers;
             // From now on no peer starts to read.
             let waiting = readers.iter_mut().filter(|reader| matches!(reader.1, ReadState::NotYet));
             waiting.for_each(|reader| reader.1 = ReadState::Over(None));
             if !readers.iter().any(is_open) {
-                return Some(loans.swap_remove(index).readers);
+                return loans.swap_remove(index).readers;
             }
             drop(loans);
             // Without a limit, because these peers use the views. They only enqueue copies, so it does not take long.
