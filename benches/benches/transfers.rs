@@ -238,6 +238,24 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Copies an array to a stream's device by a prefetch, or by a read. Returns how long the call takes, and how long it is until
+/// the values are there.
+fn bring(
+    array: &ArrayBuffer<f64, Ix1>,
+    stream: &Stream,
+    prefetches: bool,
+) -> Result<[Duration; 2]> {
+    let began = Instant::now();
+    if prefetches {
+        array.prefetch(stream)?;
+    } else {
+        drop(array.read(stream)?);
+    }
+    let call = began.elapsed();
+    stream.synchronize()?;
+    Ok([call, began.elapsed()])
+}
+
 /// How long a call holds the host that copies an array to the device, on an idle stream: the median of 20. Replica and
 /// pinned memory are in place. The time of the first call, which makes them, is reported beside it.
 fn prefetches(bench: &mut Bench) -> Result<()> {
@@ -254,15 +272,7 @@ fn prefetches(bench: &mut Bench) -> Result<()> {
         let mut time = |prefetches: bool| -> Result<Duration> {
             array.read_write_host()?[0] += 1.0;
             stream.synchronize()?;
-            let began = Instant::now();
-            if prefetches {
-                array.prefetch(&stream)?;
-            } else {
-                drop(array.read(&stream)?);
-            }
-            let took = began.elapsed();
-            stream.synchronize()?;
-            Ok(took)
+            bring(&array, &stream, prefetches).map(|[call, _]| call)
         };
         let first = time(true)?;
         let mut median = |prefetches| -> Result<f64> {
@@ -295,25 +305,19 @@ fn relays(bench: &mut Bench) -> Result<()> {
             guard.view_mut()?.fill(&from, 1.0)?;
             guard.commit()?;
             from.synchronize()?;
-            let began = Instant::now();
-            if prefetches {
-                array.prefetch(&to)?;
-            } else {
-                drop(array.read(&to)?);
-            }
-            let call = began.elapsed();
-            to.synchronize()?;
-            Ok([call, began.elapsed()])
+            bring(&array, &to, prefetches)
         };
         let _first = (time(true)?, time(false)?);
-        let mut median = |prefetches, which: usize| -> Result<f64> {
-            let mut times = (0..9)
-                .map(|_| time(prefetches).map(|times| times[which]))
-                .collect::<Result<Vec<_>>>()?;
-            times.sort();
-            Ok(times[4].as_secs_f64())
+        // Those of the call, and of the copy.
+        let mut medians = |prefetches| -> Result<[f64; 2]> {
+            let times = (0..9).map(|_| time(prefetches)).collect::<Result<Vec<_>>>()?;
+            Ok([0, 1].map(|which| {
+                let mut times: Vec<Duration> = times.iter().map(|times| times[which]).collect();
+                times.sort();
+                times[4].as_secs_f64()
+            }))
         };
-        let (call, ours, reads) = (median(true, 0)?, median(true, 1)?, median(false, 1)?);
+        let ([call, ours], [_, reads]) = (medians(true)?, medians(false)?);
         let least = bytes as f64 / BYTES_PER_SECOND as f64;
         // Of short copies, the first piece is a large part, and no other one is copied meanwhile.
         let target = if bytes > 32 << 20 { LEAST_RELAY } else { 0.0 };
