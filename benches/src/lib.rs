@@ -186,14 +186,16 @@ impl Bench {
         }
     }
 
-    /// As [`compare`](Self::compare), for contestants that time themselves because a part of their work does not count.
+    /// As [`compare_within`](Self::compare_within), for contestants that time themselves because a part of their work
+    /// does not count.
     pub fn compare_timed(
         &mut self,
         case: impl Into<String>,
+        seconds: f64,
         ours: &mut Contestant<'_>,
         (rival, target, theirs): (&str, f64, &mut Contestant<'_>),
     ) {
-        self.judge(&case.into(), 0, 0.0, ours, (rival, target, theirs));
+        self.judge(&case.into(), 0, seconds, ours, (rival, target, theirs));
     }
 
     /// As [`compare`](Self::compare), but ours may take this many seconds more than the rival.

@@ -227,6 +227,7 @@ fn launches(bench: &mut Bench, device: &Device, raw: &Raw) -> Result<()> {
     }
     bench.compare_timed(
         "enqueueing one with four arguments",
+        0.0,
         &mut |calls| enqueueing(calls, &mut launch_ours, &wait_ours),
         ("driver", LATENCY, &mut |calls| enqueueing(calls, &mut launch_theirs, &wait_theirs)),
     );

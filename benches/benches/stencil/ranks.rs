@@ -47,6 +47,7 @@ pub(crate) fn steps(bench: &mut Bench) -> Result<()> {
         let [ours, theirs] = &mut contestants;
         bench.compare_timed(
             format!("{cells:?} points"),
+            0.0,
             &mut **ours,
             ("by hand", SPEED, &mut **theirs),
         );

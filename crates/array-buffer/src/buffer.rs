@@ -807,12 +807,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                     values.copy_from(stream, &source)?;
                 } else {
                     // The stream does not wait for the writers of other parts.
-                    let layout = self.core.partition.layout::<T>()?;
-                    let source = source.with_layout(0, &layout)?;
+                    let layout = &self.core.layout;
+                    let source = source.with_layout(0, layout)?;
                     for part in readable.iter() {
                         let ranges = self.core.partition.ranges(part.into());
                         let mut target =
-                            values.reborrow().with_layout(0, &layout)?.region(ranges)?;
+                            values.reborrow().with_layout(0, layout)?.region(ranges)?;
                         target.copy_from(stream, &source.region(ranges)?)?;
                     }
                 }

@@ -341,10 +341,10 @@ impl Mirror {
         let (hidden, has_extras) = (self.hidden.load(Ordering::Relaxed), self.has_extras());
         let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
         for (part, mirror) in (0..).zip(&self.parts) {
-            for (at, readers) in (0..).zip(&mirror.readers) {
+            let users = fast_readers(state, part);
+            for ((at, readers), users) in (0..).zip(&mirror.readers).zip(users) {
                 // Releases the values that they may read.
-                let users = if is_shown(at) { fast_readers(state, part, at) } else { 0 };
-                readers.store(users, Ordering::Release);
+                readers.store(if is_shown(at) { users } else { 0 }, Ordering::Release);
             }
             let owner = owner(state, part).filter(|owner| is_shown(owner.at) && !has_extras);
             let word = owner.map_or(0, |owner| {

@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::description::Parts;
 use crate::generated::Scalar;
+
+/// The number of words that need no memory of their own: those of eight fields with three axes, and fifteen scalars.
+const INLINE: usize = 48;
 
 /// The struct of arguments: for each field, the place of the box's first point and the strides of all axes but the
 /// last; the extents of the box, the place of its first point in the grid, and the cells of the grid; the scalars.
@@ -13,7 +16,7 @@ use crate::generated::Scalar;
 pub(crate) struct Words {
     rank: usize,
     fields: usize,
-    words: SmallVec<[u64; 64]>,
+    words: SmallVec<[u64; INLINE]>,
 }
 
 impl Words {
@@ -25,12 +28,12 @@ impl Words {
 
     /// The words of a kernel without scalars.
     pub(crate) fn without_scalars(rank: usize, fields: usize) -> Self {
-        Self { rank, fields, words: smallvec![0; (fields + 3) * rank] }
+        Self { rank, fields, words: zeros((fields + 3) * rank) }
     }
 
     /// The words with the values of these scalars. All other words are 0.
     pub(crate) fn new(parts: &Parts, scalars: &[Scalar]) -> Self {
-        let mut words: SmallVec<[u64; 64]> = smallvec![0; Self::count(parts)];
+        let mut words = zeros(Self::count(parts));
         let mut at = (parts.fields.len() + 3) * parts.rank;
         for wide in scalars.iter().filter(|scalar| scalar.size == 8) {
             words[at] = u64::from_ne_bytes(wide.bytes);
@@ -105,5 +108,13 @@ impl Words {
     /// The bytes that a launch takes.
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(&self.words)
+    }
+}
+
+fn zeros(count: usize) -> SmallVec<[u64; INLINE]> {
+    if count <= INLINE {
+        SmallVec::from_buf_and_len([0; INLINE], count)
+    } else {
+        SmallVec::from_vec(vec![0; count])
     }
 }

@@ -41,8 +41,8 @@ pub(crate) fn comes_from_blocks(grid: &Domain, stale: &[Stale<'_, '_>]) -> bool 
     stale.iter().any(|stale| from(&stale.need))
 }
 
-/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. If ghosts come from blocks, it
-/// calls `work` once with the own values of the fields, while messages are in transit. Collective.
+/// Fills ghosts: those that other ranks own, and those beyond the ends of the grid. If ghosts come in messages, it
+/// calls `work` once with the own values of the fields, while they are in transit. Collective.
 #[track_caller]
 pub(crate) fn refresh(
     grid: &Domain,
@@ -170,7 +170,12 @@ fn exchange(
             halo::Field::split(owned, whole)?
         }));
     }
+    let is_direct = made.exchange.is_direct();
     let exchanged = made.exchange.overlap(stream, &mut fields, |progress| {
+        if is_direct {
+            // The device copies once the neighbours have called, so more launches would only cost time.
+            return Ok(());
+        }
         let mut owned: SmallVec<[AnyView<'_>; 4]> = SmallVec::new();
         for field in 0..stale.len() {
             owned.push(progress.owned(field)?);

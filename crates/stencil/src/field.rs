@@ -11,6 +11,7 @@ use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
 use crate::boundary::{Boundary, Constants, Filling, Rules};
 use crate::domain::Domain;
 use crate::erased::{Array, Number};
+use crate::hash::hash_of_text;
 use crate::shape::{Ends, Need, Shape};
 
 /// The number of the part that a rank owns. The other parts are ghosts and padding.
@@ -90,6 +91,8 @@ impl Component {
 pub(crate) struct Core {
     pub(crate) grid: Arc<Domain>,
     pub(crate) name: String,
+    /// A number for the name.
+    pub(crate) name_hash: u64,
     pub(crate) location: Location,
     pub(crate) shape: Shape,
     pub(crate) rules: Rules,
@@ -122,8 +125,20 @@ impl Core {
         rules: Rules,
     ) -> Self {
         let (is_set, fresh, constants, fillings) = Default::default();
-        let component = None;
-        Self { grid, name, location, shape, rules, component, is_set, fresh, constants, fillings }
+        let (name_hash, component) = (hash_of_text(&name), None);
+        Self {
+            grid,
+            name,
+            name_hash,
+            location,
+            shape,
+            rules,
+            component,
+            is_set,
+            fresh,
+            constants,
+            fillings,
+        }
     }
 
     /// Whether ghosts have current values, after this number of resets of the grid.

@@ -13,9 +13,15 @@ pub(crate) fn geometry(limits: &Limits, extents: &[usize]) -> Launch {
     for dimension in 0..3 {
         let wanted = if dimension == 0 { 64 } else { 8 };
         let points = u32::try_from(extent(dimension)).unwrap_or(u32::MAX);
-        block[dimension] = wanted.min(limits.max_block[dimension]).min(left).min(points).max(1);
-        left /= block[dimension];
-        grid[dimension] = points.div_ceil(block[dimension]);
+        let threads = wanted.min(limits.max_block[dimension]).min(left).min(points).max(1);
+        // Divisions are slow, and grids are often small or of fewer dimensions.
+        if threads > 1 {
+            left /= threads;
+            grid[dimension] = points.div_ceil(threads);
+        } else {
+            grid[dimension] = points;
+        }
+        block[dimension] = threads;
     }
     Launch::new(grid, block)
 }
@@ -42,10 +48,22 @@ pub(crate) fn pieces(
         }
         None => usize::MAX,
     });
-    let counts: [usize; 3] = std::array::from_fn(|axis| points[axis].len().div_ceil(most[axis]));
-    (0..counts.iter().product()).map(move |number| {
-        let places =
-            [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];
+    // Divisions are slow, and usually there is one box.
+    let count = |axis: usize| {
+        let len = points[axis].len();
+        if len.wrapping_sub(1) < most[axis] { 1 } else { len.div_ceil(most[axis]) }
+    };
+    let counts: [usize; 3] = std::array::from_fn(count);
+    let all = counts.iter().product();
+    (0..all).map(move |number| {
+        let places = match all {
+            1 => [0; 3],
+            _ => [
+                number / (counts[1] * counts[2]),
+                number / counts[2] % counts[1],
+                number % counts[2],
+            ],
+        };
         std::array::from_fn(|axis| {
             let Range { start, end } = points[axis];
             let first = start + places[axis] * most[axis].min(end - start);

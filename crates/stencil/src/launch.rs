@@ -25,19 +25,20 @@ use crate::exchange::{OnDrop, Stale, begin, comes_from_blocks, refresh};
 use crate::field::{Core, End, Field, OWN, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
-use crate::hash::{hash_of, hash_of_numbers};
+use crate::hash::hash_of_numbers;
 use crate::need::{Target, reach, reads};
 use crate::shape::Ends;
 
-/// The number of fields for which a launch allocates nothing.
+/// The number of fields for which a launch allocates nothing, if no ghosts are stale.
 const FEW: usize = 8;
 
 /// A stencil with its fields and scalars: what the function of a stencil returns. [`run`](Self::run) enqueues it.
 ///
 /// A launch is collective: all ranks make the same launches in the same order. Before it reads ghosts, it fills those
 /// that are stale: values of other ranks, all in one message for each neighbour, and values beyond the ends of the
-/// grid. It computes the points that need no ghosts while messages are in transit. Nothing is exchanged if nothing is
-/// stale.
+/// grid. It computes the points that need no ghosts while messages are in transit. Ranks that are threads with one
+/// device usually read each other's fields without messages, and compute all points at once. Nothing is exchanged if
+/// nothing is stale.
 #[must_use = "a launch does nothing until `run`"]
 pub struct Launch<'a> {
     /// `None` for a kernel that is brought along.
@@ -75,7 +76,10 @@ pub fn launch<'a, const F: usize>(
 
 /// The arguments of a kernel for a box: the memories of its fields, and where the box is.
 pub(crate) type Act<'f> =
-    dyn for<'x> FnMut(SmallVec<[Arg<'x>; 16]>, &'x Words, &'x [usize]) -> Result<()> + 'f;
+    dyn for<'x> FnMut(&mut Args<'x>, &'x Words, &'x [usize]) -> Result<()> + 'f;
+
+/// The arguments of one launch of a kernel.
+pub(crate) type Args<'x> = SmallVec<[Arg<'x>; 16]>;
 
 /// A box of points, along each axis.
 type Points = [Range<usize>; 3];
@@ -98,9 +102,9 @@ struct Checked<'s, 'a> {
     is_whole: bool,
     /// Whether no rank has a point to compute.
     is_nothing: bool,
-    /// What ranks compare.
+    /// What ranks compare, if there are several.
     hash: u64,
-    stale: SmallVec<[Stale<'s, 'a>; FEW]>,
+    stale: Vec<Stale<'s, 'a>>,
     /// For each argument, its number among the stale fields, and whether it reads ghosts.
     uses: SmallVec<[(Option<usize>, bool); FEW]>,
 }
@@ -291,7 +295,7 @@ impl<'a> Launch<'a> {
             drop(loaded.set(state.kernels.of(device, stencil)?));
             Ok(())
         };
-        self.compute_by(stream, load, &mut |mut args, words, extents| {
+        self.compute_by(stream, load, &mut |args, words, extents| {
             let Some(kernel) = loaded.get() else { return Ok(()) };
             // Kernels of embedded devices take no structs.
             let takes_words = (kernel.parameters())
@@ -308,7 +312,7 @@ impl<'a> Launch<'a> {
             let geometry = geometry(&device.info().limits, &across);
             // SAFETY: the kernel takes these arguments. It writes the points of the box in the outputs, which are no
             // other arguments, and reads inputs at the offsets of its footprint, which lie in their memory.
-            unsafe { kernel.launch(stream, &geometry, &args) }
+            unsafe { kernel.launch(stream, &geometry, args) }
         })
     }
 
@@ -326,7 +330,9 @@ impl<'a> Launch<'a> {
         let checked = self.check(grid, stream, state.resets)?;
         let is_empty = checked.local.iter().any(Range::is_empty);
         self.check_set(&checked, is_empty, stream)?;
-        state.exchanges.begin_launch(checked.hash);
+        if grid.has_others() {
+            state.exchanges.begin_launch(checked.hash);
+        }
         load(&mut state)?;
         drop(state);
         let has_begun = Cell::new(false);
@@ -361,7 +367,7 @@ impl<'a> Launch<'a> {
         for output in self.arguments.iter().filter(|argument| argument.intent != Intent::In) {
             output.core.set_stale();
         }
-        for write in writes {
+        for write in writes.drain(..) {
             match &done {
                 // Some of the points are computed.
                 Err(_) if has_begun.get() => with!(write, write => write.abort()),
@@ -387,16 +393,11 @@ impl<'a> Launch<'a> {
         let mut rest: SmallVec<[Points; 1]> = SmallVec::new();
         rest.push(checked.local.clone());
         if !checked.stale.is_empty() {
-            let split = self.split(grid, checked);
-            refresh(grid, &checked.stale, stream, &mut |owned| match &split {
-                Some((interior, _)) => {
-                    work.run(slice::from_ref(interior), writes, Some(owned), act)
-                }
-                None => Ok(()),
-            })?;
-            if let Some((_, rim)) = split {
+            refresh(grid, &checked.stale, stream, &mut |owned| {
+                let Some((interior, rim)) = self.split(grid, checked) else { return Ok(()) };
                 rest = rim.into_iter().collect();
-            }
+                work.run(slice::from_ref(&interior), writes, Some(owned), act)
+            })?;
         }
         if is_empty { Ok(()) } else { work.run(&rest, writes, None, act) }
     }
@@ -518,8 +519,8 @@ impl<'a> Launch<'a> {
             shift: [0; 3],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
-            hash: self.hash(grid, &global),
-            stale: SmallVec::new(),
+            hash: if grid.has_others() { self.hash(grid, &global) } else { 0 },
+            stale: Vec::new(),
             uses: SmallVec::new(),
         };
         for (axis, range) in global.iter().enumerate().take(grid.rank) {
@@ -648,9 +649,7 @@ impl<'a> Launch<'a> {
     /// A number for the stencil, its fields and scalars, and the points that it computes, the same on all ranks.
     fn hash(&self, grid: &Domain, points: &Points) -> u64 {
         let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
-        let names =
-            self.arguments.iter().flat_map(|argument| argument.core.name.bytes().chain([0]));
-        let texts = self.name().bytes().chain([0]).chain(names);
+        let names = self.arguments.iter().map(|argument| argument.core.name_hash);
         let cells = grid.cells.iter().map(|cells| *cells as u64);
         let body = self.stencil.map_or(0, Stencil::hash);
         let numbers = bounds.chain(cells).chain(self.words.scalars().iter().copied());
@@ -658,12 +657,12 @@ impl<'a> Launch<'a> {
             let (axis, side) = end.place();
             (2 * axis + side) as u64
         });
-        hash_of_numbers([hash_of(texts), body].into_iter().chain(numbers).chain(on))
+        hash_of_numbers([body].into_iter().chain(names).chain(numbers).chain(on))
     }
 
     /// Puts the two components of each vector next to each other: between tiles, each becomes the other.
-    fn pair_components<'s>(&'s self, stale: &mut SmallVec<[Stale<'s, 'a>; FEW]>) -> Result<()> {
-        let mut paired: SmallVec<[Stale<'s, 'a>; FEW]> = SmallVec::new();
+    fn pair_components<'s>(&'s self, stale: &mut Vec<Stale<'s, 'a>>) -> Result<()> {
+        let mut paired: Vec<Stale<'s, 'a>> = Vec::new();
         while !stale.is_empty() {
             let mut first = stale.remove(0);
             let core = first.argument.core;
@@ -726,7 +725,7 @@ impl<'a> Launch<'a> {
     }
 
     /// The points that read no ghosts from other ranks, and boxes of the others. `None` if there is nothing to compute
-    /// meanwhile.
+    /// while messages are in transit.
     fn split(&self, grid: &Domain, checked: &Checked<'_, '_>) -> Option<(Points, Vec<Points>)> {
         if !grid.has_others() || !comes_from_blocks(grid, &checked.stale) {
             return None;
@@ -815,7 +814,7 @@ impl Work<'_, '_, '_> {
             let first =
                 std::array::from_fn(|axis| grid.block[axis].start.wrapping_add(start(axis)));
             words.set_box(&extents, &first, &grid.cells);
-            let mut args: SmallVec<[Arg<'_>; 16]> = SmallVec::new();
+            let mut args = Args::new();
             let (mut reads, mut writes) = (reads.iter(), writes.iter_mut());
             for (number, (argument, (stale, _))) in uses().enumerate() {
                 let shape = &argument.core.shape;
@@ -845,7 +844,7 @@ impl Work<'_, '_, '_> {
                 args.push(arg);
             }
             self.has_begun.set(true);
-            act(args, &words, &extents[..grid.rank])?;
+            act(&mut args, &words, &extents[..grid.rank])?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Steps over fields with kernels that the program brings.
 
+use std::mem;
+
 use runtime_core::{Arg, Error, ErrorKind, Launch as Geometry, Result, Stream};
-use smallvec::SmallVec;
 
 use crate::argument::Argument;
 use crate::arguments::Words;
@@ -9,7 +10,7 @@ use crate::description::{FieldParts, Intent};
 use crate::erased::Number;
 use crate::field::Field;
 use crate::geometry::geometry;
-use crate::launch::Launch;
+use crate::launch::{Args, Launch};
 
 /// A field that a [`sweep`] uses.
 #[derive(Debug)]
@@ -77,8 +78,8 @@ pub struct Part<const N: usize, const F: usize> {
 /// are the whole memories: elements that are no points of the part, or are farther away than a field is declared to be
 /// read, have values of any age.
 ///
-/// Collective. A rank without points does not call `work`, and one that exchanges calls it for its inner points, and
-/// then for the others in several parts.
+/// Collective. A rank without points does not call `work`. One that waits for messages calls it for its inner points,
+/// and then for the others in several parts. Ranks that are threads with one device usually exchange without messages.
 ///
 /// ```
 /// use runtime_core::{Device, Grid as Cores, HostModule, args};
@@ -124,7 +125,7 @@ pub fn sweep<const N: usize, const F: usize>(
     let arguments = fields.each_ref().map(|field| field.argument.again());
     let launch = Launch::brought(N, &known, arguments);
     let limits = &stream.device().info().limits;
-    let mut act = |args: SmallVec<[Arg<'_>; 16]>, words: &Words, extents: &[usize]| {
+    let mut act = |args: &mut Args<'_>, words: &Words, extents: &[usize]| {
         let words = words.words();
         let place = |group: usize| std::array::from_fn(|axis| words[(F + group) * N + axis]);
         let part = Part {
@@ -138,7 +139,7 @@ pub fn sweep<const N: usize, const F: usize>(
             }),
             geometry: geometry(limits, extents),
         };
-        let args = args.into_vec().try_into();
+        let args = mem::take(args).into_vec().try_into();
         work(&part, args.map_err(|_| refuse("other fields than those of the sweep"))?)
     };
     let swept = launch.compute_by(stream, |_| Ok(()), &mut act);

@@ -3,13 +3,18 @@
 #![allow(clippy::duplicate_mod, reason = "each example is a program of its own")]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
+mod messages;
 
+use messages::by_messages;
 use runtime_core::Device;
 
-/// The rule of each example, with its file, cells and steps: any number of ranks has the bits of plain loops.
+/// The rule of each example, with its file, cells and steps: any number of ranks has the bits of plain loops. The second
+/// number of ranks exchanges by messages.
 macro_rules! gallery {
     ($($example:ident $path:literal $cells:tt $steps:literal)*) => {
         $(
@@ -23,15 +28,17 @@ macro_rules! gallery {
         )*
 
         mod check {
-            use super::Device;
+            use super::{Device, by_messages};
 
             $(pub(super) fn $example(device: &Device, ranks: [usize; 2]) {
                 let mut example = super::$example::EXAMPLE;
                 (example.size.cells, example.size.steps) = ($cells, $steps);
-                for ranks in ranks {
-                    if let Err(error) = example.compare(device, ranks) {
-                        panic!("{ranks} ranks: {error}");
-                    }
+                let [few, many] = ranks;
+                if let Err(error) = example.compare(device, few) {
+                    panic!("{few} ranks: {error}");
+                }
+                if let Err(error) = example.compare_over(device, many, by_messages) {
+                    panic!("{many} ranks, by messages: {error}");
                 }
             })*
         }
@@ -40,6 +47,7 @@ macro_rules! gallery {
         mod more {
             $(#[test] fn $example() {
                 super::check::$example(&super::devices::host(), [2, 6]);
+                super::check::$example(&super::devices::host(), [4, 2]);
             })*
         }
     };

@@ -2,18 +2,21 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 #![expect(unsafe_code, reason = "kernels are brought along")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
+mod messages;
 
 use std::cell::Cell;
 use std::mem::swap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use halo::communicator::ThreadCommunicator;
+use messages::by_messages;
 use ndarray::ArrayD;
 use runtime_core::{
     Arg, Device, Grid as Cores, HostModule, ImageFormat, Kernel, ModuleBundle, ModuleImage, Stream,
@@ -31,7 +34,7 @@ fn a_panic_in_the_work_of_a_sweep_leaves_fields_that_can_be_used() -> Result<()>
     let device = Device::new(backend_host::HostDevice::with_threads(0, 1)?)?;
     let sums = ThreadCommunicator::run(2, |ranks| -> Result<f64> {
         let stream = device.default_stream();
-        let grid = Grid::cartesian([8, 8]).periodic([false, true]).ranks(Arc::new(ranks));
+        let grid = Grid::cartesian([8, 8]).periodic([false, true]).ranks(by_messages(ranks));
         let grid = grid.timeout(Duration::from_secs(10)).build(&device)?;
         let t = grid.field("t").boundary(Boundary::Clamp).from_fn(|[i, _]| i as f64)?;
         let mut out = t.like("out")?;
@@ -56,7 +59,7 @@ fn a_panic_in_the_work_of_a_sweep_leaves_fields_that_can_be_used() -> Result<()>
 fn errors_of_the_work_are_passed_on() -> Result<()> {
     let device = Device::new(backend_host::HostDevice::with_threads(0, 1)?)?;
     let results = ThreadCommunicator::run(2, |ranks| -> Result<()> {
-        let grid = Grid::cartesian([8, 8]).periodic([true; 2]).ranks(Arc::new(ranks));
+        let grid = Grid::cartesian([8, 8]).periodic([true; 2]).ranks(by_messages(ranks));
         let grid = grid.build(&device)?;
         let t = grid.field("t").filled(1.0)?;
         let mut out = t.like("out")?;
@@ -140,7 +143,7 @@ type Step<'s> = &'s (dyn Fn(&mut Field<f64, 2>, &Field<f64, 2>) -> Result<()> + 
 /// The values after some steps, and the number of exchanges.
 fn run(device: &Device, ranks: usize, step: Step<'_>) -> (ArrayD<f64>, u64) {
     let ended = ThreadCommunicator::run(ranks, |rank| {
-        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(by_messages(rank));
         let grid = grid.build(device)?;
         let mut t = grid.field("T").boundary(Boundary::Mirror).from_fn(initial)?;
         let mut next = t.like("next")?;
@@ -190,7 +193,7 @@ fn parts_are_the_points_of_a_rank_and_inner_ones_come_first() {
     let device = devices::host();
     let (stream, kernel) = (device.default_stream(), kernel(&device));
     let parts = ThreadCommunicator::run(4, |rank| {
-        let grid = Grid::cartesian([12, 10]).ranks(Arc::new(rank)).build(&device)?;
+        let grid = Grid::cartesian([12, 10]).ranks(by_messages(rank)).build(&device)?;
         let t = grid.field("T").boundary(Boundary::Clamp).from_fn(initial)?;
         let mut next = t.like("next")?;
         let mut parts = Vec::new();
@@ -262,7 +265,7 @@ fn the_work_of_a_sweep_uses_its_grid() {
     let device = devices::host();
     let (stream, kernel) = (device.default_stream(), kernel(&device));
     let ended = ThreadCommunicator::run(2, |rank| {
-        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(by_messages(rank));
         let grid = grid.build(&device)?;
         let field = |name| grid.field(name).boundary(Boundary::Mirror).from_fn(initial);
         let (t, other, mut next, mut sum) =
@@ -309,7 +312,7 @@ fn a_thread_that_exchanges_in_the_work_of_a_sweep_gets_an_error_in_time() {
     let device = devices::host();
     let (stream, kernel) = (device.default_stream(), kernel(&device));
     let ended = ThreadCommunicator::run(2, |rank| {
-        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(Arc::new(rank));
+        let grid = Grid::cartesian([19, 14]).periodic([true, false]).ranks(by_messages(rank));
         let grid = grid.timeout(Duration::from_secs(2)).build(&device)?;
         let field = |name| grid.field(name).boundary(Boundary::Mirror).from_fn(initial);
         let (t, mut other, mut next, mut sum) =

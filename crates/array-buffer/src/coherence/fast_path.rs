@@ -1,23 +1,29 @@
 //! Accesses that need no action: the content of the atomic mirror.
 
 use super::set::{Set, SmallSet};
-use super::state::{HOST, Health, LANES, PartId, PartState, Reduce, Refusal, ReplicaId, Role, Who};
+use super::state::{
+    HOST, Health, LANES, PartId, PartState, REPLICAS, Reduce, Refusal, ReplicaId, Role, Who,
+};
 
 /// The bit of the host in [`fast_readers`], above the bits of the lanes.
 pub(crate) const HOST_BIT: u32 = 1 << 31;
 const _: () = assert!(LANES < 31);
 
-/// The users that can read `part` at `at` without a wait, a copy or a new access record: bits of lanes, and
-/// [`HOST_BIT`].
-pub(crate) fn fast_readers(parts: &[PartState], part: PartId, at: ReplicaId) -> u32 {
+/// For each replica, the users that can read `part` there without a wait, a copy or a new access record: bits of lanes,
+/// and [`HOST_BIT`].
+pub(crate) fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS] {
     let state = &parts[usize::from(part)];
-    if readable(parts, part).is_some() || !state.valid.contains(at) {
-        return 0;
+    let mut users = [0; REPLICAS];
+    if readable(parts, part).is_some() {
+        return users;
     }
-    let bytes = state.bytes(at);
-    let host = if at == HOST && bytes.sources() == SmallSet::EMPTY { HOST_BIT } else { 0 };
-    let writer = bytes.writer.map_or(0, |lane| 1 << lane);
-    bytes.readers.bits() | writer | host
+    for at in state.valid.iter() {
+        let bytes = state.bytes(at);
+        let host = if at == HOST && bytes.sources() == SmallSet::EMPTY { HOST_BIT } else { 0 };
+        let writer = bytes.writer.map_or(0, |lane| 1 << lane);
+        users[usize::from(at)] = bytes.readers.bits() | writer | host;
+    }
+    users
 }
 
 /// The only user of a part's only valid replica. This user can write the part again without a wait or a copy.
@@ -38,17 +44,15 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let who: Who = bytes.writer;
     let keeps = bytes.origins != SmallSet::EMPTY;
     let fits = who.is_some() || at == HOST && !keeps;
+    if state.role != Role::Owned || !alone || !fits || readable(parts, part).is_some() {
+        return None;
+    }
     // A committed write makes ghosts stale. If they are stale already, nothing is left to do.
     let settled = |other: &PartState| {
         other.role == Role::Owned
             || other.valid.is_empty() && other.pending.is_none() && other.health == Health::Good
     };
-    let settled = state.role == Role::Owned && parts.iter().all(settled);
-    (readable(parts, part).is_none() && alone && fits && settled).then_some(Owner {
-        at,
-        who,
-        keeps,
-    })
+    parts.iter().all(settled).then_some(Owner { at, who, keeps })
 }
 
 /// The reason why `part` cannot be read, if there is one.

@@ -46,6 +46,8 @@ use crate::transfer::{End, Piece, Transfers};
 pub(crate) struct Core<T: Element, D> {
     pub(crate) shape: D,
     pub(crate) partition: Partition,
+    /// The layout of a replica with memory for the whole array, in any partition.
+    pub(crate) layout: Layout,
     pub(crate) storage: Storage<T>,
     pub(crate) mirror: Mirror,
     version: AtomicU64,
@@ -170,6 +172,7 @@ impl<T: Element, D> Core<T, D> {
             places: [HOST; LANES],
         };
         Ok(Self {
+            layout: partition.layout::<T>()?,
             storage: Storage::new(&partition)?,
             mirror,
             version: AtomicU64::new(0),
@@ -281,11 +284,7 @@ impl<T: Element, D> Core<T, D> {
         if self.storage.divided(at).is_some() {
             return self.own_view(set, at, stream);
         }
-        let whole = self.storage.view(at)?;
-        let whole = match self.partition.is_row_major() {
-            true => whole.reshape(self.partition.shape())?,
-            false => whole.with_layout(0, &self.partition.layout::<T>()?)?,
-        };
+        let whole = self.storage.view(at)?.with_layout(0, &self.layout)?;
         if self.partition.is_all(set) {
             return whole.on_stream(stream);
         }
@@ -305,11 +304,7 @@ impl<T: Element, D> Core<T, D> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
         }
-        let whole = self.storage.view_mut(at)?;
-        let whole = match self.partition.is_row_major() {
-            true => whole.reshape(self.partition.shape())?,
-            false => whole.with_layout(0, &self.partition.layout::<T>()?)?,
-        };
+        let whole = self.storage.view_mut(at)?.with_layout(0, &self.layout)?;
         if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
     }
 

@@ -299,6 +299,12 @@ impl HaloExchange {
         &self.engine.plan.edges
     }
 
+    /// Whether [`exchange`](Self::exchange) and [`overlap`](Self::overlap) copy from the fields of other ranks, without
+    /// messages: see [`HaloOptions::direct`].
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// The destination rank and the number of bytes of each message to send.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.engine.sends()

@@ -94,9 +94,19 @@ impl<T: Number + PartialEq + Into<f64>, const N: usize> Example<T, N> {
         device: &Device,
         ranks: usize,
     ) -> Result<Vec<ArrayD<T>>, Box<dyn Error>> {
+        self.compare_over(device, ranks, |rank| Arc::new(rank))
+    }
+
+    /// As [`compare`](Self::compare), with another transport over the ranks.
+    pub(crate) fn compare_over(
+        &self,
+        device: &Device,
+        ranks: usize,
+        transport: fn(ThreadCommunicator) -> Ranks,
+    ) -> Result<Vec<ArrayD<T>>, Box<dyn Error>> {
         let size = self.size;
-        let pieces = ThreadCommunicator::run(ranks, |communicator| {
-            let mut fields = (self.run)(Arc::new(communicator), device, size)?;
+        let pieces = ThreadCommunicator::run(ranks, |rank| {
+            let mut fields = (self.run)(transport(rank), device, size)?;
             fields.iter_mut().map(Piece::of).collect::<Result<Vec<_>>>()
         })?;
         // The rank whose error made the others fail.

@@ -614,7 +614,7 @@ fn check_fast_path(world: &World, parts: &[PartState]) -> Result<(), String> {
     for part in Set::below(parts.len()).iter() {
         for (at, by) in places(world) {
             let bit = by.map_or(HOST_BIT, |lane| 1 << lane);
-            let hit = fast_readers(parts, part, at) & bit != 0;
+            let hit = fast_readers(parts, part)[usize::from(at)] & bit != 0;
             let set = Set::one(part);
             let read = plan(parts, set, Action::Read { at, by }, &world.paths);
             let idle = read.is_ok_and(|plan| plan.steps.is_empty() && plan.next == parts);
