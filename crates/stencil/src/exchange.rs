@@ -35,7 +35,7 @@ impl Stale<'_, '_> {
 }
 
 /// Whether ghosts come from blocks, of other ranks or the same one.
-pub(crate) fn comes_from_blocks(grid: &Domain, stale: &[Stale<'_, '_>]) -> bool {
+fn comes_from_blocks(grid: &Domain, stale: &[Stale<'_, '_>]) -> bool {
     let joined = |axis: usize| grid.is_joined(axis);
     let from = |need: &Need| (0..grid.rank).any(|axis| joined(axis) && need.widths[axis] != [0, 0]);
     stale.iter().any(|stale| from(&stale.need))

@@ -21,7 +21,7 @@ use crate::column;
 use crate::description::{ColumnParts, FieldParts, Intent, Stencil};
 use crate::domain::{Domain, State};
 use crate::erased::{Any, Borrowed, Exclusive, Flights, Number, Owned, Reads, Writes, map, with};
-use crate::exchange::{OnDrop, Stale, begin, comes_from_blocks, refresh};
+use crate::exchange::{OnDrop, Stale, begin, refresh};
 use crate::field::{Core, End, Field, OWN, own};
 use crate::generated::Scalar;
 use crate::geometry::{geometry, pieces};
@@ -727,7 +727,7 @@ impl<'a> Launch<'a> {
     /// The points that read no ghosts from other ranks, and boxes of the others. `None` if there is nothing to compute
     /// while messages are in transit.
     fn split(&self, grid: &Domain, checked: &Checked<'_, '_>) -> Option<(Points, Vec<Points>)> {
-        if !grid.has_others() || !comes_from_blocks(grid, &checked.stale) {
+        if !grid.has_others() {
             return None;
         }
         let rank = grid.rank;

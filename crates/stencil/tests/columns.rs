@@ -3,13 +3,17 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
+mod messages;
 
 use std::sync::Arc;
 
 use halo::communicator::{Communicator, ThreadCommunicator};
+use messages::mostly_by_messages;
 use ndarray::{ArrayD, IxDyn};
 use runtime_core::Device;
 use stencil::{
@@ -128,7 +132,7 @@ fn check(device: &Device, ranks: usize, length: usize) {
     for (axis, is_forward) in (0..3).flat_map(|axis| [(axis, true), (axis, false)]) {
         let mut cells = [7, 8, 9];
         cells[axis] = length;
-        let run = |rank| compute(Arc::new(rank), device, cells, axis, is_forward);
+        let run = |rank| compute(mostly_by_messages(rank), device, cells, axis, is_forward);
         let ended = ThreadCommunicator::run(ranks, run).unwrap();
         let ended: Result<Vec<_>> = ended.into_iter().collect();
         let found = ended.unwrap().swap_remove(0).map(Option::unwrap);

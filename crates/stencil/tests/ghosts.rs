@@ -7,13 +7,15 @@
     reason = "a test stops where something is wrong; small numbers"
 )]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
-
-use std::sync::Arc;
+mod messages;
 
 use halo::communicator::ThreadCommunicator;
+use messages::mostly_by_messages;
 use ndarray::Array;
 use runtime_core::Device;
 use stencil::{Boundary, End, ErrorKind, Field, Grid, Launch, Location, Result, stencils};
@@ -273,7 +275,7 @@ fn run(device: &Device, ranks: usize, setup: &Setup, case: &Case) -> Vec<Result<
         let grid = Grid::cartesian(setup.cells)
             .periodic(setup.periodic)
             .halo(3)
-            .ranks(Arc::new(rank))
+            .ranks(mostly_by_messages(rank))
             .build(device)?;
         let field = |number: usize| {
             let mut field = grid.field("field").at(setup.locations[number]);
@@ -408,7 +410,7 @@ fn run_open(device: &Device, ranks: usize, open: &Open) -> Vec<Result<[Values; 2
         let grid = Grid::cartesian(*cells)
             .periodic(*periodic)
             .halo(3)
-            .ranks(Arc::new(rank))
+            .ranks(mostly_by_messages(rank))
             .build(device)?;
         let field = |number: usize, location: Location| {
             let mut field = grid.field("field").at(location);

@@ -2,14 +2,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
+mod messages;
 
 use std::mem::swap;
 use std::sync::Arc;
 
 use halo::communicator::{Communicator, ThreadCommunicator};
+use messages::mostly_by_messages;
 use runtime_core::Device;
 use stencil::{Boundary, Grid, In, Out, Result, stencil};
 
@@ -73,7 +77,8 @@ fn all_ranks_have_the_bits_of_a_plain_loop(device: &Device) {
     let expected = plain(7);
     for ranks in [1, 2, 3, 4, 6] {
         let results =
-            ThreadCommunicator::run(ranks, |rank| run(Arc::new(rank), device, 7)).unwrap();
+            ThreadCommunicator::run(ranks, |rank| run(mostly_by_messages(rank), device, 7))
+                .unwrap();
         let mut count = 0;
         for result in results {
             let (values, exchanges) = result.unwrap();

@@ -2,14 +2,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
 #[path = "../../halo/tests/devices/mod.rs"]
 #[macro_use]
 mod devices;
+mod messages;
 
 use std::mem::swap;
 use std::sync::Arc;
 
-use halo::communicator::ThreadCommunicator;
+use halo::communicator::{Communicator, ThreadCommunicator};
+use messages::by_messages;
 use runtime_core::Device;
 use stencil::{Boundary, End, Error, ErrorKind, Grid, In, Out, Result, stencil};
 
@@ -47,7 +51,9 @@ fn steps(device: &Device, blocks: [usize; 2]) -> Vec<u64> {
     let ranks = 6 * blocks[0] * blocks[1];
     let results = ThreadCommunicator::run(ranks, |rank| -> Result<_> {
         let stream = device.default_stream();
-        let grid = Grid::cubed_sphere(CELLS).blocks(blocks).ranks(Arc::new(rank)).build(device)?;
+        let rank: Arc<dyn Communicator> =
+            if blocks == [1, 1] { Arc::new(rank) } else { by_messages(rank) };
+        let grid = Grid::cubed_sphere(CELLS).blocks(blocks).ranks(rank).build(device)?;
         let tile = grid.tile();
         let value = |by: usize| {
             move |[i, j]: [usize; 2]| ((tile * 31 + i * 7 + j * 3 + by) % 17) as f64 * 0.37

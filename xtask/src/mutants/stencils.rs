@@ -103,7 +103,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ),
     (
         "Launch::split",
-        "without `!grid.has_others()`",
+        "never `if !grid.has_others()`",
         "without other ranks there is nothing to wait for, so a split only costs time",
     ),
     (
