@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "../../halo/tests/altered/mod.rs"]
+mod altered;
+mod messages;
+
 use std::mem::swap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +15,7 @@ use std::time::Duration;
 use backend_host::HostDevice;
 use backend_sim::{Fault, Operation, SimConfig, SimDevice};
 use halo::communicator::{Communicator, ThreadCommunicator};
+use messages::by_messages;
 use runtime_core::{Device, StreamOptions};
 use stencil::generated::{Argument, Scalar, launch};
 use stencil::{
@@ -571,7 +576,14 @@ fn arguments_that_are_not_those_of_the_stencil_are_refused() -> Result<()> {
 
 /// Calls `work` as each of two ranks.
 fn pair<T: Send>(work: impl Fn(Arc<dyn Communicator>) -> T + Sync) -> [T; 2] {
-    let results = ThreadCommunicator::run(2, |rank| work(Arc::new(rank))).unwrap();
+    pair_over(|rank| Arc::new(rank), work)
+}
+
+fn pair_over<T: Send>(
+    transport: fn(ThreadCommunicator) -> Arc<dyn Communicator>,
+    work: impl Fn(Arc<dyn Communicator>) -> T + Sync,
+) -> [T; 2] {
+    let results = ThreadCommunicator::run(2, |rank| work(transport(rank))).unwrap();
     results.try_into().unwrap_or_else(|_| unreachable!())
 }
 
@@ -720,7 +732,7 @@ fn ranks_that_launch_other_stencils_of_one_name_get_errors() {
 #[test]
 fn the_output_of_a_launch_that_failed_half_way_cannot_be_read() {
     let device = host();
-    let results = pair(|ranks| {
+    let results = pair_over(by_messages, |ranks| {
         let (stream, rank) = (device.default_stream(), ranks.rank());
         let timeout = Duration::from_millis(300);
         let grid = Grid::cartesian([16, 5]).ranks(ranks).timeout(timeout).build(&device)?;
