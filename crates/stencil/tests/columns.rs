@@ -315,7 +315,7 @@ fn a_column_that_reads_beyond_its_end_is_computed_as_a_whole_on_all_ranks() {
     let all = [1, 2].map(|ranks| {
         let results = ThreadCommunicator::run(ranks, |rank| -> Result<_> {
             let grid = Grid::cartesian([6, 8]).periodic([false, true]).blocks([1, 0]);
-            let grid = grid.ranks(Arc::new(rank)).build(&device)?;
+            let grid = grid.ranks(mostly_by_messages(rank)).build(&device)?;
             let t = grid.field("t").boundary(Boundary::Clamp);
             let t = t.from_fn(|[i, j]| 1.0 / (1 + 8 * i + j) as f64)?;
             let mut s = grid.field("s").uninit()?;
