@@ -238,8 +238,8 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Copies an array to a stream's device by a prefetch, or by a read. Returns how long the call takes, and how long it is until
-/// the values are there.
+/// Copies an array to a stream's device by a prefetch, or by a read. Returns how long the call takes, and how long it is
+/// until the values are there.
 fn bring(
     array: &ArrayBuffer<f64, Ix1>,
     stream: &Stream,

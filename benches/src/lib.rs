@@ -207,7 +207,7 @@ impl Bench {
         Rival { name, target, run }: Rival<'_>,
     ) {
         let (ours, theirs) = (&mut |calls| time(calls, ours), &mut |calls| time(calls, run));
-        self.judge(&case.into(), 0, seconds, ours, (name, target, theirs));
+        self.compare_timed(case, seconds, ours, (name, target, theirs));
     }
 
     fn judge(

@@ -103,7 +103,7 @@ struct Checked<'s, 'a> {
     /// Whether no rank has a point to compute.
     is_nothing: bool,
     /// What ranks compare, if there are several.
-    hash: u64,
+    hash: Option<u64>,
     stale: Vec<Stale<'s, 'a>>,
     /// For each argument, its number among the stale fields, and whether it reads ghosts.
     uses: SmallVec<[(Option<usize>, bool); FEW]>,
@@ -330,8 +330,8 @@ impl<'a> Launch<'a> {
         let checked = self.check(grid, stream, state.resets)?;
         let is_empty = checked.local.iter().any(Range::is_empty);
         self.check_set(&checked, is_empty, stream)?;
-        if grid.has_others() {
-            state.exchanges.begin_launch(checked.hash);
+        if let Some(hash) = checked.hash {
+            state.exchanges.begin_launch(hash);
         }
         load(&mut state)?;
         drop(state);
@@ -519,7 +519,7 @@ impl<'a> Launch<'a> {
             shift: [0; 3],
             is_whole: true,
             is_nothing: global.iter().any(Range::is_empty),
-            hash: if grid.has_others() { self.hash(grid, &global) } else { 0 },
+            hash: grid.has_others().then(|| self.hash(grid, &global)),
             stale: Vec::new(),
             uses: SmallVec::new(),
         };
