@@ -625,7 +625,7 @@ impl Generator {
             0 | 1 => self.leaf(ty),
             2 => {
                 let condition = self.condition(less);
-                if self.chance(40) {
+                if self.scope.value_blocks < 2 && self.chance(40) {
                     let visible = self.scope.variables.len();
                     self.scope.value_blocks += 1;
                     let declarations: String =
