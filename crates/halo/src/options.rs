@@ -22,7 +22,8 @@ pub enum MissingCorners {
     /// values beyond the type become its least or greatest.
     Fill(f64),
     /// Sets each ghost to a mean. For each side that meets in the corner, the mean includes the ghost that is beyond
-    /// this side at the same distance, in the row of cells next to the corner. Only for floating-point elements.
+    /// this side at the same distance, in the row of cells next to the corner. Only for floating-point elements. It is
+    /// computed in `f64`; if the sum is infinite there, so is the mean.
     /// `finish`, or the `poll` that completes the exchange, then waits until unpacking is done.
     Average,
 }

@@ -10,7 +10,7 @@ mod ring;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use backend_host::HostDevice;
@@ -268,5 +268,45 @@ fn constants_for_corners_get_to_the_device_behind_a_failure() {
         halo.pack(&stream, &mut [memory.view_mut().reshape(&shape).unwrap().into()]).unwrap();
         let found = memory.to_vec(&stream).unwrap();
         assert_eq!([found[0], found[4], found[20], found[24]], [7.0; 4], "{device:?}");
+    }
+}
+
+/// Each rank has opened the device itself, or has another staging, so a thread of one rank copies from and to the memory
+/// of the other. It neither waits for work on the streams of that rank's program nor returns its failure.
+#[test]
+fn other_work_of_a_rank_stays_its_own() {
+    let shared = sim(Broken::Nothing);
+    for is_shared in [false, true] {
+        for busy in [0, 1] {
+            let both = Barrier::new(2);
+            let outcomes = ThreadCommunicator::run(2, |ranks| {
+                let rank = ranks.rank();
+                let device = if is_shared { shared.clone() } else { sim(Broken::Nothing) };
+                let staging = [Staging::Pinned, Staging::Device][usize::from(!is_shared) | rank];
+                let stream = device.stream_create(&Default::default())?;
+                let program = device.default_stream();
+                let mut halo = join(Arc::new(ranks), &device, &options(false, staging))?;
+                let mut own = values(rank, &stream);
+                stream.synchronize()?;
+                let (gate, opener) = device.gate()?;
+                if rank == busy {
+                    program.hold_until(&gate)?;
+                }
+                both.wait();
+                ring::exchange(&mut halo, &stream, &mut own)?;
+                both.wait();
+                opener.open();
+                if rank == busy {
+                    fail(&program);
+                }
+                both.wait();
+                ring::exchange(&mut halo, &stream, &mut own)?;
+                assert_eq!(own.to_vec(&stream)?, expected(rank, 2));
+                both.wait();
+                assert_eq!(program.synchronize().is_err(), rank == busy);
+                Ok(())
+            });
+            outcomes.unwrap().into_iter().collect::<Result<()>>().unwrap();
+        }
     }
 }

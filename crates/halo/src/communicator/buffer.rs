@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result};
+use runtime_core::{Device, Error, ErrorKind, Memory, Pinned, Result, Stream, StreamOptions};
 
 /// The bytes of a message: memory with one owner.
 #[derive(Debug)]
@@ -157,11 +157,7 @@ impl Buffer {
     /// The errors of the copy from the device.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         match (self.as_slice()?, &self.storage) {
-            (None, Storage::Device(memory)) => {
-                let stream = memory.device().default_stream();
-                memory.order_before(&stream)?;
-                memory.to_vec(&stream)
-            }
+            (None, Storage::Device(memory)) => memory.to_vec(&stream_behind(memory)?),
             (bytes, _) => Ok(bytes.unwrap_or_default().to_vec()),
         }
     }
@@ -179,9 +175,7 @@ impl Buffer {
         if let Some(own) = self.as_mut_slice()? {
             own.copy_from_slice(bytes);
         } else if let Storage::Device(memory) = &mut self.storage {
-            let stream = memory.device().default_stream();
-            memory.order_before(&stream)?;
-            memory.copy_from_slice(&stream, bytes)?;
+            memory.copy_from_slice(&stream_behind(memory)?, bytes)?;
         }
         Ok(())
     }
@@ -198,6 +192,14 @@ impl Buffer {
             None => self.copy_from_slice(&source.to_vec()?),
         }
     }
+}
+
+/// A stream of its own that waits for the work on the memory. Streams of the program would hold the copy up with other
+/// work, and would report the failures of that work here, perhaps to another rank.
+fn stream_behind(memory: &Memory<u8>) -> Result<Stream> {
+    let stream = memory.device().stream_create(&StreamOptions::default())?;
+    memory.order_before(&stream)?;
+    Ok(stream)
 }
 
 impl From<Storage> for Buffer {

@@ -218,18 +218,16 @@ fn means(dtype: DType, values: &mut [u8], others: &[u8]) {
             value.copy_from_slice(bytemuck::bytes_of(&narrow(sum, count)));
         }
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the number of sides is small")]
+    #[expect(clippy::cast_possible_truncation, reason = "a mean of values of a type fits it")]
     match dtype {
-        DType::F16 => {
-            each(values, others, f16::to_f32, |sum, n| f16::from_f32(sum / n as f32));
-        }
-        DType::BF16 => {
-            each(values, others, bf16::to_f32, |sum, n| bf16::from_f32(sum / n as f32));
-        }
-        DType::F32 => each(values, others, |value: f32| value, |sum, n| sum / n as f32),
+        DType::F16 => each(values, others, f16::to_f64, |sum, n| f16::from_f64(sum / n)),
+        DType::BF16 => each(values, others, bf16::to_f64, |sum, n| bf16::from_f64(sum / n)),
+        DType::F32 => each(values, others, f64::from, |sum, n| (sum / n) as f32),
         DType::F64 => each(values, others, |value: f64| value, |sum, n| sum / n),
         DType::C64 => {
-            each(values, others, |value: Complex<f32>| value, |sum, n| sum / n as f32);
+            let wide = |value: Complex<f32>| Complex::new(value.re.into(), value.im.into());
+            let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
+            each(values, others, wide, |sum, n| narrow(sum / n));
         }
         DType::C128 => each(values, others, |value: Complex<f64>| value, |sum, n| sum / n),
         _ => {}

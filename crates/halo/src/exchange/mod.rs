@@ -127,7 +127,7 @@ impl HaloExchange {
         let direct = if same_device { direct_route(ranks, &engine, options)? } else { None };
         if direct.is_none() {
             if measures {
-                let trial = Trial::new(ranks, &channel, device.default_stream(), options.timeout);
+                let trial = Trial::new(ranks, &channel, device, options.timeout);
                 let (choice, times) = trial.run(&engine.plan)?;
                 tracing::debug!(rank, ?choice, ?times, "staging measured");
                 engine.choose_staging(choice, times);
@@ -413,7 +413,8 @@ pub struct InFlight<'a, 'f> {
 
 impl InFlight<'_, '_> {
     /// Sends messages that are packed and unpacks messages that have arrived. Returns whether the exchange is complete.
-    /// Blocks only to set the last ghosts to [averages](crate::MissingCorners::Average).
+    /// Blocks only to set the last ghosts to [averages](crate::MissingCorners::Average), and where the transport does:
+    /// see [`ThreadCommunicator`](crate::communicator::ThreadCommunicator).
     ///
     /// If messages go through host memory, the first call after packing is done sends them: call this from time to time
     /// while other work runs.

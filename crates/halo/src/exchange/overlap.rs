@@ -240,7 +240,7 @@ impl<'a, 'f> Progress<'a, 'f> {
     }
 
     /// Advances the exchange as far as possible. Returns whether it is complete: work enqueued on its stream from now
-    /// on then sees the halos. Does not block.
+    /// on then sees the halos. Blocks only where [`InFlight::poll`] does.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use runtime_core::{Error, ErrorKind, Memory, Result, Stream};
+use runtime_core::{Device, Error, ErrorKind, Memory, Result, Stream, StreamOptions};
 
 use super::agreement::Ranks;
 use super::channel::Channel;
@@ -20,7 +20,7 @@ const FAILED: u64 = u64::MAX;
 pub(super) struct Trial<'a> {
     ranks: Ranks<'a>,
     channel: &'a Channel,
-    stream: Stream,
+    device: &'a Device,
     timeout: Duration,
     /// The time at which messages must have arrived.
     deadline: Instant,
@@ -41,11 +41,11 @@ impl<'a> Trial<'a> {
     pub(super) fn new(
         ranks: Ranks<'a>,
         channel: &'a Channel,
-        stream: Stream,
+        device: &'a Device,
         timeout: Duration,
     ) -> Self {
         let end = deadline(timeout.saturating_mul(2));
-        Self { ranks, channel, stream, timeout, deadline: deadline(timeout), end }
+        Self { ranks, channel, device, timeout, deadline: deadline(timeout), end }
     }
 
     /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
@@ -62,11 +62,16 @@ impl<'a> Trial<'a> {
     }
 
     fn time(&self, plan: &Plan, staging: Staging) -> Result<Duration> {
-        let mut messages = Vec::new();
-        let made = self.messages(plan, staging).map(|made| messages = made);
-        self.slowest(made.map(|()| Duration::ZERO))?;
+        // A stream of the program would report the failures of other work.
+        let made = self
+            .messages(plan, staging)
+            .and_then(|made| Ok((made, self.device.stream_create(&StreamOptions::default())?)));
+        let (mut messages, stream) = match made {
+            Ok(made) => self.slowest(Ok(Duration::ZERO)).map(|_| made)?,
+            Err(error) => return self.slowest(Err(error)),
+        };
         let mut round = || {
-            let done = self.round(&mut messages);
+            let done = self.round(&mut messages, &stream);
             self.slowest(done.map_err(|error| {
                 let Self { timeout, ranks: Ranks { rank, .. }, .. } = self;
                 let limit = match error.kind() {
@@ -85,14 +90,13 @@ impl<'a> Trial<'a> {
     }
 
     fn messages(&self, plan: &Plan, staging: Staging) -> Result<Vec<TrialMessage>> {
-        let device = self.stream.device();
         let receives = plan.receives.iter().map(|message| (Way::Receive, message));
         let sends = plan.sends.iter().map(|message| (Way::Send, message));
         let messages = receives.chain(sends).map(|(way, message)| {
-            let memory = device.memory_allocate(message.bytes)?;
+            let memory = self.device.memory_allocate(message.bytes)?;
             let (buffer, memory) = match staging {
                 Staging::Pinned => {
-                    (Buffer::pinned(device.pinned_allocate(message.bytes)?), Some(memory))
+                    (Buffer::pinned(self.device.pinned_allocate(message.bytes)?), Some(memory))
                 }
                 Staging::Device | Staging::Auto => (Buffer::device(memory), None),
             };
@@ -102,13 +106,13 @@ impl<'a> Trial<'a> {
     }
 
     /// Sends all messages from device to device once.
-    fn round(&self, messages: &mut [TrialMessage]) -> Result<Duration> {
+    fn round(&self, messages: &mut [TrialMessage], stream: &Stream) -> Result<Duration> {
         let start = Instant::now();
         let remaining = || self.deadline.saturating_duration_since(Instant::now());
         for message in messages.iter_mut().filter(|message| message.way == Way::Send) {
-            message.copy_from_device(&self.stream)?;
+            message.copy_from_device(stream)?;
         }
-        self.stream.record_event()?.wait_for(remaining())?;
+        stream.record_event()?.wait_for(remaining())?;
         let mut requests = Vec::with_capacity(messages.len());
         for TrialMessage { way, rank, buffer, .. } in &mut *messages {
             let buffer = mem::take(buffer);
@@ -134,10 +138,10 @@ impl<'a> Trial<'a> {
             }
             message.buffer = buffer;
             if message.way == Way::Receive {
-                message.copy_to_device(&self.stream)?;
+                message.copy_to_device(stream)?;
             }
         }
-        self.stream.record_event()?.wait_for(remaining())?;
+        stream.record_event()?.wait_for(remaining())?;
         Ok(start.elapsed())
     }
 

@@ -22,7 +22,9 @@ use super::{Buffer, Collectives, Communicator, Envelope, MAX_RANKS, Request, Way
 /// One of several ranks that are threads of one process.
 ///
 /// If the buffers of sender and receiver are of the same kind, the message is not copied: the two exchange their
-/// memory. A buffer that a send returns then holds other bytes.
+/// memory. A buffer that a send returns then holds other bytes. Otherwise the bytes are copied within the call that
+/// posts the second of the two requests: it blocks until the work that fills the sender's buffer and the copy are done.
+/// Ranks avoid that by clones of one `Device` and the same staging.
 ///
 /// A rank leaves when its communicator is dropped. Messages that it sent before still arrive. A rank that waits for
 /// more gets `PeerLost` at once. If a panic drops the communicator, every wait of any rank gets `PeerLost`.
