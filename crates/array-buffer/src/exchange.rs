@@ -66,11 +66,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
         self.exclusive().forget_idle_if_full()?;
-        let flight = InFlight::begin(&self.core, stream, exchange, Location::caller())?;
-        if exchange == Exchange::Broadcast {
-            self.core.set_local(None);
-        }
-        Ok(flight)
+        InFlight::begin(&self.core, stream, exchange, Location::caller())
     }
 }
 
@@ -106,7 +102,6 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let mut flight =
             InFlight::begin_then(&self.core, stream, broadcast, call_site, Some(&mut note))?;
         flight.covered = ghosts;
-        self.core.set_local(None);
         Ok((flight, lost))
     }
 }
@@ -201,6 +196,11 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
             ended: false,
             _hold: hold,
         })
+    }
+
+    /// Whether this is an exchange of the array with this core.
+    pub(crate) fn is_of(&self, core: &Core<T, D>) -> bool {
+        std::ptr::eq(self.core, core)
     }
 
     /// Whether the exchange has lent and copied nothing. Views to write count if an operation has used them.
@@ -340,7 +340,12 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
                 format!("the contributions of ghost part {part} were not taken")
             }
             Some(part) => format!("ghost part {part} was not filled"),
-            None => return self.core.end_exchange(None),
+            None => {
+                if self.op.is_none() {
+                    self.core.set_local(None);
+                }
+                return self.core.end_exchange(None);
+            }
         };
         self.fail(if failed { Poison::Operation } else { Poison::Unfinished })?;
         Err(Error::new(ErrorKind::Poisoned, "finish", why).on(self.stream.device().id()))

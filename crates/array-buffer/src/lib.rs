@@ -110,6 +110,11 @@
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.
 //!
+//! Copies that no stream of the access can make run on the default stream of the device that has the values: those to the
+//! host, except from page-locked memory, and those to a device that this one does not reach. So the host also waits for
+//! other work on that stream, and the access returns a failure of that work if no other call has returned it. A program
+//! that computes on streams of its own and leaves the default stream empty avoids both.
+//!
 //! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
 //! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a long

@@ -64,7 +64,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// An access whose refresh fails returns the error, which names the part, the device and the access. If the exchange
     /// has read and written nothing, the parts are as before, and the next access tries again. Otherwise it has failed:
-    /// see [`InFlight::finish`]. A failed broadcast poisons the ghosts: after the next write of owned values, or after
+    /// see [`InFlight::finish`]. `Conflict` if `refresh` replaced the exchange by one of another array. A failed broadcast poisons the ghosts: after the next write of owned values, or after
     /// [`mark_stale`](Self::mark_stale), they are refreshed again. A failed reduction poisons the owned values, too,
     /// which must be written again. `Conflict` if some ghosts are valid and others
     /// stale. `Poisoned` if a ghost part is. `LimitExceeded` under a [`TransferBudget`](crate::TransferBudget) that
@@ -80,6 +80,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             Box::new(move |core, stream, exchange, call_site| {
                 let mut flight = InFlight::begin(core, stream, exchange, call_site)?;
                 refresh(&mut flight)?;
+                // Otherwise the access would begin the next refresh, without end.
+                if !flight.is_of(core) {
+                    let message = "`refresh` replaced the exchange by one of another array";
+                    return Err(Error::new(ErrorKind::Conflict, "refresh", message));
+                }
                 flight.finish()
             }),
         )
@@ -97,8 +102,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Lends owned parts to `f`, for writes that other ranks do not make. Before ghosts are refreshed again, all ranks
-    /// must call [`mark_stale`](Self::mark_stale): until then, this rank refuses it as `Stale`, unless `f` began no
-    /// write.
+    /// must call [`mark_stale`](Self::mark_stale), or complete a [broadcast](Self::begin_exchange): until then, this rank
+    /// refuses it as `Stale`, unless `f` began no write.
     ///
     /// ```
     /// # use array_buffer::{ArrayBuffer, Partition};

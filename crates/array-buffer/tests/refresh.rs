@@ -384,6 +384,28 @@ fn a_refresh_that_needs_fresh_ghosts_is_a_conflict(setup: &Setup) {
     shared.write(LATER).unwrap().refuse_stale_ghosts();
 }
 
+/// Without an error, the access would refresh for ever.
+fn a_refresh_that_finishes_another_exchange_is_a_conflict(setup: &Setup) {
+    let mut array = plain();
+    setup.claim(&array);
+    let stream: &'static Stream = Box::leak(Box::new(setup.s.clone()));
+    let refresh = move |flight: &mut InFlight<'_, f64, Ix1>| {
+        let other: &'static mut Ring = Box::leak(Box::new(plain()));
+        let mut exchange = other.begin_exchange(stream, Exchange::Broadcast)?;
+        exchange.run(&mut links())?;
+        *flight = exchange;
+        Ok(())
+    };
+    array.on_stale_ghosts(&setup.s, refresh).unwrap();
+    fill(&mut array);
+    for _ in 0..2 {
+        let error = array.read_host().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.message().contains("one of another array"), "{error}");
+    }
+    assert_eq!(owned(&array), [1.0, 2.0, 3.0]);
+}
+
 fn threads_that_read_at_once_refresh_once(setup: &Setup) {
     const THREADS: usize = 6;
     let runs = Arc::new(AtomicUsize::new(0));
@@ -550,6 +572,9 @@ fn local_writes_are_marked_before_ghosts_are_refreshed(setup: &Setup) {
             drop(forbidden);
             assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Stale);
         }
+        // Nor is one that did nothing.
+        drop(array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap());
+        assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Stale);
         array.mark_stale();
         assert_eq!(values(&array), [4.0; 5]);
     }
@@ -747,6 +772,7 @@ on_all_devices!(
     a_failed_refresh_poisons_ghosts_and_can_be_repeated,
     a_panic_of_a_refresh_reaches_the_reader,
     a_refresh_that_needs_fresh_ghosts_is_a_conflict,
+    a_refresh_that_finishes_another_exchange_is_a_conflict,
     threads_that_read_at_once_refresh_once,
     threads_survive_a_refresh_that_fails,
     budgets_forbid_refreshes,
