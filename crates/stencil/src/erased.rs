@@ -10,6 +10,10 @@ use runtime_core::Element;
 use crate::accumulate::Value;
 
 /// The element type of a field: `f32`, `f64`, `i32`, `i64` or `u32`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element type of a field",
+    label = "use f32, f64, i32, i64 or u32, and u32 for `bool`"
+)]
 pub trait Number: Element + PartialEq + fmt::Debug + Erase + Value {}
 
 /// The array of a field.

@@ -271,8 +271,9 @@ impl<const N: usize> GridBuilder<N> {
         for axis in 0..N {
             let least = cells[axis] / blocks[axis];
             if (periodic[axis] || blocks[axis] > 1) && least < width {
-                let message =
-                    format!("a halo of {width} along axis {axis}; a block has {least} cells there");
+                let message = format!(
+                    "a halo of {width} along axis {axis}; a block has {least} cells there: use fewer ranks, or other `blocks`"
+                );
                 return Err(refuse(message));
             }
         }

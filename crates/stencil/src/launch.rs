@@ -100,6 +100,8 @@ struct Checked<'s, 'a> {
     shift: [isize; 3],
     /// Whether these are all points of the rank.
     is_whole: bool,
+    /// Whether all ranks together compute all points.
+    covers: bool,
     /// Whether no rank has a point to compute.
     is_nothing: bool,
     /// What ranks compare, if there are several.
@@ -329,7 +331,7 @@ impl<'a> Launch<'a> {
         let mut state = grid.state();
         let checked = self.check(grid, stream, state.resets)?;
         let is_empty = checked.local.iter().any(Range::is_empty);
-        self.check_set(&checked, is_empty, stream)?;
+        self.check_set(&checked, stream)?;
         if let Some(hash) = checked.hash {
             state.exchanges.begin_launch(hash);
         }
@@ -479,7 +481,9 @@ impl<'a> Launch<'a> {
     ) -> Result<Checked<'s, 'a>> {
         if !grid.device.is_same(stream.device()) {
             let (of, given) = (grid.device.id(), stream.device().id());
-            let message = format!("a stream of {given}; the grid is on {of}");
+            let hint =
+                if of == given { ", opened another time: use clones of one `Device`" } else { "" };
+            let message = format!("a stream of {given}; the grid is on {of}{hint}");
             return Err(Error::new(ErrorKind::WrongDevice, "run", message));
         }
         let mut location: Option<&Core> = None;
@@ -518,6 +522,7 @@ impl<'a> Launch<'a> {
             local: [0..1, 0..1, 0..1],
             shift: [0; 3],
             is_whole: true,
+            covers: self.on.is_none(),
             is_nothing: global.iter().any(Range::is_empty),
             hash: grid.has_others().then(|| self.hash(grid, &global)),
             stale: Vec::new(),
@@ -533,6 +538,8 @@ impl<'a> Launch<'a> {
             let high = range.end.clamp(start, start + points) - start;
             checked.local[axis] = low..high.max(low);
             checked.is_whole &= checked.local[axis] == (0..output.shape.points(axis));
+            let all = grid.cells[axis] + usize::from(output.shape.staggered[axis]);
+            checked.covers &= *range == (0..all);
         }
         if let Some((axis, side)) = self.on.map(End::place) {
             let has_end = output.shape.is_end[axis][side];
@@ -575,12 +582,13 @@ impl<'a> Launch<'a> {
         Ok(checked)
     }
 
-    /// Refuses fields that are read and were never set, before an output is taken: it would lose its values.
+    /// Refuses fields that are read and were never set, before an output is taken: it would lose its values. All ranks
+    /// refuse the same, whatever their own points are: otherwise, some would go on to an exchange.
     #[track_caller]
-    fn check_set(&self, checked: &Checked<'_, '_>, is_empty: bool, stream: &Stream) -> Result<()> {
+    fn check_set(&self, checked: &Checked<'_, '_>, stream: &Stream) -> Result<()> {
         let unknown = |argument: &&Argument<'_>| {
-            let is_read = !is_empty && !self.overwrites(argument, checked);
-            is_read && !argument.core.is_set.get()
+            let overwrites = argument.intent == Intent::Out && (checked.covers || self.once);
+            !overwrites && !checked.is_nothing && !argument.core.is_set.get()
         };
         for argument in self.arguments.iter().filter(unknown) {
             let about = |error| match argument.intent {
@@ -651,7 +659,14 @@ impl<'a> Launch<'a> {
         let bounds = points.iter().flat_map(|range| [range.start as u64, range.end as u64]);
         let names = self.arguments.iter().map(|argument| argument.core.name_hash);
         let cells = grid.cells.iter().map(|cells| *cells as u64);
-        let body = self.stencil.map_or(0, Stencil::hash);
+        let brought = || {
+            let fields = self.known.iter().flat_map(|field| {
+                let reach = field.reach.into_iter().flatten().map(i64::cast_unsigned);
+                reach.chain([field.intent as u64])
+            });
+            hash_of_numbers(fields)
+        };
+        let body = self.stencil.map_or_else(brought, Stencil::hash);
         let numbers = bounds.chain(cells).chain(self.words.scalars().iter().copied());
         let on = self.on.map(|end| {
             let (axis, side) = end.place();

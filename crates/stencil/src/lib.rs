@@ -130,6 +130,7 @@
 //! | go in ascending or descending order | `#[column(forward)]`, `#[column(backward)]` |
 //! | go along another axis than 0 | `#[column(forward, axis = 1)]` |
 //! | read what was set at the previous point | `p.at(-1, 0, 0)` of an `Out` or `InOut`, if it goes forward along axis 0, and `p.at(1, 0, 0)` if it goes backward |
+//! | read what was set two points before | carry it in another output: `older.set(p.at(-1, 0, 0))`, and read `older.at(-1, 0, 0)` |
 //! | compute the ends in another way | `if first() { … } else if last() { … } else { … }`: `first()` is the point that is computed first, so that it has the highest index if the column goes backward |
 //! | compute ghosts from the last own point | `#[column(forward, ghosts)]`, launched [`on`](Launch::on) an end |
 //!
@@ -196,6 +197,9 @@
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 //!
+//! The device `host` uses all cores for one rank. So ranks that are threads make a program on it no faster: they are for
+//! tests, and for several devices. `host?threads=1` uses one core.
+//!
 //! A program that uses `runtime` leaves the choice to `ranks::run`, which starts threads or joins an MPI job, and opens
 //! the device of each rank:
 //!
@@ -244,6 +248,8 @@
 //!   column of ghosts may go along an axis that is divided.
 //! - All ranks make the same launches: of the same stencil, with fields of the same names, the same scalars and points.
 //!   Ranks that differ get an error at the next exchange. Boundaries are not compared.
+//! - All fields of a grid have its axes. A coefficient that depends on one axis alone is a field, too, or is computed from
+//!   [`index`](subset).
 //! - A device limits the number of fields in a launch: see `Limits::max_arguments`. `host` takes 127.
 //!
 //! The folder `examples` has complete programs; `docs/stencil.md` lists them.

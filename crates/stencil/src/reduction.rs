@@ -112,6 +112,7 @@ impl<T: Number> Reduction<'_, T> {
         self.enqueue(stream).map_err(|error| error.about(format_args!("reduction {name}")))
     }
 
+    #[track_caller]
     fn enqueue(&self, stream: &Stream) -> Result<Reduced<T>> {
         let Some(first) = self.launch.first() else { return Err(refuse("no field".to_owned())) };
         let grid = Arc::clone(&first.grid);

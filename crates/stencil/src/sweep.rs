@@ -80,6 +80,8 @@ pub struct Part<const N: usize, const F: usize> {
 ///
 /// Collective. A rank without points does not call `work`. One that waits for messages calls it for its inner points,
 /// and then for the others in several parts. Ranks that are threads with one device usually exchange without messages.
+/// `work` makes no other collective calls on the grid: a launch that needs an exchange is refused while messages are in
+/// transit.
 ///
 /// ```
 /// use runtime_core::{Device, Grid as Cores, HostModule, args};

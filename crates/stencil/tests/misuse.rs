@@ -156,6 +156,53 @@ fn an_input_that_is_not_read_needs_no_ghosts() -> Result<()> {
     Ok(())
 }
 
+#[stencil]
+fn both(out: Out<f64, 2>, t: In<f64, 2>, never: In<f64, 2>) {
+    out.set(t.at(-1, 0) + t.at(1, 0) + never.at(0, 0));
+}
+
+/// A rank without points would go on to the exchange, where it would wait for the others.
+#[test]
+fn all_ranks_refuse_fields_that_were_never_set() -> Result<()> {
+    let device = host();
+    let refusals = |communicator: Arc<dyn Communicator>| -> Result<()> {
+        let never = ErrorKind::Uninitialized;
+        let grid = Grid::cartesian([9, 6]).blocks([0, 1]).ranks(communicator).build(&device)?;
+        let stream = device.default_stream();
+        let boundaries = |name| grid.field(name).boundary(Boundary::Clamp);
+        let t = boundaries("t").filled(1.0)?;
+        let unset = boundaries("unset").uninit()?;
+        let mut computed = grid.field("computed").boundary(Boundary::Computed).uninit()?;
+        let mut out = grid.field("out").uninit()?;
+        // All points of the first rank, and none of the others.
+        refused(neighbours(&mut out, &t).over(0, 0..3).run(&stream), never, &["keeps", "out"]);
+        refused(
+            copy(&mut computed, &t).on(End::Low(0)).run(&stream),
+            never,
+            &["keeps", "computed"],
+        );
+        let mut out = grid.field("out").filled(0.0)?;
+        refused(both(&mut out, &t, &unset).over(0, 0..2).run(&stream), never, &["unset"]);
+        neighbours(&mut out, &t).run(&stream)?;
+        assert!(out.read_host()?.iter().all(|value| *value == 2.0));
+        Ok(())
+    };
+    refusals(Arc::new(ThreadCommunicator::group(1)?.remove(0)))?;
+    for by_messages in [false, true] {
+        let ranks = ThreadCommunicator::run(3, |rank| match by_messages {
+            true => refusals(messages::by_messages(rank)),
+            false => refusals(Arc::new(rank)),
+        })?;
+        ranks.into_iter().collect::<Result<()>>()?;
+    }
+    Ok(())
+}
+
+#[stencil]
+fn neighbours(out: Out<f64, 2>, t: In<f64, 2>) {
+    out.set(t.at(-1, 0) + t.at(1, 0));
+}
+
 #[test]
 fn errors_of_outputs_say_which_of_them_keep_values() -> Result<()> {
     const HINT: &str = "an output keeps the points that a launch leaves out";
