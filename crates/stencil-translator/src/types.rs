@@ -20,8 +20,7 @@ pub(crate) struct Types {
 }
 
 /// What is wrong with an offset that is not known.
-pub(crate) const UNKNOWN: &str =
-    "this must be known to the translator: write a literal, a constant or a loop variable";
+pub(crate) const UNKNOWN: &str = "this must be known to the translator: write a literal, a constant or a loop variable, or choose with `if`";
 
 /// Infers the types of everything in a program.
 pub(crate) fn infer(program: &Program, errors: &mut Errors) -> Types {

@@ -220,32 +220,17 @@ impl Parser<'_> {
         let receiver = self.expression(&call.receiver);
         let mut operands = vec![receiver];
         operands.extend(call.args.iter().map(|operand| self.expression(operand)));
-        let (method, taken) = match &*name {
-            "sqrt" => (Method::Builtin(Function::Sqrt), 1),
-            "abs" => (Method::Builtin(Function::Abs), 1),
-            "floor" => (Method::Builtin(Function::Floor), 1),
-            "ceil" => (Method::Builtin(Function::Ceil), 1),
-            "mul_add" => (Method::Builtin(Function::MulAdd), 3),
-            "exp" => (Method::Builtin(Function::Exp), 1),
-            "sin" => (Method::Builtin(Function::Sin), 1),
-            "cos" => (Method::Builtin(Function::Cos), 1),
-            "powf" => (Method::Builtin(Function::Pow), 2),
-            "min" => (Method::Min, 2),
-            "max" => (Method::Max, 2),
-            _ => {
-                let instead = match &*name {
-                    "pow" | "powi" => "multiply, or use `powf`",
-                    "round" | "trunc" | "fract" => "use `floor` or `ceil`",
-                    "clamp" => "use `max` and `min`",
-                    "signum" | "copysign" => "use `if`",
-                    "is_nan" => "compare the value with itself, `x != x`",
-                    _ => {
-                        "there are sqrt, abs, floor, ceil, min, max, mul_add, exp, sin, cos and powf"
-                    }
-                };
-                return self
-                    .refuse(call.method.span(), format!("`{name}` is not supported: {instead}"));
-            }
+        let Some((method, taken)) = method_of(&name) else {
+            let instead = match &*name {
+                "pow" | "powi" => "multiply, or use `powf`",
+                "round" | "trunc" | "fract" => "use `floor` or `ceil`",
+                "clamp" => "use `max` and `min`",
+                "signum" | "copysign" => "use `if`",
+                "is_nan" => "compare the value with itself, `x != x`",
+                _ => "there are sqrt, abs, floor, ceil, min, max, mul_add, exp, sin, cos and powf",
+            };
+            return self
+                .refuse(call.method.span(), format!("`{name}` is not supported: {instead}"));
         };
         if operands.len() != taken {
             let message = format!(
@@ -282,7 +267,16 @@ impl Parser<'_> {
             _ => None,
         };
         let Some(name) = name else {
-            let message = "only helpers of the same module can be called, by their names; a conversion is `as`";
+            let path = match &*call.func {
+                SynExpr::Path(path) => path.path.segments.last().map(|last| text(&last.ident)),
+                _ => None,
+            };
+            let message = match path {
+                Some(name) if method_of(&name).is_some() => {
+                    format!("functions of numbers are methods: write `a.{name}(…)`")
+                }
+                _ => "only helpers of the same module can be called, by their names; a conversion is `as`".to_owned(),
+            };
             return self.refuse(call.func.span(), message);
         };
         if self.is_constant {
@@ -340,8 +334,16 @@ impl Parser<'_> {
                 ParameterType::Field { element, rank, .. } => match self.view(argument) {
                     Some(view) => Argument::View(view),
                     None => {
-                        let message =
-                            format!("`{name}` takes a field here, `In<{element}, {rank}>`");
+                        let instead = match argument {
+                            SynExpr::Reference(_) => ": write the field without `&`",
+                            SynExpr::MethodCall(call) if call.method == "at" => {
+                                ": write `shift` instead of `at`"
+                            }
+                            _ => "",
+                        };
+                        let message = format!(
+                            "`{name}` takes a field here, `In<{element}, {rank}>`{instead}"
+                        );
                         return self.refuse(argument.span(), message);
                     }
                 },
@@ -349,6 +351,24 @@ impl Parser<'_> {
         }
         self.expr(span, ExprKind::Call(function, arguments))
     }
+}
+
+/// A method of numbers, and the number of its operands.
+fn method_of(name: &str) -> Option<(Method, usize)> {
+    Some(match name {
+        "sqrt" => (Method::Builtin(Function::Sqrt), 1),
+        "abs" => (Method::Builtin(Function::Abs), 1),
+        "floor" => (Method::Builtin(Function::Floor), 1),
+        "ceil" => (Method::Builtin(Function::Ceil), 1),
+        "mul_add" => (Method::Builtin(Function::MulAdd), 3),
+        "exp" => (Method::Builtin(Function::Exp), 1),
+        "sin" => (Method::Builtin(Function::Sin), 1),
+        "cos" => (Method::Builtin(Function::Cos), 1),
+        "powf" => (Method::Builtin(Function::Pow), 2),
+        "min" => (Method::Min, 2),
+        "max" => (Method::Max, 2),
+        _ => return None,
+    })
 }
 
 /// What to write for a constant of the standard library.

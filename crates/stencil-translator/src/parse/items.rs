@@ -596,8 +596,9 @@ impl Parser<'_> {
                 };
                 let Some(length) = length.filter(|length| (1..=MAX_ELEMENTS).contains(length))
                 else {
-                    let message =
-                        format!("the length of a table is a number from 1 to {MAX_ELEMENTS}");
+                    let message = format!(
+                        "the length of a table is written as a number from 1 to {MAX_ELEMENTS}, such as `[f64; 3]`"
+                    );
                     self.error(array.len.span(), message);
                     return None;
                 };

@@ -207,9 +207,12 @@ impl Parser<'_> {
                 }
             }
             None => {
-                let message = format!(
-                    "`{tokens}` is no type of a stencil: use f32, f64, i32, i64, u32 or bool"
-                );
+                let message = match ty {
+                    syn::Type::Tuple(_) => "a tuple is no type of a stencil: write a parameter, a variable or a helper for each value".to_owned(),
+                    _ => format!(
+                        "`{tokens}` is no type of a stencil: use f32, f64, i32, i64, u32 or bool"
+                    ),
+                };
                 self.error(syn::spanned::Spanned::span(ty), message);
             }
         }
