@@ -131,7 +131,8 @@ impl Program {
                 above.address
             )));
         }
-        let alignment = file.segments().map(|segment| segment.align()).max().unwrap_or(1);
+        // An alignment of 0 means none, as 1 does.
+        let alignment = file.segments().map(|segment| segment.align().max(1)).max().unwrap_or(1);
         if !(1..=MAX_ALIGNMENT).contains(&alignment) || !alignment.is_power_of_two() {
             return Err(invalid(format!(
                 "segments aligned to {alignment} bytes; {MAX_ALIGNMENT} is the most"

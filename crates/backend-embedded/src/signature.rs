@@ -29,7 +29,9 @@ fn parameter(text: &str) -> Result<ParamInfo, String> {
     };
     if let Some(pointee) = pointee {
         let words = pointee.split_whitespace();
-        let access = if words.clone().any(|word| word == "const") {
+        // In `const float **rows`, the rows are constant, and not the pointers to them.
+        let outermost = pointee.rsplit('*').next().unwrap_or(pointee);
+        let access = if outermost.split_whitespace().any(|word| word == "const") {
             ParamAccess::Read
         } else {
             ParamAccess::Write
@@ -88,6 +90,21 @@ mod tests {
             ]
         );
         assert!(parse("nothing()").unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn memory_is_read_only_if_its_own_elements_are_constant() {
+        for (text, access) in [
+            ("const float **rows", ParamAccess::Write),
+            ("const float *rows[]", ParamAccess::Write),
+            ("float *const *rows", ParamAccess::Read),
+            ("const float *const rows[4]", ParamAccess::Read),
+            ("float const *x", ParamAccess::Read),
+            ("float *const x", ParamAccess::Write),
+        ] {
+            let (_, parameters) = parse(&format!("k({text})")).unwrap();
+            assert_eq!(parameters[0].access, Some(access), "{text}");
+        }
     }
 
     #[test]

@@ -121,11 +121,13 @@ fn run(shared: &OpenDevice, kernel: &EmbeddedKernel, values: &[CallValue]) -> Re
         match called {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Timeout => {
-                device.reset()?;
-                let message = format!(
-                    "kernel {name:?} did not return within {:?}; the processor was reset",
-                    shared.timeout
-                );
+                let hung = format!("kernel {name:?} did not return within {:?}", shared.timeout);
+                device.reset().map_err(|error| {
+                    let message =
+                        format!("{hung}, and the reset failed: {error}; open the device again");
+                    Error::new(ErrorKind::DeviceLost, "launch", message).with_source(error)
+                })?;
+                let message = format!("{hung}; the processor was reset");
                 Err(Error::new(ErrorKind::DeviceFault, "launch", message)
                     .with_driver("LAUNCH_TIMEOUT", 0)
                     .with_source(error))

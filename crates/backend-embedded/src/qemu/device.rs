@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use runtime_core::contract::{
 use runtime_core::{DeviceId, DeviceInfo, Error, ErrorKind, Result};
 
 use super::QemuConfig;
-use super::counters::InstructionCounter;
+use super::counters::{InstructionCounter, Instructions};
 use super::failure::{gone, lost, refused};
 use super::layout::{MAILBOX, STACK, STAGING, STAGING_BYTES};
 use super::machine::{MACHINES, Machine, info};
@@ -51,7 +50,7 @@ pub struct QemuDevice {
     ram: File,
     console: Console,
     program: Mutex<Program>,
-    instructions: Arc<AtomicU64>,
+    instructions: Arc<Instructions>,
     counters: Option<InstructionCounter>,
     /// Locked while the process is replaced.
     process: Mutex<Option<Process>>,
@@ -96,7 +95,7 @@ impl QemuDevice {
         }
         let ram = anonymous_file("ram").and_then(|ram| ram.set_len(whole_ram).map(|()| ram));
         let ram = ram.map_err(|error| lost("open", "no memory for its RAM").with_source(error))?;
-        let instructions = Arc::<AtomicU64>::default();
+        let instructions = Arc::<Instructions>::default();
         let device = Self {
             map: machine.memory_map(ram_bytes),
             console: Console::new(info.id.clone()),
@@ -305,10 +304,10 @@ impl QemuDevice {
     fn finish(&self, answer: &Answer) {
         match *answer {
             Answer::Done { instructions, .. } => {
-                self.instructions.fetch_add(instructions, Ordering::Relaxed);
+                self.instructions.add(instructions);
             }
             Answer::Fault { instructions, .. } => {
-                self.instructions.fetch_add(instructions, Ordering::Relaxed);
+                self.instructions.add(instructions);
                 self.console.flush();
             }
             Answer::Ready => self.console.flush(),

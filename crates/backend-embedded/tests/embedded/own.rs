@@ -27,6 +27,8 @@ struct Own {
     hangs: AtomicBool,
     /// Receives a message when a reset begins. The reset continues when the other channel is closed.
     reset: Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>,
+    /// Whether a reset fails.
+    cannot_reset: bool,
     /// Receives the current device of the thread that drops this device, or `None` for the host.
     dropped: Option<mpsc::Sender<Option<DeviceId>>>,
 }
@@ -54,6 +56,7 @@ impl Own {
             ram: Mutex::new(vec![0; ram]),
             hangs: AtomicBool::new(false),
             reset: None,
+            cannot_reset: false,
             dropped: None,
         }
     }
@@ -90,6 +93,9 @@ impl EmbeddedDevice for Own {
         if let Some((begins, go_on)) = &self.reset {
             begins.send(()).ok();
             let _closed = go_on.lock().unwrap().recv();
+        }
+        if self.cannot_reset {
+            return Err(Error::new(ErrorKind::Driver, "reset", "no answer"));
         }
         self.hangs.store(false, Ordering::SeqCst);
         Ok(())
@@ -295,6 +301,25 @@ fn a_launch_that_hangs_fails_no_copy_of_another_stream() {
     drop(finish);
     assert_eq!(copied.join().unwrap().unwrap(), [7; 4]);
     assert_eq!(stream.synchronize().unwrap_err().driver().unwrap().name, "LAUNCH_TIMEOUT");
+}
+
+#[test]
+fn a_launch_that_hangs_where_no_reset_helps_loses_the_accelerator() {
+    let mut own = Own::new(RAM, RAM_BYTES, 8);
+    own.cannot_reset = true;
+    let device = own.accelerator().unwrap();
+    let stream = device.default_stream();
+    let spin = device.module_load(image(kernels("qemu-riscv64").to_vec())).unwrap();
+    let spin = spin.kernel("spin").unwrap();
+    let mut out = device.memory_from_slice(&stream, &[0_u32]).unwrap();
+    // SAFETY: nothing runs: the device's calls never begin.
+    unsafe { spin.launch(&stream, &Launch::cover(1, 1), args![&mut out, 1_u64]) }.unwrap();
+    let error = stream.synchronize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    for part in ["\"spin\"", "did not return within", "no answer", "open the device again"] {
+        assert!(error.message().contains(part), "{error} lacks {part:?}");
+    }
+    assert_eq!(device.memory_allocate::<u8>(8).unwrap_err().kind(), ErrorKind::DeviceLost);
 }
 
 #[test]
