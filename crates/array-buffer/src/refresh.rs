@@ -64,10 +64,10 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// An access whose refresh fails returns the error, which names the part, the device and the access. If the exchange
     /// has read and written nothing, the parts are as before, and the next access tries again. Otherwise it has failed:
-    /// see [`InFlight::finish`]. `Conflict` if `refresh` replaced the exchange by one of another array. A failed broadcast poisons the ghosts: after the next write of owned values, or after
-    /// [`mark_stale`](Self::mark_stale), they are refreshed again. A failed reduction poisons the owned values, too,
-    /// which must be written again. `Conflict` if some ghosts are valid and others
-    /// stale. `Poisoned` if a ghost part is. `LimitExceeded` under a [`TransferBudget`](crate::TransferBudget) that
+    /// see [`InFlight::finish`]. `Conflict` if `refresh` replaced the exchange by one of another array. A failed
+    /// broadcast poisons the ghosts: after the next write of owned values, or after [`mark_stale`](Self::mark_stale),
+    /// they are refreshed again. A failed reduction poisons the owned values, too, which must be written again.
+    /// `Conflict` if some ghosts are valid and others stale. `Poisoned` if a ghost part is. `LimitExceeded` under a [`TransferBudget`](crate::TransferBudget) that
     /// forbids refreshes. These change nothing.
     pub fn on_stale_ghosts(
         &mut self,

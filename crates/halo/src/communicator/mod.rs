@@ -60,8 +60,8 @@ pub(crate) const MAX_RANKS: usize = 1 << 24;
 /// and tag. Among the messages with both, it gets the earliest that no earlier receive got. The length and the message
 /// ID of its buffer must be exactly those of the message.
 ///
-/// `send` and `receive` wait for no other rank, and own their buffer until the request is complete. A send may stay incomplete
-/// until its receive is posted. Requests make progress while this rank calls [`Request::test`] or
+/// `send` and `receive` wait for no other rank, and own their buffer until the request is complete. A send may stay
+/// incomplete until its receive is posted. Requests make progress while this rank calls [`Request::test`] or
 /// [`wait_any`](Self::wait_any); they may make progress at other times, too.
 ///
 /// # Collective calls
