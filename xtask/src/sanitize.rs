@@ -127,7 +127,7 @@ const COMPILED: &[Set] = &[
     Set {
         title: "arrays",
         // All states of two parts take too long here, and touch no memory but their own. Shuttle switches stacks.
-        words: "--package array-buffer --lib --tests -- --skip two_owned_parts --skip an_owned_and_a_ghost --skip on_shuttle",
+        words: "--package array-buffer --package coherence --lib --tests -- --skip two_owned_parts --skip an_owned_and_a_ghost --skip on_shuttle",
         flags: "",
         always: false,
     },

@@ -7,10 +7,10 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
 use ndarray::{Array, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
-use crate::coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
 use crate::core::{Core, Exclusive, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 use crate::part::{PartMut, PartRef};

@@ -2,10 +2,10 @@
 
 use std::panic::Location;
 
+use coherence::Access;
 use ndarray::Dimension;
 use runtime_core::{Element, Error, ErrorKind, MemoryView, Result, Stream, bytemuck};
 
-use crate::coherence::Access;
 use crate::guard::{ReadGuard, StreamRef, WriteGuard};
 use crate::{ArrayBuffer, Parts};
 

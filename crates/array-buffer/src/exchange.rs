@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 
+use coherence::{Action, PartState, Reduce, ReplicaId, keep};
 use ndarray::Dimension;
 use runtime_core::{
     Combine, Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, RegionCopy, RegionPlan,
@@ -12,7 +13,6 @@ use runtime_core::{
 };
 
 use crate::call_site::CallSite;
-use crate::coherence::{Action, PartState, Reduce, ReplicaId, keep};
 use crate::core::{Core, Request, Then};
 use crate::part::PartRef;
 use crate::partition::{overlap, volume};
@@ -21,7 +21,8 @@ use crate::storage::Hold;
 use crate::transfer::side_of;
 use crate::{ArrayBuffer, PartStatus, Partition, Parts};
 
-pub use crate::coherence::Exchange;
+#[doc(inline)]
+pub use coherence::Exchange;
 
 impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// Begins to fill ghost parts from owned values, or to combine contributions with owned values, on `stream`.
@@ -103,16 +104,6 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             InFlight::begin_then(&self.core, stream, broadcast, call_site, Some(&mut note))?;
         flight.covered = ghosts;
         Ok((flight, lost))
-    }
-}
-
-impl Exchange {
-    /// Its name in reports and errors.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-        }
     }
 }
 

@@ -6,13 +6,13 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use coherence::{Access, ReplicaId};
 use ndarray::Dimension;
 use runtime_core::{
     Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, Result, Stream, WriteReport,
 };
 use smallvec::SmallVec;
 
-use crate::coherence::{Access, ReplicaId};
 use crate::core::{Request, TrackedStream};
 use crate::poison::{Poison, Verdict};
 use crate::storage::Hold;

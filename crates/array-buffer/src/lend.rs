@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::process::abort;
 use std::ptr::NonNull;
 
+use coherence::{Access, Action, HOST};
 use ndarray::{ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
-use crate::coherence::{Access, Action, HOST};
 use crate::core::{Core, Request};
 use crate::{PartMut, Partition};
 

@@ -185,7 +185,6 @@ mod budget;
 mod buffer;
 mod call_site;
 mod check;
-mod coherence;
 mod core;
 mod exchange;
 mod guard;
@@ -211,13 +210,14 @@ mod worker;
 
 use std::sync::atomic;
 
+#[doc(inline)]
+pub use coherence::Reduce;
 pub use ndarray;
 pub use runtime_core::{ConversionError, Error, ErrorKind, Result};
 
 pub use budget::{Direction, TransferBudget};
 pub use buffer::{ArrayBuffer, Constant, Here, Mutable};
 pub use call_site::hide_call_sites;
-pub use coherence::Reduce;
 pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
 pub use home::Home;

@@ -9,12 +9,13 @@
 
 use std::panic::Location;
 
-// Those of the parent module: tests replace them.
-use super::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::coherence::{
+use coherence::{
     Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
     owner, take_up,
 };
+
+// Those of the parent module: tests replace them.
+use super::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) struct Mirror {
     parts: Box<[PartMirror]>,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::panic::Location;
 
+use coherence::{Access, Reduce, Set};
 use ndarray::Dimension;
 use runtime_core::{Element, Result, Stream};
 
 use crate::Parts;
 use crate::call_site::CallSite;
-use crate::coherence::{Access, Reduce, Set};
 use crate::core::{Core, Request};
 use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGuard};
 

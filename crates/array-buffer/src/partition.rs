@@ -4,10 +4,9 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
+use coherence::{PARTS, Role, Set};
 use runtime_core::{Element, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
-
-use crate::coherence::{PARTS, Role, Set};
 
 /// A set of parts of an array, by number.
 ///

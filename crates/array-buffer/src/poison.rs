@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::coherence::{Access, Reduce};
+use coherence::{Access, Reduce};
 
 /// How an access ends, for the parts that its guard held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use coherence::{Exchange, ReplicaId};
 use comfy_table::{CellAlignment, Table, presets};
 use parking_lot::Mutex;
 use runtime_core::Traffic;
-
-use crate::coherence::{Exchange, ReplicaId};
 
 /// An access that made a transfer necessary, and the line of the program that made the access.
 #[derive(Clone, Debug, PartialEq, Eq)]

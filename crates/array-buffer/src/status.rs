@@ -1,6 +1,6 @@
 //! The status of a part.
 
-use crate::coherence::Reduce;
+use coherence::Reduce;
 
 /// The status of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

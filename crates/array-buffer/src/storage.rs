@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{
@@ -17,7 +18,6 @@ use runtime_core::{
 };
 
 use crate::Partition;
-use crate::coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 
 /// Elements in host memory, at a fixed address.
 struct HostBytes<T: Element> {

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
+use coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
 use runtime_core::{
     Combine, DType, Element, Error, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned,
     RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream, Support,
 };
 
-use crate::coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
 use crate::partition::Partition;
 use crate::storage::{Storage, zeroed};
 use crate::worker::{PieceOf, Progress, Worker};

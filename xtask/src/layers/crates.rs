@@ -9,7 +9,8 @@ use crate::cargo::cargo;
 /// `docs/architecture.md` has the same table with the reasons.
 const LAYERS: &[(&str, &[&str])] = &[
     ("runtime-core", &[]),
-    ("array-buffer", &["runtime-core"]),
+    ("coherence", &[]),
+    ("array-buffer", &["runtime-core", "coherence"]),
     ("halo", &["runtime-core"]),
     ("halo-mpi", &["runtime-core", "halo"]),
     ("backend-support", &["runtime-core"]),

@@ -1,7 +1,7 @@
 //! Weakens each memory order of the lock-free mirror of arrays, and checks that its tests fail under Miri.
 //!
-//! The mirror uses only the protocol of coherence, and this only the standard library. So a small package has both, and
-//! each mutant is one build of it.
+//! The mirror uses only the crate `coherence`, and this only the standard library. So a small package has the mirror,
+//! and each mutant is one build of it.
 
 use std::fs;
 use std::path::Path;
@@ -26,10 +26,10 @@ const MANIFEST: &str = "\
 [package]
 name = \"mirror\"
 edition = \"2024\"
+[dependencies]
+coherence = { path = \"../../../crates/coherence\" }
 ";
 const LIBRARY: &str = "\
-#![allow(dead_code)]
-mod coherence;
 #[cfg(test)]
 mod interleavings {
     mod on_threads;
@@ -41,9 +41,7 @@ pub(super) fn mutants(only: &[String]) -> Result<()> {
     let source = root().join("crates/array-buffer/src");
     let folder = root().join("target/mutants/orders");
     let target = folder.join("src");
-    for name in ["coherence", "interleavings"] {
-        copy(&source.join(name), &target.join(name))?;
-    }
+    copy(&source.join("interleavings"), &target.join("interleavings"))?;
     fs::write(folder.join("Cargo.toml"), MANIFEST)?;
     fs::write(target.join("lib.rs"), LIBRARY)?;
     let text = fs::read_to_string(source.join("mirror.rs"))?;

@@ -1,5 +1,5 @@
-//! Breaks the transition function of coherence in every way that compiles, and checks that its own tests notice. Each
-//! mutant swaps two neighbouring statements, or drops a statement that has an effect.
+//! Breaks the transition function of the crate `coherence` in every way that compiles, and checks that the crate's tests
+//! notice. Each mutant swaps two neighbouring statements, or drops a statement that has an effect.
 //!
 //! The protocol uses only the standard library, so each mutant is one call of `rustc`. These mutants are not switched
 //! at run time as those of `instrument` are: a swap of `let` statements does not fit into an `if`, and a switch in each
@@ -185,12 +185,12 @@ enum Fate {
 /// Runs the mutants whose description contains one of `only`; an empty `only` runs all. The description starts with the
 /// function, as in `bring: drop …`.
 pub(super) fn mutants(only: &[String]) -> Result<()> {
-    let source = root().join("crates/array-buffer/src/coherence");
+    let source = root().join("crates/coherence/src");
     let text = fs::read_to_string(source.join("plan.rs"))?;
     let file = syn::parse_file(&text)?;
     let mut finder = Finder { text: &text, function: String::new(), found: Vec::new() };
     finder.visit_file(&file);
-    let root = env::temp_dir().join(format!("array-buffer-mutants-{}", std::process::id()));
+    let root = env::temp_dir().join(format!("coherence-mutants-{}", std::process::id()));
     let workers = thread::available_parallelism()?.get();
     let folders: Vec<PathBuf> = (0..workers).map(|worker| root.join(worker.to_string())).collect();
     folders.iter().try_for_each(|folder| copy(&source, folder))?;
@@ -306,7 +306,7 @@ fn compile(folder: &Path, program: &Path, level: &str) -> Result<bool> {
         .arg(format!("-Copt-level={level}"))
         .arg("-o")
         .arg(program)
-        .arg(folder.join("mod.rs"))
+        .arg(folder.join("lib.rs"))
         .stderr(Stdio::null())
         .status()?;
     Ok(status.success())

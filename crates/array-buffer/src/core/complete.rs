@@ -3,10 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
+use coherence::{HOST, Health, PartId, ReplicaId};
 use runtime_core::{DType, Element, Error, ErrorKind, Result, Stream, bytemuck};
 
 use super::{Core, Set};
-use crate::coherence::{HOST, Health, PartId, ReplicaId};
 use crate::mirror::CHECKS;
 use crate::pattern::Pattern;
 use crate::poison::{Poison, Position, Verdict};

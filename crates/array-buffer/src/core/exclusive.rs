@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
+use coherence::{Action, HOST, PartId, ReplicaId, Set};
 use ndarray::{Array, Dimension};
 use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
 use super::{Core, Request, Run, alone, place};
 use crate::Partition;
 use crate::call_site::CallSite;
-use crate::coherence::{Action, HOST, PartId, ReplicaId, Set};
 use crate::memory_budget::{MemoryBudget, Resident};
 
 /// The greatest number of rows of a part that are copied one by one from and to page-locked memory. A part with more

@@ -1,11 +1,11 @@
 //! The place to which each committed write is copied.
 
+use coherence::{HOST, readable};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::{Core, Request, Set};
 use crate::Home;
 use crate::call_site::CallSite;
-use crate::coherence::{HOST, readable};
 use crate::mirror::HOME;
 
 impl<T: Element, D> Core<T, D> {

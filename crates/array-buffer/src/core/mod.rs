@@ -14,6 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use coherence::{
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
+    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
+};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
     Device, DeviceKind, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result,
@@ -28,10 +32,6 @@ use registered::Refreshing;
 use crate::Home;
 use crate::budget;
 use crate::call_site::{At, CallSite};
-use crate::coherence::{
-    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
-    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
-};
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::{CHECKS, HOME, Mirror};
 use crate::partition::{Partition, Ranges, layout_of};

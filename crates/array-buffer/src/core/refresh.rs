@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use coherence::{Action, Exchange, Refusal, plan, readable};
 use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 
 use super::registered::{Registered, Runner};
 use super::{Core, Request, Run, State};
 use crate::budget;
 use crate::call_site::{At, CallSite};
-use crate::coherence::{Action, Exchange, Refusal, plan, readable};
 use crate::mirror::REFRESHED;
 use crate::report::AccessSite;
 

@@ -2,15 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use coherence::{
+    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
+    kept, loss, merge, rejoin, waits,
+};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::exclusive::direct_parts;
 use super::{Core, Request, State, Writer};
 use crate::call_site::CallSite;
-use crate::coherence::{
-    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
-    kept, loss, merge, rejoin, waits,
-};
 use crate::mirror::Mirror;
 use crate::partition::{Partition, Ranges};
 use crate::poison::Poison;

@@ -1,10 +1,10 @@
 //! What other arrays with the same memory budget ask of an array.
 
+use coherence::{Action, HOST, Health, PartId, ReplicaId, Set, readable};
 use runtime_core::{Element, Result, Stream};
 
 use super::{Core, Request, State};
 use crate::budget;
-use crate::coherence::{Action, HOST, Health, PartId, ReplicaId, Set, readable};
 use crate::memory_budget::{Idle, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
 

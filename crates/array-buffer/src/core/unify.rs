@@ -3,12 +3,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use coherence::{Action, HOST, ReplicaId};
 use runtime_core::{Device, Element, Error, ErrorKind, Result};
 
 use super::exclusive::Exclusive;
 use super::{Request, State, place};
 use crate::call_site::CallSite;
-use crate::coherence::{Action, HOST, ReplicaId};
 use crate::mirror::Mirror;
 
 impl<T: Element, D> Exclusive<'_, T, D> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use coherence::{Access, ReplicaId, Set};
 use runtime_core::{
     DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
 };
@@ -9,7 +10,6 @@ use runtime_core::{
 use super::{WriteAccess, check_access, name};
 use crate::Parts;
 use crate::call_site::CallSite;
-use crate::coherence::{Access, ReplicaId, Set};
 use crate::core::{Core, Request};
 use crate::storage::Hold;
 

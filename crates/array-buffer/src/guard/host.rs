@@ -4,12 +4,12 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use coherence::{Access, Set};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::{WriteAccess, check_access, name};
 use crate::call_site::CallSite;
-use crate::coherence::{Access, Set};
 use crate::core::{Core, Request};
 
 /// A guard for reading values on the host, as an `ndarray` array. The work that writes the values has finished.

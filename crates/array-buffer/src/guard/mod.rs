@@ -7,9 +7,9 @@ pub(crate) use device::StreamRef;
 pub use device::{ReadGuard, WriteGuard};
 pub use host::{HostReadGuard, HostWriteGuard};
 
+use coherence::{Access, Set};
 use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
 
-use crate::coherence::{Access, Set};
 use crate::core::{Core, check_reduce};
 use crate::poison::{Poison, Verdict};
 

@@ -3,12 +3,13 @@
 
 use std::panic::Location;
 
+use coherence::{
+    Access, Action, HOST, Health, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
+};
+
 use super::atomic::{AtomicBool, Ordering};
 use super::mirror::Mirror;
 use super::{Arc, Mutex, MutexGuard, thread, wait_unordered};
-use crate::coherence::{
-    Access, Action, HOST, Health, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
-};
 
 /// The state of an array and its mirror, used as the core does.
 struct Array {

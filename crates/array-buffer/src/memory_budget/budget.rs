@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use coherence::{PartId, ReplicaId, Set};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Memory, Result, Stream, StreamOptions, Traffic,
@@ -13,7 +14,6 @@ use runtime_core::{
 use super::ledger::{Key, Ledger, Owner};
 use super::policy::{Candidate, LatestNextUse, Policy};
 use crate::call_site::{At, CallSite};
-use crate::coherence::{PartId, ReplicaId, Set};
 
 /// How many accesses ahead parts are copied to the device.
 pub(super) const WINDOW: usize = 2;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coherence::{PartId, Set};
+
 use super::policy::{Candidate, Priority};
-use crate::coherence::{PartId, Set};
 
 /// The number of an array within one budget.
 pub(crate) type Owner = u64;

@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use coherence::{PartId, ReplicaId, Set};
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
 use super::budget::{
@@ -11,7 +12,6 @@ use super::budget::{
 };
 use super::ledger::Owner;
 use super::policy::Priority;
-use crate::coherence::{PartId, ReplicaId, Set};
 
 /// How long an access waits for calls in other threads that use all parts that could leave.
 const PATIENCE: Duration = Duration::from_secs(10);

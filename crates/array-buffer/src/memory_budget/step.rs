@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
+use coherence::Set;
 use runtime_core::{Error, ErrorKind, Result, StreamOptions};
 
 use super::budget::{Ahead, Known, MemoryBudget, RoomCause, Standing, WINDOW};
 use super::ledger::{Missing, Owner, Use};
-use crate::coherence::Set;
 
 impl MemoryBudget {
     /// Begins to record which parts are used, until [`Recording::finish`].

@@ -9,11 +9,23 @@ use super::state::{
 
 /// A request to the transition function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
+pub enum Action {
     /// Read at a replica.
-    Read { at: ReplicaId, by: Who },
+    Read {
+        /// The replica.
+        at: ReplicaId,
+        /// The user.
+        by: Who,
+    },
     /// A write guard for a replica.
-    Acquire { at: ReplicaId, by: Who, access: Access },
+    Acquire {
+        /// The replica.
+        at: ReplicaId,
+        /// The user.
+        by: Who,
+        /// The kind of the write.
+        access: Access,
+    },
     /// The write guard's work is enqueued.
     Commit,
     /// The write guard was not used.
@@ -22,13 +34,31 @@ pub(crate) enum Action {
     Abort,
     /// Make bytes valid at a replica, without an access. If this is the host's replica and page-locked, `by` may be the
     /// stream of its device that copies.
-    Prefetch { at: ReplicaId, by: Who },
+    Prefetch {
+        /// The replica.
+        at: ReplicaId,
+        /// The user.
+        by: Who,
+    },
     /// Free the memory of parts in a replica. No guard is alive.
-    Evict { at: ReplicaId },
+    Evict {
+        /// The replica.
+        at: ReplicaId,
+    },
     /// As `Evict`, while guards may be alive.
-    MakeRoom { at: ReplicaId },
+    MakeRoom {
+        /// The replica.
+        at: ReplicaId,
+    },
     /// Begin an exchange between owned and ghost parts. Applies to all parts.
-    Begin { at: ReplicaId, by: Who, exchange: Exchange },
+    Begin {
+        /// The replica.
+        at: ReplicaId,
+        /// The user.
+        by: Who,
+        /// The direction.
+        exchange: Exchange,
+    },
     /// The exchange's work is enqueued.
     End,
     /// The exchange's work failed.
@@ -38,9 +68,15 @@ pub(crate) enum Action {
     /// Ghost parts are older than owned values that have changed elsewhere. Applies to all parts.
     Outdate,
     /// A lane reported the failure of work enqueued earlier. Applies to all parts.
-    Lost { lane: Lane },
+    Lost {
+        /// The lane.
+        lane: Lane,
+    },
     /// A lane is idle and gets no more work. Applies to all parts.
-    Forget { lane: Lane },
+    Forget {
+        /// The lane.
+        lane: Lane,
+    },
 }
 
 /// The direction of an exchange.
@@ -52,36 +88,79 @@ pub enum Exchange {
     Reduce,
 }
 
+impl Exchange {
+    /// Its name in reports and errors.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+        }
+    }
+}
+
 /// One thing to do. The order of steps matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Step {
+pub enum Step {
     /// `who` waits for everything enqueued on `on` so far.
-    Wait { who: Who, on: Lane },
+    Wait {
+        /// The user that waits.
+        who: Who,
+        /// The lane that it waits for.
+        on: Lane,
+    },
     /// The host waits until the copies of a part that were enqueued on `on` so far need its replica no longer. If they
     /// write it, the host then also knows whether work on `origins` has failed that the copied values came through.
-    See { part: PartId, on: Lane, origins: SmallSet },
-    /// A part's bytes are copied. `reads` is the user that reads them, `writes` the user that writes them.
-    Copy { part: PartId, from: ReplicaId, to: ReplicaId, reads: Who, writes: Who },
+    See {
+        /// The part.
+        part: PartId,
+        /// The lane that copies.
+        on: Lane,
+        /// Earlier lanes of the copied values.
+        origins: SmallSet,
+    },
+    /// A part's bytes are copied.
+    Copy {
+        /// The part.
+        part: PartId,
+        /// The replica that is read.
+        from: ReplicaId,
+        /// The replica that is written.
+        to: ReplicaId,
+        /// The user that reads.
+        reads: Who,
+        /// The user that writes.
+        writes: Who,
+    },
     /// A part is filled with the neutral value of `op`.
-    Fill { part: PartId, at: ReplicaId, by: Who, op: Reduce },
+    Fill {
+        /// The part.
+        part: PartId,
+        /// The replica that is filled.
+        at: ReplicaId,
+        /// The user that fills it.
+        by: Who,
+        /// The operation whose neutral value it gets.
+        op: Reduce,
+    },
 }
 
 /// The steps to carry out, and the state once they are enqueued.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) next: Vec<PartState>,
+pub struct Plan {
+    /// What to do, in this order.
+    pub steps: Vec<Step>,
+    /// The state of each part, once the steps are enqueued.
+    pub next: Vec<PartState>,
     /// Owned values have changed, so the version increases.
-    pub(crate) committed: bool,
+    pub committed: bool,
 }
 
-/// Plans `action` on the parts in `set`.
-pub(crate) fn plan(
-    parts: &[PartState],
-    set: Set,
-    action: Action,
-    paths: &Paths,
-) -> Result<Plan, Refusal> {
+/// Plans `action` on the parts in `set`. The given state stays as it is.
+///
+/// # Errors
+///
+/// A [`Refusal`] if the state of the parts does not allow the action.
+pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Result<Plan, Refusal> {
     let paths = &paths.during(parts, set, action);
     let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
     match action {
@@ -110,7 +189,7 @@ impl Paths {
     /// How bytes are copied for an action. Only a prefetch asks for copies that a thread prepares, and only if no lane
     /// of another device would have to be waited for that uses the host's bytes: a lane cannot wait for lanes that its
     /// device does not reach.
-    pub(crate) fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
+    pub fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
         let Action::Prefetch { at, .. } = action else {
             return Self { workers: Set::EMPTY, relays: Set::EMPTY, ..*self };
         };
@@ -131,7 +210,8 @@ impl Paths {
 }
 
 /// Records a write guard that was given out where [`owner`](super::owner) says that this needs no action.
-pub(crate) fn take_up(part: &mut PartState, access: Access) {
+#[inline]
+pub fn take_up(part: &mut PartState, access: Access) {
     // A failure that was reported meanwhile has poisoned the part. It would have poisoned a part with a guard, too.
     if let (Health::Good, Some(at)) = (part.health, part.valid.first()) {
         part.health = Health::Writing { at, access, outdated: false };
@@ -140,7 +220,7 @@ pub(crate) fn take_up(part: &mut PartState, access: Access) {
 
 /// Records that an exchange at a replica keeps the bytes that a ghost part had there `before`, where it writes no
 /// others. Returns whether these had values.
-pub(crate) fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
+pub fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
     let bytes = part.bytes_mut(at);
     let origins = bytes.origins.union(before.bytes(at).sources());
     mark_written(bytes, bytes.writer, origins);
@@ -150,7 +230,7 @@ pub(crate) fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> b
 impl Plan {
     /// The state after step number `failed` failed: as before, plus the access records of work that was, or may have
     /// been, enqueued.
-    pub(crate) fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
+    pub fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
         let mut parts = before.to_vec();
         for step in &self.steps[..=failed] {
             match *step {

@@ -5,11 +5,11 @@ use super::set::{Set, SmallSet};
 use super::state::{Bytes, Health, Lane, PartId, PartState, Refusal, ReplicaId, Role};
 
 /// Old parts, by number, that have elements of one new part.
-pub(crate) type Pieces<'a> = &'a [(PartId, &'a PartState)];
+pub type Pieces<'a> = &'a [(PartId, &'a PartState)];
 
 /// What is lost if the pieces become one part with this role; `None` if nothing is. A ghost part made of ghosts loses
 /// nothing: an exchange fills it again.
-pub(crate) fn loss(pieces: Pieces<'_>, role: Role) -> Option<Refusal> {
+pub fn loss(pieces: Pieces<'_>, role: Role) -> Option<Refusal> {
     let is_exchanged = role == Role::Ghost && pieces.iter().all(|(_, of)| of.role == Role::Ghost);
     let pending =
         pieces.iter().find_map(|(part, of)| of.pending.map(|op| Refusal::Pending(*part, op)));
@@ -32,7 +32,7 @@ fn alike(pieces: Pieces<'_>) -> bool {
 }
 
 /// The health of a part without a guard. A guard that still shows was forgotten.
-pub(crate) fn kept(health: Health) -> Health {
+pub fn kept(health: Health) -> Health {
     match health {
         Health::Writing { .. } | Health::Exchanging { .. } => Health::Poisoned,
         known => known,
@@ -40,13 +40,13 @@ pub(crate) fn kept(health: Health) -> Health {
 }
 
 /// The replicas where all pieces have values.
-pub(crate) fn common(pieces: Pieces<'_>) -> Set {
+pub fn common(pieces: Pieces<'_>) -> Set {
     pieces.iter().map(|(_, of)| of.valid).reduce(Set::and).unwrap_or(Set::EMPTY)
 }
 
 /// Who must wait for whom in a replica before the pieces become one part: a lane that wrote some of them, for all other
 /// lanes that used any. `None` if no lane wrote, and for one piece alone, whose record stays as it is.
-pub(crate) fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
+pub fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
     let bytes = || pieces.iter().map(|(_, of)| of.bytes(at));
     if pieces.len() < 2 {
         return None;
@@ -61,7 +61,11 @@ pub(crate) fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
 }
 
 /// The pieces as one part, if [`loss`] finds none and the [`waits`] are enqueued.
-pub(crate) fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
+///
+/// # Panics
+///
+/// If the pieces have values, but no replica has the values of all of them.
+pub fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
     if let [(_, whole)] = pieces {
         return PartState { role, health: kept(whole.health), ..**whole };
     }
@@ -92,7 +96,7 @@ pub(crate) fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
 }
 
 /// A part that was cut into `pieces`, in which copies may have begun since, as one part again.
-pub(crate) fn rejoin(whole: &PartState, pieces: Pieces<'_>) -> PartState {
+pub fn rejoin(whole: &PartState, pieces: Pieces<'_>) -> PartState {
     let mut part = *whole;
     for (_, piece) in pieces {
         part.valid = part.valid.and(piece.valid);

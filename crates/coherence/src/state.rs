@@ -5,22 +5,22 @@ use std::fmt;
 use super::set::{Set, SmallSet};
 
 /// The number of a stream within one array. Streams of different devices never share a number.
-pub(crate) type Lane = u8;
+pub type Lane = u8;
 /// The number of a replica within one array.
-pub(crate) type ReplicaId = u8;
+pub type ReplicaId = u8;
 /// The number of a part within one array.
-pub(crate) type PartId = u8;
+pub type PartId = u8;
 /// The user of an access: a stream, or the host itself. The host's work is finished when its guard ends.
-pub(crate) type Who = Option<Lane>;
+pub type Who = Option<Lane>;
 
 /// The replica in host memory.
-pub(crate) const HOST: ReplicaId = 0;
+pub const HOST: ReplicaId = 0;
 /// The maximum number of replicas of an array, including the host's.
-pub(crate) const REPLICAS: usize = 10;
+pub const REPLICAS: usize = 10;
 /// The maximum number of parts of an array.
-pub(crate) const PARTS: usize = 64;
+pub const PARTS: usize = 64;
 /// The maximum number of streams that an array tracks at once.
-pub(crate) const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// How contributions are combined with the values that they are added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ impl fmt::Display for Reduce {
 
 /// The role of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Role {
+pub enum Role {
     /// Its values are the array's own (*roots* of a star forest).
     Owned,
     /// Its values are copies of owned values, from here or from another process (*leaves*).
@@ -61,19 +61,20 @@ pub(crate) enum Role {
 /// A record of a lane stands for all work that is on it at the time when another lane waits for it. So reads on the
 /// writer's own lane need no record, and `readers` never contains the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Bytes {
+pub struct Bytes {
     /// The lane that last wrote the bytes, by a kernel or a copy; `None` once the host has seen that write finish.
-    pub(crate) writer: Option<Lane>,
+    pub writer: Option<Lane>,
     /// The lanes that have read the bytes since, after waiting for the writer.
-    pub(crate) readers: SmallSet,
+    pub readers: SmallSet,
     /// Earlier lanes that the values came through, if the host has not seen them finish since. If work on one of them
     /// has failed, the values are lost. Empty if the replica is not valid and not being written.
-    pub(crate) origins: SmallSet,
+    pub origins: SmallSet,
 }
 
 impl Bytes {
     /// The streams whose failure makes the values doubtful.
-    pub(crate) fn sources(&self) -> SmallSet {
+    #[inline]
+    pub fn sources(&self) -> SmallSet {
         let mut all = self.origins;
         all.extend(self.writer);
         all
@@ -82,7 +83,7 @@ impl Bytes {
 
 /// The kind of a writing access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Access {
+pub enum Access {
     /// Old values are available and may be kept.
     ReadWrite,
     /// Every value is overwritten.
@@ -93,7 +94,7 @@ pub(crate) enum Access {
 
 /// The usability of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Health {
+pub enum Health {
     /// Never written.
     Uninit,
     /// Usable where `valid` says. A ghost part without a valid replica must be filled by an exchange.
@@ -102,30 +103,42 @@ pub(crate) enum Health {
     Poisoned,
     /// A write guard was given out. If the guard is forgotten, the part stays in this state.
     Writing {
+        /// The replica that the guard writes.
         at: ReplicaId,
+        /// The kind of the write.
         access: Access,
         /// Owned values changed meanwhile, so the values written here are immediately stale.
         outdated: bool,
     },
     /// An exchange is in flight. If it is forgotten, the part stays in this state.
-    Exchanging { at: ReplicaId, reduce: bool, outdated: bool },
+    Exchanging {
+        /// The replica that the exchange uses.
+        at: ReplicaId,
+        /// Whether the exchange is a reduction.
+        reduce: bool,
+        /// Owned values changed meanwhile, so the values that arrive are immediately stale.
+        outdated: bool,
+    },
 }
 
 /// The state of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartState {
-    pub(crate) role: Role,
+pub struct PartState {
+    /// Whether its values are the array's own.
+    pub role: Role,
     /// Replicas that hold its values, or its contributions while a reduction is pending.
-    pub(crate) valid: Set,
+    pub valid: Set,
     /// Set if contributions in this ghost part wait to be combined with the owned values.
-    pub(crate) pending: Option<Reduce>,
-    pub(crate) health: Health,
-    pub(crate) bytes: [Bytes; REPLICAS],
+    pub pending: Option<Reduce>,
+    /// Whether it can be used.
+    pub health: Health,
+    /// For each replica, the work on its bytes that may still be running.
+    pub bytes: [Bytes; REPLICAS],
 }
 
 impl PartState {
     /// A part that was never written.
-    pub(crate) fn new(role: Role) -> Self {
+    pub fn new(role: Role) -> Self {
         Self {
             role,
             valid: Set::EMPTY,
@@ -136,42 +149,47 @@ impl PartState {
     }
 
     /// The replica that a write guard or an exchange uses.
-    pub(crate) fn user(&self) -> Option<ReplicaId> {
+    #[inline]
+    pub fn user(&self) -> Option<ReplicaId> {
         match self.health {
             Health::Writing { at, .. } | Health::Exchanging { at, .. } => Some(at),
             Health::Uninit | Health::Good | Health::Poisoned => None,
         }
     }
 
-    pub(crate) fn bytes(&self, at: ReplicaId) -> &Bytes {
+    /// The work on the bytes of a replica.
+    #[inline]
+    pub fn bytes(&self, at: ReplicaId) -> &Bytes {
         &self.bytes[usize::from(at)]
     }
 
-    pub(crate) fn bytes_mut(&mut self, at: ReplicaId) -> &mut Bytes {
+    /// The work on the bytes of a replica, to change its record.
+    #[inline]
+    pub fn bytes_mut(&mut self, at: ReplicaId) -> &mut Bytes {
         &mut self.bytes[usize::from(at)]
     }
 }
 
 /// How bytes are copied between replicas.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paths {
+pub struct Paths {
     /// Replicas that the host can address.
-    pub(crate) host: Set,
+    pub host: Set,
     /// For each replica, the replicas that it copies from without the host.
-    pub(crate) peers: [SmallSet; REPLICAS],
+    pub peers: [SmallSet; REPLICAS],
     /// For each replica on a device, the lane of that device's default stream.
-    pub(crate) lanes: [Lane; REPLICAS],
+    pub lanes: [Lane; REPLICAS],
     /// The device for which the host's replica is page-locked. No device works in the host's memory then.
-    pub(crate) locked: Option<ReplicaId>,
+    pub locked: Option<ReplicaId>,
     /// The parts that streams of that device copy from and to the host's replica without the host.
-    pub(crate) direct: Set,
+    pub direct: Set,
     /// The devices whose streams copy from and to the host's replica when a prefetch asks for it, although it is not
     /// page-locked: a thread prepares the copies. No device works in the host's memory then.
-    pub(crate) workers: Set,
+    pub workers: Set,
     /// The devices between which a thread copies when a prefetch asks for it, if they do not reach each other.
-    pub(crate) relays: Set,
+    pub relays: Set,
     /// The replica that each lane works on.
-    pub(crate) places: [ReplicaId; LANES],
+    pub places: [ReplicaId; LANES],
 }
 
 impl Paths {
@@ -198,7 +216,8 @@ impl Paths {
     }
 
     /// Whether a device's stream copies between the device and the host's replica.
-    pub(crate) fn is_direct(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
+    #[inline]
+    pub fn is_direct(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
         let device = match (from, to) {
             (HOST, device) | (device, HOST) => device,
             _ => return false,
@@ -207,23 +226,27 @@ impl Paths {
     }
 
     /// Whether a device's streams copy between the device and the host's replica, which is page-locked for it.
-    pub(crate) fn copies_alone(&self, part: PartId, device: ReplicaId) -> bool {
+    #[inline]
+    pub fn copies_alone(&self, part: PartId, device: ReplicaId) -> bool {
         self.locked == Some(device) && self.direct.contains(part)
     }
 
     /// Whether a lane uses the host's replica only in direct copies.
-    pub(crate) fn only_copies(&self, lane: Lane) -> bool {
+    #[inline]
+    pub fn only_copies(&self, lane: Lane) -> bool {
         self.places[usize::from(lane)] != HOST
     }
 
     /// Whether a thread copies between two devices: their streams copy from and to memory of its own.
-    pub(crate) fn relayed(&self, from: ReplicaId, to: ReplicaId) -> bool {
+    #[inline]
+    pub fn relayed(&self, from: ReplicaId, to: ReplicaId) -> bool {
         let both = self.relays.contains(from) && self.relays.contains(to);
         both && !self.peers[usize::from(to)].contains(from)
     }
 
     /// Whether a copy goes through the host, which waits for it.
-    pub(crate) fn staged(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
+    #[inline]
+    pub fn staged(&self, part: PartId, from: ReplicaId, to: ReplicaId) -> bool {
         !self.peers[usize::from(to)].contains(from)
             && !self.is_direct(part, from, to)
             && !self.relayed(from, to)
@@ -232,7 +255,7 @@ impl Paths {
 
 /// The reason why an action is refused. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// A part was never written.
     Uninit(PartId),
     /// A part's writer failed or was forgotten.

@@ -4,76 +4,87 @@ use std::fmt;
 
 /// A set of numbers below 64.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Set(pub(crate) u64);
+pub struct Set(pub(crate) u64);
 
 impl Set {
-    pub(crate) const EMPTY: Self = Self(0);
+    /// The set without members.
+    pub const EMPTY: Self = Self(0);
 
+    /// The set of one number below 64.
     #[inline]
-    pub(crate) fn one(member: u8) -> Self {
+    pub fn one(member: u8) -> Self {
         Self(1 << member)
     }
 
     /// The numbers below `count`, which is at most 64.
     #[inline]
-    pub(crate) fn below(count: usize) -> Self {
+    pub fn below(count: usize) -> Self {
         if count >= 64 { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
 
+    /// Whether a number below 64 is a member.
     #[inline]
-    pub(crate) fn contains(self, member: u8) -> bool {
+    pub fn contains(self, member: u8) -> bool {
         self.0 & (1 << member) != 0
     }
 
+    /// Adds a number below 64.
     #[inline]
-    pub(crate) fn insert(&mut self, member: u8) {
+    pub fn insert(&mut self, member: u8) {
         self.0 |= 1 << member;
     }
 
+    /// Removes a number below 64.
     #[inline]
-    pub(crate) fn remove(&mut self, member: u8) {
+    pub fn remove(&mut self, member: u8) {
         self.0 &= !(1 << member);
     }
 
+    /// Whether there is no member.
     #[inline]
-    pub(crate) fn is_empty(self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// The number of members.
     #[inline]
-    pub(crate) fn len(self) -> usize {
+    pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
+    /// The members of either set.
     #[inline]
-    pub(crate) fn union(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
+    /// The members of both sets.
     #[inline]
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
+    /// The members that `other` lacks.
     #[inline]
-    pub(crate) fn without(self, other: Self) -> Self {
+    pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
+    /// Whether all members are in `of`.
     #[inline]
-    pub(crate) fn is_subset(self, of: Self) -> bool {
+    pub fn is_subset(self, of: Self) -> bool {
         self.without(of).is_empty()
     }
 
     /// The smallest member.
     #[inline]
-    pub(crate) fn first(self) -> Option<u8> {
+    pub fn first(self) -> Option<u8> {
         self.iter().next()
     }
 
     /// The members in increasing order.
     #[inline]
-    pub(crate) fn iter(self) -> impl Iterator<Item = u8> + Clone {
+    pub fn iter(self) -> impl Iterator<Item = u8> + Clone {
         let mut left = self.0;
         std::iter::from_fn(move || {
             if left == 0 {
@@ -94,16 +105,17 @@ impl FromIterator<u8> for Set {
     }
 }
 
-/// A compact set of lanes or replicas; a state contains many of these.
+/// A compact set of lanes or replicas, of numbers below 16; a state contains many of these.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct SmallSet(u16);
+pub struct SmallSet(u16);
 
 impl SmallSet {
-    pub(crate) const EMPTY: Self = Self(0);
+    /// The set without members.
+    pub const EMPTY: Self = Self(0);
 
     /// The members as a `Set`.
     #[inline]
-    pub(crate) fn set(self) -> Set {
+    pub fn set(self) -> Set {
         Set(self.0.into())
     }
 
@@ -113,23 +125,27 @@ impl SmallSet {
         self.0.into()
     }
 
+    /// Whether a number below 16 is a member.
     #[inline]
-    pub(crate) fn contains(self, lane: u8) -> bool {
+    pub fn contains(self, lane: u8) -> bool {
         self.set().contains(lane)
     }
 
+    /// Adds a number below 16.
     #[inline]
-    pub(crate) fn insert(&mut self, lane: u8) {
+    pub fn insert(&mut self, lane: u8) {
         self.0 |= 1 << lane;
     }
 
+    /// Removes a number below 16.
     #[inline]
-    pub(crate) fn remove(&mut self, lane: u8) {
+    pub fn remove(&mut self, lane: u8) {
         self.0 &= !(1 << lane);
     }
 
+    /// The members of either set.
     #[inline]
-    pub(crate) fn union(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }

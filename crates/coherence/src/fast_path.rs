@@ -6,12 +6,13 @@ use super::state::{
 };
 
 /// The bit of the host in [`fast_readers`], above the bits of the lanes.
-pub(crate) const HOST_BIT: u32 = 1 << 31;
+pub const HOST_BIT: u32 = 1 << 31;
 const _: () = assert!(LANES < 31);
 
 /// For each replica, the users that can read `part` there without a wait, a copy or a new access record: bits of lanes,
 /// and [`HOST_BIT`].
-pub(crate) fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS] {
+#[inline]
+pub fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS] {
     let state = &parts[usize::from(part)];
     let mut users = [0; REPLICAS];
     if readable(parts, part).is_some() {
@@ -28,15 +29,18 @@ pub(crate) fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS]
 
 /// The only user of a part's only valid replica. This user can write the part again without a wait or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) at: ReplicaId,
-    pub(crate) who: Who,
+pub struct Owner {
+    /// The replica.
+    pub at: ReplicaId,
+    /// The user.
+    pub who: Who,
     /// Whether the values depend on other streams. An overwrite ends this dependence, so it needs an action.
-    pub(crate) keeps: bool,
+    pub keeps: bool,
 }
 
 /// The user that can write `part` without an action: taking and committing the guard changes only the version.
-pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
+#[inline]
+pub fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let state = &parts[usize::from(part)];
     let at = state.valid.first()?;
     let bytes = state.bytes(at);
@@ -56,7 +60,8 @@ pub(crate) fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
 }
 
 /// The reason why `part` cannot be read, if there is one.
-pub(crate) fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
+#[inline]
+pub fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
     let state = &parts[usize::from(part)];
     let pending = if state.role == Role::Owned { pending(parts) } else { state.pending };
     match (state.health, pending) {
@@ -70,6 +75,7 @@ pub(crate) fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
 }
 
 /// The reduction that is pending in some ghost part, if any.
+#[inline]
 pub(crate) fn pending(parts: &[PartState]) -> Option<Reduce> {
     parts.iter().find_map(|part| part.pending)
 }
