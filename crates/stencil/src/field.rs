@@ -481,7 +481,7 @@ impl<T: Number, const N: usize> FieldBuilder<T, N> {
         self
     }
 
-    /// Makes the field, with what `value` returns for the index of each point in the grid.
+    /// Makes the field, with what `value` returns for the index of each point in the grid: `from_fn(|[i, j]| …)`.
     ///
     /// # Errors
     ///

@@ -234,15 +234,15 @@
 //! A failure of enqueued work is an error of a later call on the same stream, such as [`Field::read_host`] or
 //! [`Reduced::get`]; values that it concerns are poisoned, and are set again as a whole. Until a call has reported it,
 //! other streams do not know of it: a launch there that reads the field may compute with values that were never
-//! copied. So the launches of a grid use one stream, or a program waits for a stream before another one uses its results:
+//! copied. So the launches of a grid use one stream, the default one or another
+//! ([`Device::stream_create`](runtime_core::Device::stream_create)), or a program waits for a stream before another one uses its results:
 //! see [`Stream::synchronize`](runtime_core::Stream::synchronize).
 //!
 //! # Limits
 //!
 //! - Grids have one to three axes, and are rectangular, or [cubed spheres](Grid::cubed_sphere).
 //! - A stencil reads no farther than [`GridBuilder::halo`], which is 1 by default, except within an axis that is neither
-//!   divided among ranks nor periodic. No block may have fewer cells along
-//!   an axis where it has neighbours.
+//!   divided among ranks nor periodic. No block may have fewer cells along an axis where it has neighbours.
 //! - The fields of a launch are on one grid.
 //! - A column goes along an axis that is neither periodic nor divided among ranks, and not around a cubed sphere. A
 //!   column of ghosts may go along an axis that is divided.

@@ -106,7 +106,8 @@ pub(crate) fn reads(
             match rule {
                 Rule::Nothing => {
                     let end = if side == 0 { "before the first" } else { "behind the last" };
-                    let instead = if target.on.is_some() { "" } else { ", or use `inside`" };
+                    let instead =
+                        if target.on.is_some() { "" } else { ", or use `inside` or `over`" };
                     let more = if side == 1 && behind > points {
                         format!("; {} has one point more along this axis", output.name)
                     } else {

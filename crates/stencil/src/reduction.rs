@@ -197,7 +197,11 @@ impl<T: Number> Reduced<T> {
         message[0] = self.token.cast_signed();
         message[1] = i64::from(own.is_err());
         message[2..].copy_from_slice(own.as_ref().unwrap_or(&self.fold.identity()));
-        let all = self.grid.communicator.all_gather(bytes_of(&message), self.grid.timeout)?;
+        let all = self.grid.communicator.all_gather(bytes_of(&message), self.grid.timeout);
+        let all = all.map_err(|error| match error.kind() {
+            ErrorKind::PeerLost | ErrorKind::Timeout => error.about("all ranks call `get`"),
+            _ => error,
+        })?;
         own?;
         let mut sum = self.fold.identity();
         for (rank, message) in all.chunks_exact(size_of::<Message>()).enumerate() {

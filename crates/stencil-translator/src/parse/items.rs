@@ -338,7 +338,7 @@ impl Parser<'_> {
         if is_stencil && let ReturnType::Type(_, ty) = &sig.output {
             self.error(
                 ty.span(),
-                "a stencil returns nothing: add a parameter `Out<f64, 2>` and call its `set`",
+                "a stencil returns nothing: add a parameter `Out<f64, 2>` and call its `set`, or make it a reduction, `#[reduction(sum)]`",
             );
         }
         let mut parameters: Vec<Parameter> = Vec::new();
