@@ -303,7 +303,10 @@ fn other_work_of_a_rank_stays_its_own() {
                 ring::exchange(&mut halo, &stream, &mut own)?;
                 assert_eq!(own.to_vec(&stream)?, expected(rank, 2));
                 both.wait();
-                assert_eq!(program.synchronize().is_err(), rank == busy);
+                // One call gets the failure of a stream that both ranks have.
+                if rank == busy || !is_shared {
+                    assert_eq!(program.synchronize().is_err(), rank == busy);
+                }
                 Ok(())
             });
             outcomes.unwrap().into_iter().collect::<Result<()>>().unwrap();

@@ -77,8 +77,13 @@ impl Membership {
                     return Ok(Some(Room { part, memory, reserved }));
                 }
                 Ok(Reserved::Bytes(reserved)) => break reserved,
-                Err(Full) if budget.evict_one(wanted)? => {}
-                Err(Full) => return Ok(None),
+                Err(Full) => match budget.evict_one(wanted) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(None),
+                    // The last parts left by themselves, after the refusal.
+                    Err(_) if budget.has_room(wanted.bytes) => return Ok(None),
+                    Err(error) => return Err(error),
+                },
             }
         };
         // The reservation itself is in transit.
