@@ -44,6 +44,11 @@ impl Kind {
 
 impl Exchanges {
     /// Those of the grid with this number among those of its communicator.
+    /// The number of the grid, which is the same on all ranks.
+    pub(crate) fn grid(&self) -> u64 {
+        self.grid
+    }
+
     pub(crate) fn new(grid: u64) -> Self {
         let mut new = Self { grid, ..Self::default() };
         new.reset();

@@ -13,7 +13,7 @@ use runtime_core::{Error, ErrorKind, Result};
 use crate::domain::Domain;
 use crate::erased::Number;
 use crate::field::Field;
-use crate::hash::hash_of_text;
+use crate::hash::{hash_of_numbers, hash_of_text};
 
 /// The most bytes of one message, of which a rank holds two.
 const BYTES: usize = 1 << 22;
@@ -197,7 +197,8 @@ impl Domain {
     /// Ends a step of a collective call: the result of this rank if all ranks make the same call and none has failed.
     pub(crate) fn agree<R>(&self, what: &str, result: Result<R>) -> Result<R> {
         // The text may be longer.
-        let hash = hash_of_text(what).to_ne_bytes();
+        let hash = hash_of_numbers([hash_of_text(what), self.state().exchanges.grid()].into_iter())
+            .to_ne_bytes();
         let mut mine = [0; TEXT + 9];
         mine[0] = u8::from(result.is_ok());
         let bytes = hash.into_iter().chain(what.bytes());
@@ -206,8 +207,10 @@ impl Domain {
         let result = result?;
         for (rank, theirs) in all?.chunks_exact(mine.len()).enumerate() {
             let message = if theirs[1..] != mine[1..] {
+                let is_alike = theirs[9..] == mine[9..];
+                let other = if is_alike { ", on another grid or with a longer name" } else { "" };
                 let theirs = String::from_utf8_lossy(&theirs[9..]);
-                format!("rank {rank}: {}; this rank: {what}", theirs.trim_end_matches('\0'))
+                format!("rank {rank}: {}{other}; this rank: {what}", theirs.trim_end_matches('\0'))
             } else if theirs[0] == 0 {
                 format!("rank {rank} failed to {what}")
             } else {

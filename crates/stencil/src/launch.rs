@@ -734,6 +734,14 @@ impl<'a> Launch<'a> {
                 }
                 range = range.start.max(start)..range.end.min(end);
             }
+            let is_twice = self.once && output.shape.staggered[axis] && grid.periodic[axis];
+            if is_twice && range.start > 0 && range.start < points && range.end == points {
+                return Err(refuse(format!(
+                    "points {}..{points} along axis {axis}, which is periodic: the last one is the first one, which is left out; end at {}",
+                    range.start,
+                    points - 1
+                )));
+            }
             *points_along = range.start..range.end.max(range.start);
         }
         Ok(global)

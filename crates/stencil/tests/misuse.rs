@@ -19,7 +19,8 @@ use messages::by_messages;
 use runtime_core::{Device, StreamOptions};
 use stencil::generated::{Argument, Scalar, launch};
 use stencil::{
-    Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, column, stencil,
+    Boundary, End, Error, ErrorKind, Grid, In, InOut, Location, Out, Result, column, reduction,
+    stencil,
 };
 
 #[stencil]
@@ -882,4 +883,39 @@ fn after_any_fault_the_ranks_begin_again_and_have_the_same_values() {
         let results = steps_with([fault]).map(|result| result.unwrap());
         assert_eq!(results, [first, second], "{fault:?}");
     }
+}
+
+#[test]
+fn ranks_that_gather_fields_of_different_grids_get_an_error() -> Result<()> {
+    let device = host();
+    let outcomes = ThreadCommunicator::run(2, |rank| -> Result<()> {
+        let (number, ranks): (_, Arc<dyn Communicator>) = (rank.rank(), Arc::new(rank));
+        let grids = [(); 2].map(|()| Grid::cartesian([8, 8]).ranks(ranks.clone()).build(&device));
+        let [a, b] = grids;
+        let mut fields = [a?.field("f").filled(0.0)?, b?.field("f").filled(1.0)?];
+        refused(fields[number].gather(0).map(drop), ErrorKind::InvalidArgument, &["another grid"]);
+        Ok(())
+    })?;
+    outcomes.into_iter().collect()
+}
+
+#[reduction(max)]
+fn greatest(t: In<f64, 1>) -> f64 {
+    t.at(0)
+}
+
+#[test]
+fn a_reduction_of_the_last_face_of_a_periodic_axis_without_the_first_is_refused() -> Result<()> {
+    let device = host();
+    let stream = device.default_stream();
+    let grid = Grid::cartesian([10]).periodic([true]).build(&device)?;
+    let t = grid.field("t").at(Location::Face(0)).from_fn(|[i]| (i % 10) as f64)?;
+    for start in [10, 3] {
+        let error = greatest(&t).over(0, start..).run(&stream).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(&format!("points {start}..11 along axis 0")), "{error}");
+    }
+    assert_eq!(greatest(&t).over(0, 3..10).run(&stream)?.get()?, 9.0);
+    assert_eq!(greatest(&t).run(&stream)?.get()?, 9.0);
+    Ok(())
 }
