@@ -317,12 +317,6 @@ impl MemoryBudget {
         Ok(true)
     }
 
-    /// Whether memory can be reserved.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        let used = self.used().saturating_add(bytes);
-        self.limit().is_none_or(|limit| used <= limit)
-    }
-
     /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
     pub(super) fn free_idle(&self) -> Result<bool> {
         let Some(idle) = self.account().idle.pop() else { return Ok(false) };

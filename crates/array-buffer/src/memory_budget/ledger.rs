@@ -111,12 +111,16 @@ impl Ledger {
         self.used
     }
 
+    /// Whether memory can be reserved.
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
+        self.limit.is_none_or(|limit| self.used.saturating_add(bytes) <= limit)
+    }
+
     /// Reserves memory, if it fits.
     pub(crate) fn reserve(&mut self, bytes: u64) -> bool {
-        let used = self.used.saturating_add(bytes);
-        let fits = self.limit.is_none_or(|limit| used <= limit);
+        let fits = self.fits(bytes);
         if fits {
-            self.used = used;
+            self.used = self.used.saturating_add(bytes);
         }
         fits
     }

@@ -81,7 +81,7 @@ impl Membership {
                     Ok(true) => {}
                     Ok(false) => return Ok(None),
                     // The last parts left by themselves, after the refusal.
-                    Err(_) if budget.has_room(wanted.bytes) => return Ok(None),
+                    Err(_) if budget.account().ledger.fits(wanted.bytes) => return Ok(None),
                     Err(error) => return Err(error),
                 },
             }
