@@ -328,6 +328,24 @@ fn collective_calls_of_one_rank_take_turns() {
     });
 }
 
+/// No other rank depends on their order.
+#[test]
+fn collective_calls_of_a_single_rank_wait_for_each_other() {
+    let [one]: [_; 1] = ThreadCommunicator::group(1).unwrap().try_into().unwrap();
+    let start = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                start.wait();
+                for call in 0..1000 {
+                    let own = [call as u8; 3];
+                    assert_eq!(one.all_gather(&own, LONG).unwrap(), own);
+                }
+            });
+        }
+    });
+}
+
 /// The time that a reset with a timeout of 100 ms takes while the peer does something else.
 fn late_reset(ranks: &dyn Communicator) -> Duration {
     let start = Instant::now();

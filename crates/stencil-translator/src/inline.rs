@@ -135,6 +135,8 @@ struct Inliner<'a> {
     depth: usize,
     operations: usize,
     is_too_large: bool,
+    /// Whether something depends on the parameters of a helper that is never called.
+    is_uncalled: bool,
 }
 
 /// One inlined function: what its parameters and variables are in the body.
@@ -179,6 +181,7 @@ impl<'a> Inliner<'a> {
             depth: 0,
             operations: 0,
             is_too_large: false,
+            is_uncalled: false,
         }
     }
 
@@ -213,7 +216,7 @@ impl<'a> Inliner<'a> {
 
     /// What is missing was reported, or the translator is at fault: nothing is left out in silence.
     fn lost(&mut self, span: Span) {
-        if self.errors.is_empty() {
+        if self.errors.is_empty() && !self.is_uncalled {
             self.errors.push(span, "internal error: the translator lost this: please report it");
         }
     }
@@ -310,8 +313,36 @@ impl<'a> Inliner<'a> {
         }
         match constant(&value).and_then(Value::as_integer) {
             Some(value) => Some(value),
-            None => self.refuse(source.span, UNKNOWN),
+            None => self.unknown(frame, &value, UNKNOWN),
         }
+    }
+
+    /// Refuses an integer that must be known. In a helper, that may be for the caller to do.
+    fn unknown<T>(&mut self, frame: &Frame, value: &Expr, message: &str) -> Option<T> {
+        let mut is_argument = false;
+        value.visit(&mut |part| {
+            is_argument |= frame.parameters.iter().any(|bound| {
+                matches!(bound, Bound::Value(argument) if is_same(&argument.kind, &part.kind))
+            });
+        });
+        match self.calls[..] {
+            [(function, _), ..] if is_argument && self.is_helper(function) => {
+                self.is_uncalled = true;
+                None
+            }
+            [_, .., (function, span)] if is_argument => {
+                let name = self.program.functions[function].name.unraw();
+                let message = format!(
+                    "an argument that `{name}` uses as an offset, an index, an axis, an end of a loop or an integer divisor must be known to the translator: pass a literal, a constant or a loop variable"
+                );
+                self.refuse(span, message)
+            }
+            _ => self.refuse(value.span, message),
+        }
+    }
+
+    fn is_helper(&self, function: usize) -> bool {
+        matches!(self.program.functions[function].kind, Kind::Helper { .. })
     }
 
     fn offset(&mut self, frame: &mut Frame, offset: &'a [Source]) -> Option<Offset> {
@@ -457,7 +488,7 @@ impl<'a> Inliner<'a> {
                 let b = self.boxed(frame, right, out);
                 let (a, b) = (a?, b?);
                 if matches!(op, Binary::Div | Binary::Rem) && ty.is_integer() {
-                    self.divided(*op, a, &b)?
+                    self.divided(frame, *op, a, &b)?
                 } else {
                     ExprKind::Binary(*op, a, b)
                 }
@@ -596,15 +627,16 @@ impl<'a> Inliner<'a> {
     }
 
     /// An integer division. Its divisor is known, so that no device divides by zero.
-    fn divided(&mut self, op: Binary, a: Box<Expr>, b: &Expr) -> Option<ExprKind> {
+    fn divided(&mut self, frame: &Frame, op: Binary, a: Box<Expr>, b: &Expr) -> Option<ExprKind> {
         let span = b.span;
         if a.ty != b.ty {
             // This was reported.
             return None;
         }
         match constant(b).and_then(|value| Some((value, value.as_integer()?))) {
-            None => self.refuse(
-                span,
+            None => self.unknown(
+                frame,
+                b,
                 "integers are divided by literals, constants and loop variables alone: divide floats, as in `(a as f64 / b as f64).floor()`",
             ),
             Some((_, 0)) => self.refuse(span, "this divides by zero"),
@@ -690,7 +722,13 @@ impl<'a> Inliner<'a> {
             parameters.push(match argument {
                 Argument::Value(value) => {
                     let value = self.expression(frame, value, out);
-                    value.map(|value| {
+                    // Another type was reported.
+                    let is_right = |value: &Expr| matches!(parameter.ty, ParameterType::Scalar(ty) if ty == value.ty);
+                    value.filter(is_right).map(|value| {
+                        // So an offset within the helper is known.
+                        let known = constant(&value).filter(|known| known.as_integer().is_some());
+                        let kind = known.map_or(value.kind, ExprKind::Literal);
+                        let value = Expr { kind, ..value };
                         Bound::Value(self.operand(&parameter.name.unraw().to_string(), value, out))
                     })
                 }
@@ -712,6 +750,18 @@ impl<'a> Inliner<'a> {
 /// A condition that is known, as that on a loop variable: only the branch that it chooses is translated.
 fn known(condition: &Expr) -> Option<bool> {
     constant(condition).map(|value| value == Value::Bool(true))
+}
+
+/// Whether two operands without operations are the same.
+fn is_same(a: &ExprKind, b: &ExprKind) -> bool {
+    use ExprKind::{Extent, Index, Scalar, Variable};
+    match (a, b) {
+        (Variable(a), Variable(b))
+        | (Scalar(a), Scalar(b))
+        | (Index(a), Index(b))
+        | (Extent(a), Extent(b)) => a == b,
+        _ => false,
+    }
 }
 
 fn add(a: Offset, b: Offset) -> Offset {

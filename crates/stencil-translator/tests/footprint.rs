@@ -92,6 +92,32 @@ fn a_helper_knows_what_its_call_knows() {
 }
 
 #[test]
+fn arithmetic_in_the_argument_of_a_helper_is_known() {
+    let stencil = stencil(
+        "const Z: i64 = 3;
+        #[stencil_fn] fn pull(f: In<f64, 1>, k: i64) -> f64 { f.at(k) }
+        #[stencil_fn] fn double(f: In<f64, 1>, k: i64) -> f64 { pull(f, 2 * k) / (8 / k) as f64 }
+        #[stencil] fn f(o: Out<f64, 1>, t: In<f64, 1>) {
+            let mut a = pull(t, 2 - 1) + pull(t, -Z) + double(t, Z + 1);
+            for k in 0..2 { a += pull(t, k - 2); }
+            o.set(a);
+        }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[-3], [-2], [-1], [1], [8]]);
+}
+
+#[test]
+fn a_helper_without_a_caller_is_accepted() {
+    let stencil = stencil(
+        "const X: [f64; 2] = [1.0, 2.0];
+        #[stencil_fn] fn pull(f: In<f64, 1>, k: i64) -> f64 { let a = X[k] / (8 / k) as f64; a * f.at(k) }
+        #[stencil_fn] fn more(f: In<f64, 1>, k: i64) -> f64 { for n in 0..k { let b = n; } pull(f, k + 1) }
+        #[stencil] fn f(o: Out<f64, 1>) { o.set(index(0) as f64); }",
+    );
+    assert_eq!(offsets(&stencil.fields()[0]), [[0_i64; 0]; 0]);
+}
+
+#[test]
 fn footprints_of_helpers_add() {
     let stencil = stencil(
         "#[stencil_fn] fn step(f: In<f64, 2>) -> f64 { f.at(1, 0) - f.at(0, 0) }

@@ -97,13 +97,7 @@ fn fill_all(
             return error;
         }
         let names: Vec<&str> = stale.iter().map(|stale| &*stale.argument.core.name).collect();
-        let hint = match error.kind() {
-            ErrorKind::InvalidArgument | ErrorKind::Conflict => {
-                ": since the last exchange, ranks have made launches of different stencils, or with fields of different names, scalars or points"
-            }
-            _ => "",
-        };
-        error.about(format_args!("ghosts of {}{hint}", names.join(", ")))
+        error.about(format_args!("ghosts of {}", names.join(", ")))
     })?;
     let resets = grid.state().resets;
     for (flight, stale) in flights.iter_mut().zip(stale).filter(|(_, stale)| stale.need.corners) {
@@ -159,7 +153,8 @@ fn exchange(
     let kinds = stale.iter().map(|stale| stale.kind(grid));
     let mut state = grid.state();
     let resets = state.resets;
-    let mut made = state.exchanges.take(kinds, |channel| make(grid, stale, channel))?;
+    let made = state.exchanges.take(kinds, |channel| make(grid, stale, channel));
+    let mut made = made.map_err(|error| differ(error, &[ErrorKind::InvalidArgument]))?;
     drop(state);
     let mut fields: SmallVec<[halo::Field<'_>; 4]> = SmallVec::new();
     for flight in flights {
@@ -188,7 +183,17 @@ fn exchange(
     if state.resets == resets {
         state.exchanges.put_back(made);
     }
-    exchanged
+    exchanged.map_err(|error| differ(error, &[ErrorKind::InvalidArgument, ErrorKind::Conflict]))
+}
+
+/// Adds to an error of one of these kinds what ranks have done that leads to it.
+fn differ(error: Error, kinds: &[ErrorKind]) -> Error {
+    if !kinds.contains(&error.kind()) {
+        return error;
+    }
+    error.about(
+        "since the last exchange, ranks have made launches of different stencils, or with fields of different names, scalars or points",
+    )
 }
 
 /// Fills ghosts beyond the ends of the grid.

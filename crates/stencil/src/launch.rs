@@ -725,14 +725,16 @@ impl<'a> Launch<'a> {
             let inside = if grid.periodic[axis] { 0 } else { self.inside };
             let mut range = inside.min(points)..points.saturating_sub(inside);
             for &(_, start, end) in self.over.iter().filter(|(of, ..)| *of == axis) {
-                let end = end.unwrap_or(points);
-                if start > end || end > points {
+                if start > end.unwrap_or(points) || end > Some(points) {
+                    // A reduction's output has the points of the first field.
+                    let named = self.first().filter(|_| self.once).unwrap_or(output);
+                    let end = end.map_or(String::new(), |end| end.to_string());
                     return Err(refuse(format!(
                         "points {start}..{end} along axis {axis}; {} has {points}",
-                        output.name
+                        named.name
                     )));
                 }
-                range = range.start.max(start)..range.end.min(end);
+                range = range.start.max(start)..range.end.min(end.unwrap_or(points));
             }
             let is_twice = self.once && output.shape.staggered[axis] && grid.periodic[axis];
             if is_twice && range.start > 0 && range.start < points && range.end == points {

@@ -54,6 +54,7 @@
 //! | repeat | `for k in 0..9 { … }`, where `k` is a constant in each turn |
 //! | use constants, types and helpers | `const`, `type` and `#[stencil_fn]` beside the stencils, in an inline module (`mod name { … }`) with the attribute [`stencils`](macro@stencils) |
 //! | read around another point | `#[stencil_fn] fn laplacian(f: In<f64, 2>) -> f64 { … }`, `laplacian(t.shift(1, 0))` |
+//! | pass an offset to a helper | `#[stencil_fn] fn pull(f: In<f64, 1>, k: i64) -> f64 { f.at(k) }`, `pull(t, k - 1)`: made of literals, constants and variables of loops |
 //! | know the point's place | `index(0)`, which is negative or beyond the last index where [ghosts](Launch::on) are computed, and `extent(0)` for the cells of the grid, also in fields on faces |
 //!
 //! ```
@@ -199,6 +200,9 @@
 //!
 //! The device `host` uses all cores for one rank. So ranks that are threads make a program on it no faster: they are for
 //! tests, and for several devices. `host?threads=1` uses one core.
+//!
+//! If there are several ranks, one thread of each rank makes the grid's fields, launches and reductions, in the same
+//! order on all ranks. The threads of a single rank may use fields of a grid at the same time.
 //!
 //! A program that uses `runtime` leaves the choice to `ranks::run`, which starts threads or joins an MPI job, and opens
 //! the device of each rank:

@@ -177,6 +177,7 @@ type Message = [i64; 2 + crate::accumulate::WORDS];
 
 impl<T: Number> Reduced<T> {
     /// Waits for the result. Collective: all ranks read the results of reductions in the same order, and get the same.
+    /// May be called again, also after an error.
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl<T: Number> Reduced<T> {
     /// [`all_gather`](halo::communicator::Communicator::all_gather), such as `Timeout`: call
     /// [`Grid::reset`](crate::Grid::reset) on all ranks then.
     #[track_caller]
-    pub fn get(self) -> Result<T> {
+    pub fn get(&self) -> Result<T> {
         self.read().map_err(|error| error.about(format_args!("reduction {}", self.name)))
     }
 

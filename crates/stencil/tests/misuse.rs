@@ -917,5 +917,42 @@ fn a_reduction_of_the_last_face_of_a_periodic_axis_without_the_first_is_refused(
     }
     assert_eq!(greatest(&t).over(0, 3..10).run(&stream)?.get()?, 9.0);
     assert_eq!(greatest(&t).run(&stream)?.get()?, 9.0);
+    for (error, points) in [
+        (
+            greatest(&t).over(0, 12..).run(&stream).unwrap_err(),
+            "points 12.. along axis 0; t has 11",
+        ),
+        (
+            greatest(&t).over(0, ..12).run(&stream).unwrap_err(),
+            "points 0..12 along axis 0; t has 11",
+        ),
+    ] {
+        assert!(error.to_string().contains(points), "{error}");
+    }
     Ok(())
+}
+
+/// No other rank depends on the order of their calls.
+#[test]
+fn threads_use_the_fields_of_a_single_rank() -> Result<()> {
+    let device = host();
+    let grid = Grid::cartesian([10]).periodic([true]).build(&device)?;
+    let outcomes = std::thread::scope(|scope| {
+        let (device, grid) = (&device, &grid);
+        let each = [1.0, 2.0, 3.0, 4.0].map(|value| {
+            scope.spawn(move || -> Result<()> {
+                let stream = device.stream_create(&runtime_core::StreamOptions::default())?;
+                for _ in 0..50 {
+                    let mut t = grid.field("t").filled(value)?;
+                    let sum = greatest(&t).run(&stream)?;
+                    // The result may be read twice.
+                    assert_eq!([sum.get()?, sum.get()?], [value; 2]);
+                    assert_eq!(t.gather(0)?.map(|all| all[0]), Some(value));
+                }
+                Ok(())
+            })
+        });
+        each.map(|thread| thread.join().unwrap())
+    });
+    outcomes.into_iter().collect()
 }

@@ -97,14 +97,16 @@ impl Collectives {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Locks the state for one call.
+    /// Locks the state for one call. A single rank's calls need no common order, so they wait for each other.
     fn begin<C: Communicator + ?Sized>(
         &self,
         operation: &'static str,
         ranks: &C,
+        timeout: Duration,
     ) -> Result<MutexGuard<'_, State>> {
         let (rank, size) = (ranks.rank(), ranks.size());
-        let Some(mut state) = self.state.try_lock() else {
+        let wait = if size == 1 { timeout } else { Duration::ZERO };
+        let Some(mut state) = self.state.try_lock_for(wait) else {
             let message = format!(
                 "another thread of rank {rank} is in a collective call of its communicator"
             );
@@ -146,7 +148,7 @@ pub(super) fn all_gather<C: Communicator + ?Sized>(
     mine: &[u8],
     timeout: Duration,
 ) -> Result<Vec<u8>> {
-    let mut state = ranks.collectives().begin(operation, ranks)?;
+    let mut state = ranks.collectives().begin(operation, ranks, timeout)?;
     if let Some(failed) = &state.failed {
         let message = format!(
             "rank {}: a collective call failed before, and must be reset by Communicator::reset on every rank: {failed}",
@@ -223,7 +225,7 @@ pub(crate) fn reset<C: Communicator + ?Sized>(
 ) -> Result<Vec<Reset>> {
     const OPERATION: &str = "reset";
     let collectives = ranks.collectives();
-    let mut state = collectives.begin(OPERATION, ranks)?;
+    let mut state = collectives.begin(OPERATION, ranks, timeout)?;
     if let Some(earlier) = &state.reset {
         // Other ranks may have read the earlier contribution of this rank.
         let begun = Reset::from_bytes(earlier.mine());

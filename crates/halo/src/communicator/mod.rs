@@ -222,7 +222,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// `Timeout`. `PeerLost`. `InvalidArgument` if a rank passed a different number of bytes. The same error if the
     /// call failed with one of these on another rank. `Conflict` if a [collective call](Communicator#collective-calls)
     /// failed before, if another rank calls [`reset`](Self::reset), or if another thread of this rank is in a
-    /// collective call. The errors that the transport reports.
+    /// collective call; calls of a single rank wait for each other. The errors that the transport reports.
     fn all_gather(&self, mine: &[u8], timeout: Duration) -> Result<Vec<u8>> {
         collective::all_gather(self, "all_gather", mine, timeout)
     }

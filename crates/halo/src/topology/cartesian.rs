@@ -128,8 +128,8 @@ impl Topology {
         }
         let Some((_, blocks)) = best else {
             let fixed = given.iter().filter(|blocks| **blocks > 0);
-            let fixed = fixed.fold(1_usize, |all, blocks| all.saturating_mul(*blocks));
-            let why = if !ranks.is_multiple_of(fixed) {
+            let fixed = fixed.fold(1_u128, |all, blocks| all.saturating_mul(*blocks as u128));
+            let why = if !(ranks as u128).is_multiple_of(fixed) {
                 format!("{ranks} is no multiple of {fixed}")
             } else if given.contains(&0) {
                 "too few cells along an axis".to_owned()
@@ -231,7 +231,7 @@ mod tests {
             ([3, 0], 4, "4 is no multiple of 3"),
             ([1, 0], 5, "too few cells along an axis"),
             ([3, 1], 6, "these are 3 blocks, one for each rank"),
-            ([usize::MAX, 2], 6, "6 is no multiple of"),
+            ([usize::MAX, 2], 6, "6 is no multiple of 36893488147419103230"),
         ] {
             let error = Topology::blocks(&[4, 4], &given, ranks).unwrap_err().to_string();
             assert!(error.contains(why), "{error} lacks {why:?}");
