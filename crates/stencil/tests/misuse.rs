@@ -941,7 +941,7 @@ fn threads_use_the_fields_of_a_single_rank() -> Result<()> {
         let (device, grid) = (&device, &grid);
         let each = [1.0, 2.0, 3.0, 4.0].map(|value| {
             scope.spawn(move || -> Result<()> {
-                let stream = device.stream_create(&runtime_core::StreamOptions::default())?;
+                let stream = device.stream_create(&StreamOptions::default())?;
                 for _ in 0..50 {
                     let mut t = grid.field("t").filled(value)?;
                     let sum = greatest(&t).run(&stream)?;
