@@ -332,13 +332,13 @@ fn collective_calls_of_one_rank_take_turns() {
 #[test]
 fn collective_calls_of_a_single_rank_wait_for_each_other() {
     let [one]: [_; 1] = ThreadCommunicator::group(1).unwrap().try_into().unwrap();
-    let start = std::sync::Barrier::new(4);
+    let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 start.wait();
-                for call in 0..1000 {
-                    let own = [call as u8; 3];
+                for call in 0..=u8::MAX {
+                    let own = [call; 3];
                     assert_eq!(one.all_gather(&own, LONG).unwrap(), own);
                 }
             });

@@ -270,10 +270,15 @@ impl<'a> Inliner<'a> {
                 let last = if *is_inclusive { Some(last) } else { last.checked_sub(1) };
                 // Nothing is below the least integer.
                 let Some(last) = last else { return Some(()) };
+                let errors = self.errors.len();
                 for turn in first..=last {
                     self.count(from.span)?;
                     frame.variables.insert(*variable, Bound::Integer(turn));
                     self.block(frame, body, out);
+                    // Further turns would have the same ones.
+                    if self.errors.len() > errors {
+                        return None;
+                    }
                 }
             }
             SourceStatement::Block(block) => self.block(frame, block, out),
@@ -286,8 +291,12 @@ impl<'a> Inliner<'a> {
         self.body.variables.len() - 1
     }
 
-    /// An operand that can be repeated: itself if it has no operations, otherwise a new variable.
-    fn operand(&mut self, name: &str, value: Expr, out: &mut Statements) -> Expr {
+    /// An operand that can be repeated: itself if it has no operations, otherwise a new variable. An integer or a
+    /// condition that is known stays known.
+    fn operand(&mut self, name: &str, mut value: Expr, out: &mut Statements) -> Expr {
+        if let Some(known) = constant(&value).filter(|_| !value.ty.is_float()) {
+            value.kind = ExprKind::Literal(known);
+        }
         if matches!(
             value.kind,
             ExprKind::Literal(_)
@@ -725,10 +734,6 @@ impl<'a> Inliner<'a> {
                     // Another type was reported.
                     let is_right = |value: &Expr| matches!(parameter.ty, ParameterType::Scalar(ty) if ty == value.ty);
                     value.filter(is_right).map(|value| {
-                        // So an offset within the helper is known.
-                        let known = constant(&value).filter(|known| known.as_integer().is_some());
-                        let kind = known.map_or(value.kind, ExprKind::Literal);
-                        let value = Expr { kind, ..value };
                         Bound::Value(self.operand(&parameter.name.unraw().to_string(), value, out))
                     })
                 }

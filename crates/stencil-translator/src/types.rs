@@ -1,6 +1,9 @@
 //! Inference of types. The types form a closed set, and only literals leave anything open.
 
+use std::collections::HashMap;
+
 use proc_macro2::Span;
+use syn::ext::IdentExt;
 
 use crate::errors::{Errors, count};
 use crate::op::{Class, Function as Builtin};
@@ -20,7 +23,7 @@ pub(crate) struct Types {
 }
 
 /// What is wrong with an offset that is not known.
-pub(crate) const UNKNOWN: &str = "this must be known to the translator: write a literal, a constant or a loop variable, or choose with `if`";
+pub(crate) const UNKNOWN: &str = "this must be known to the translator: write a literal, a constant or a loop variable, or choose between values, as in `if a { t.at(-1) } else { t.at(0) }`";
 
 /// Infers the types of everything in a program.
 pub(crate) fn infer(program: &Program, errors: &mut Errors) -> Types {
@@ -32,6 +35,7 @@ pub(crate) fn infer(program: &Program, errors: &mut Errors) -> Types {
         variables: program.variables.iter().map(|v| v.ty.map_or(Ty::Unknown, Ty::Known)).collect(),
         checks: Vec::new(),
         literals: Vec::new(),
+        counters: Vec::new(),
         floats: Vec::new(),
         function: None,
         result: Types {
@@ -84,6 +88,8 @@ struct Inference<'a> {
     checks: Vec<(Ty, Class, Span, String)>,
     /// The literals, and uses of loop variables, of the current function.
     literals: Vec<(Ty, &'a Expr)>,
+    /// The types of the uses and typed ends of loop variables, in the current function.
+    counters: Vec<(usize, Ty)>,
     /// The float types that occur in the current function.
     floats: Vec<Type>,
     function: Option<&'a Function>,
@@ -230,6 +236,8 @@ impl<'a> Inference<'a> {
 
     /// Decides what is still open in a function, and reads its literals.
     fn settle(&mut self) {
+        self.settle_counters();
+        self.counters.clear();
         for (ty, literal) in std::mem::take(&mut self.literals) {
             let open = match self.find(ty) {
                 Ty::Open(open) => open,
@@ -330,9 +338,13 @@ impl<'a> Inference<'a> {
                 self.block(then);
                 self.block(otherwise);
             }
-            Statement::For { from, to, body, .. } => {
-                self.place(from);
-                self.place(to);
+            Statement::For { variable, from, to, body, .. } => {
+                for end in [from, to] {
+                    self.place(end);
+                    if self.has_type(end) {
+                        self.counters.push((*variable, Ty::Known(Type::I64)));
+                    }
+                }
                 self.block(body);
             }
             Statement::Block(block) => {
@@ -385,6 +397,58 @@ impl<'a> Inference<'a> {
                 self.declared(left).or_else(|| self.declared(right))
             }
             _ => None,
+        }
+    }
+
+    /// Whether a known expression says its type. Literals alone do not.
+    fn has_type(&self, expression: &Expr) -> bool {
+        match &expression.kind {
+            ExprKind::Literal(Literal::Number { ty, .. }) => ty.is_some(),
+            ExprKind::Literal(_) | ExprKind::Variable(_) => false,
+            ExprKind::Unary(_, operand) => self.has_type(operand),
+            ExprKind::Binary(_, left, right) => self.has_type(left) || self.has_type(right),
+            ExprKind::Method(_, operands) => operands.iter().any(|operand| self.has_type(operand)),
+            _ => true,
+        }
+    }
+
+    /// Decides the uses of loop variables that nothing else decides: they have the type of the others.
+    fn settle_counters(&mut self) {
+        loop {
+            let mut types: HashMap<usize, Vec<Type>> = HashMap::new();
+            for (variable, ty) in &self.counters {
+                let known = types.entry(*variable).or_default();
+                if let Some(ty) = self.known(*ty)
+                    && !known.contains(&ty)
+                {
+                    known.push(ty);
+                }
+            }
+            let mut is_over = true;
+            for (ty, literal) in &self.literals {
+                let (Ty::Open(open), ExprKind::Variable(variable)) =
+                    (self.find(*ty), &literal.kind)
+                else {
+                    continue;
+                };
+                let is = match types.get(variable).map_or(&[][..], Vec::as_slice) {
+                    [] => continue,
+                    [only] => Ty::Known(*only),
+                    [first, second, ..] => {
+                        let name = self.program.variables[*variable].name.unraw();
+                        let message = format!(
+                            "`{name}` is used as `{first}` and as `{second}`, and nothing says which it is here: write `({name} as {first})`"
+                        );
+                        self.errors.push(literal.span, message);
+                        Ty::Unknown
+                    }
+                };
+                self.open[open].is = Some(is);
+                is_over = false;
+            }
+            if is_over {
+                return;
+            }
         }
     }
 
@@ -470,7 +534,9 @@ impl<'a> Inference<'a> {
             }
             // As a literal, for it is a constant.
             ExprKind::Variable(variable) if self.program.variables[*variable].is_loop => {
-                self.literal(false, expression)
+                let ty = self.literal(false, expression);
+                self.counters.push((*variable, ty));
+                ty
             }
             ExprKind::Variable(variable) => self.variables[*variable],
             ExprKind::Scalar(parameter) => {

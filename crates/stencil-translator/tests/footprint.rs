@@ -107,6 +107,19 @@ fn arithmetic_in_the_argument_of_a_helper_is_known() {
 }
 
 #[test]
+fn known_conditions_and_chosen_integers_stay_known() {
+    let stencil = stencil(
+        "#[stencil_fn] fn pick(f: In<f64, 1>, is_left: bool) -> f64 { if is_left { f.at(-1) } else { f.at(5) } }
+        #[stencil] fn f(o: Out<f64, 1>, t: In<f64, 1>) {
+            let mut a = pick(t, !false) + t.at((-3_i64).abs());
+            for k in 0..2 { a += pick(t, k == k) + t.at((k + 6).min(6)); }
+            o.set(a);
+        }",
+    );
+    assert_eq!(offsets(&stencil.fields()[1]), [[-1], [3], [6]]);
+}
+
+#[test]
 fn a_helper_without_a_caller_is_accepted() {
     let stencil = stencil(
         "const X: [f64; 2] = [1.0, 2.0];

@@ -47,6 +47,24 @@ fn integers_wrap() {
 }
 
 #[test]
+fn a_loop_variable_has_the_type_of_its_other_uses() {
+    for (header, used) in [
+        ("k in 0..N", ""),
+        ("k in 0..3", "s += (t.at(k) - t.at(k)) as f64;"),
+        ("k in 0..3_i64", ""),
+    ] {
+        let text = format!(
+            "fn f(o: Out<f64, 1>, t: In<i64, 1>) {{ const N: i64 = 3; let mut s = 0.0; \
+            for {header} {{ {used} s += (k * 2000000000) as f64; }} o.set(s); }}"
+        );
+        assert_eq!(set(&text, &[]), Value::F64(6e9), "{header} {used}");
+    }
+    let text = "fn f(o: Out<f64, 1>) { let mut s = 0.0; \
+        for k in 0..3 { s += (k * 2000000000) as f64; } o.set(s); }";
+    assert_eq!(set(text, &[]), Value::F64(f64::from(2_000_000_000 + 4_000_000_000_u32 as i32)));
+}
+
+#[test]
 fn casts_from_floats_saturate() {
     let cast =
         |value| set("fn f(o: Out<u32, 1>, a: f64) { o.set(a as u32); }", &[Value::F64(value)]);

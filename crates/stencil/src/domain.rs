@@ -47,7 +47,7 @@ pub(crate) struct Domain {
 pub(crate) struct State {
     pub(crate) kernels: Kernels,
     pub(crate) exchanges: Exchanges,
-    /// The number of resets. Ghosts that were filled before a reset are stale.
+    /// The number of resets of the communicator. Ghosts that were filled before a reset are stale.
     pub(crate) resets: u64,
     pub(crate) reducer: Reducer,
     /// For each vector, the number of fields that were made of each component.
@@ -56,7 +56,14 @@ pub(crate) struct State {
 
 impl Domain {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let mut state = self.state.lock();
+        // Messages of exchanges that failed may have the tags of this grid's exchanges, also if others were reset.
+        let resets = self.communicator.collectives().resets();
+        if state.resets != resets {
+            state.exchanges.reset(resets);
+            state.resets = resets;
+        }
+        state
     }
 
     /// The number of this rank.

@@ -14,7 +14,7 @@ use crate::argument::Argument;
 use crate::domain::Domain;
 use crate::erased::{Any, Exclusive, Flights, map, with};
 use crate::exchanges::Kind;
-use crate::field::{Core, End};
+use crate::field::{Core, End, Location};
 use crate::shape::{Ends, Need};
 
 /// A field with stale ghosts, and the ghosts that are needed.
@@ -150,11 +150,14 @@ fn exchange(
         return Err(Error::new(ErrorKind::Conflict, "run", message));
     }
     let _end = OnDrop(|| exchanging.set(false));
+    if grid.tiles > 1 {
+        stale.iter().try_for_each(|stale| check_sphere(stale.argument.core))?;
+    }
     let kinds = stale.iter().map(|stale| stale.kind(grid));
     let mut state = grid.state();
     let resets = state.resets;
     let made = state.exchanges.take(kinds, |channel| make(grid, stale, channel));
-    let mut made = made.map_err(|error| differ(error, &[ErrorKind::InvalidArgument]))?;
+    let mut made = made.map_err(|error| differ(error, false))?;
     drop(state);
     let mut fields: SmallVec<[halo::Field<'_>; 4]> = SmallVec::new();
     for flight in flights {
@@ -183,17 +186,32 @@ fn exchange(
     if state.resets == resets {
         state.exchanges.put_back(made);
     }
-    exchanged.map_err(|error| differ(error, &[ErrorKind::InvalidArgument, ErrorKind::Conflict]))
+    exchanged.map_err(|error| differ(error, true))
 }
 
-/// Adds to an error of one of these kinds what ranks have done that leads to it.
-fn differ(error: Error, kinds: &[ErrorKind]) -> Error {
-    if !kinds.contains(&error.kind()) {
-        return error;
+/// Refuses faces of a cubed sphere alone: between tiles whose axes are turned, those across one axis become those across
+/// the other.
+fn check_sphere(core: &Core) -> Result<()> {
+    if matches!(core.location, Location::Face(_)) && core.component.is_none() {
+        let message = format!(
+            "field {} is at {:?} of a cubed sphere: its ghosts come from fields across both axes, which `Grid::vector` makes",
+            core.name, core.location
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, "run", message));
     }
-    error.about(
-        "since the last exchange, ranks have made launches of different stencils, or with fields of different names, scalars or points",
-    )
+    Ok(())
+}
+
+/// Adds to an error what ranks have done that leads to it, before an exchange was made or after that.
+fn differ(error: Error, is_made: bool) -> Error {
+    match error.kind() {
+        ErrorKind::Conflict if !is_made => error,
+        ErrorKind::InvalidArgument | ErrorKind::Conflict => error.about(
+            "since the last exchange, ranks have made launches of different stencils, or with fields of different names, scalars or points; or a rank has failed",
+        ),
+        ErrorKind::Timeout => error.about("all ranks set the same fields and make the same launches"),
+        _ => error,
+    }
 }
 
 /// Fills ghosts beyond the ends of the grid.

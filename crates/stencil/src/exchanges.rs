@@ -18,6 +18,8 @@ pub(crate) struct Exchanges {
     sequence: u64,
     /// The number of the grid among those of its communicator.
     grid: u64,
+    /// The sequence at the latest reset.
+    origin: u64,
 }
 
 /// An exchange, and the kinds of its fields.
@@ -43,16 +45,16 @@ impl Kind {
 }
 
 impl Exchanges {
-    /// Those of the grid with this number among those of its communicator.
+    /// Those of the grid with this number among those of its communicator, after this number of resets.
+    pub(crate) fn new(grid: u64, resets: u64) -> Self {
+        let mut new = Self { grid, ..Self::default() };
+        new.reset(resets);
+        new
+    }
+
     /// The number of the grid, which is the same on all ranks.
     pub(crate) fn grid(&self) -> u64 {
         self.grid
-    }
-
-    pub(crate) fn new(grid: u64) -> Self {
-        let mut new = Self { grid, ..Self::default() };
-        new.reset();
-        new
     }
 
     /// The number of exchanges so far.
@@ -65,10 +67,16 @@ impl Exchanges {
         self.sent
     }
 
-    /// Forgets all exchanges, which are made again when they are needed.
-    pub(crate) fn reset(&mut self) {
+    /// Forgets all exchanges, which are made again when they are needed. This is the number of resets so far.
+    pub(crate) fn reset(&mut self, resets: u64) {
         self.made.clear();
-        (self.channels, self.sequence) = (0, hash_of_numbers([self.grid].into_iter()));
+        self.origin = hash_of_numbers([self.grid, resets].into_iter());
+        (self.channels, self.sequence) = (0, self.origin);
+    }
+
+    /// Differs on other grids of the communicator, and after other numbers of resets.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
     }
 
     /// Differs on ranks that made other launches.

@@ -34,9 +34,11 @@ pub enum Location {
     Face(usize),
     /// At the corners: on the faces across all axes.
     ///
-    /// There are no edges. A quantity on the edges of three axes, such as the electric field of a staggered grid, is a
-    /// field at centres: its value at a cell is that of the edge at the low ends of the other two axes. The edges at
-    /// the high ends of the grid are ghosts then, with a [`Boundary`].
+    /// There are no edges, such as those with the electric field of a staggered grid, on the faces across two of three
+    /// axes. If one of the two is periodic, a field on the faces across the other one holds them: its value at a point is
+    /// that of the edge at the low end of the periodic axis. If neither is, a field at centres does. The edges at the
+    /// high ends of the grid are ghosts then, which a stencil sets ([`Boundary::Computed`]): the other boundaries mirror
+    /// and continue about the ends of the cells, which is not where such values are.
     Corner,
 }
 
@@ -159,7 +161,7 @@ impl Core {
             return Ok(());
         }
         let message = format!(
-            "field {} has new values, and no ghosts for them beyond End::{end:?}: launch a stencil with `on(End::{end:?})` before, on all ranks",
+            "field {} has no current ghosts beyond End::{end:?}, since its values have changed or its grid was reset: launch a stencil with `on(End::{end:?})` before, on all ranks",
             self.name
         );
         Err(Error::new(ErrorKind::Stale, "run", message))
@@ -211,7 +213,11 @@ impl Core {
 
     /// The error, with the field's name.
     pub(crate) fn about(&self, error: Error) -> Error {
-        error.about(format_args!("field {}", self.name))
+        let hint = match error.kind() {
+            ErrorKind::Uninitialized => ", to set by a launch, `filled`, `from_fn` or `write_host`",
+            _ => "",
+        };
+        error.about(format_args!("field {}{hint}", self.name))
     }
 }
 

@@ -205,7 +205,12 @@ impl Domain {
         mine[1..].iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         let all = self.communicator.all_gather(&mine, self.timeout);
         let result = result?;
-        for (rank, theirs) in all?.chunks_exact(mine.len()).enumerate() {
+        let failed = |error: Error| {
+            error.about(format_args!(
+                "{what}, which all ranks call (Grid::reset on all ranks begins again)"
+            ))
+        };
+        for (rank, theirs) in all.map_err(failed)?.chunks_exact(mine.len()).enumerate() {
             let message = if theirs[1..] != mine[1..] {
                 let is_alike = theirs[9..] == mine[9..];
                 let other = if is_alike { ", on another grid or with a longer name" } else { "" };
@@ -226,6 +231,11 @@ impl Domain {
         self.communicator.max_tag()
     }
 
+    /// The buffer of such a message. Its ID differs from those of before a reset.
+    fn whole(&self, bytes: Vec<u8>) -> Buffer {
+        Buffer::host(bytes).with_message_id(self.state().exchanges.origin())
+    }
+
     fn send<T: Number>(&self, to: usize, values: ArrayViewD<'_, T>) -> Result<()> {
         let (most, mut left) = (BYTES / size_of::<T>(), values.len());
         let mut message: Vec<T> = Vec::with_capacity(most.min(left));
@@ -239,7 +249,7 @@ impl Domain {
                 left -= now.len();
                 if message.len() == most || left == 0 {
                     let bytes = bytemuck::cast_slice(&message).to_vec();
-                    let sent = self.communicator.send(to, self.tag(), Buffer::host(bytes))?;
+                    let sent = self.communicator.send(to, self.tag(), self.whole(bytes))?;
                     self.communicator.wait(sent, self.timeout)?;
                     message.clear();
                 }
@@ -255,7 +265,7 @@ impl Domain {
             let mut row = row.view_mut();
             while !row.is_empty() {
                 if read == bytes.len() {
-                    let buffer = Buffer::host(vec![0; left.min(most) * size_of::<T>()]);
+                    let buffer = self.whole(vec![0; left.min(most) * size_of::<T>()]);
                     let received = self.communicator.receive(from, self.tag(), buffer)?;
                     (bytes, read) = (self.communicator.wait(received, self.timeout)?.to_vec()?, 0);
                 }

@@ -160,18 +160,14 @@ impl<const N: usize> Grid<N> {
 
     /// Makes launches possible again after one has failed on some rank, for example because a rank was late.
     /// Collective. Blocks until all ranks have called it. Fields that the failed launches were to set must be set
-    /// again. All ghosts are stale.
+    /// again. All ghosts are stale, also those of other grids of the communicator, which need no reset of their own.
     ///
     /// # Errors
     ///
     /// Those of [`Communicator::reset`]. Call it again then.
     pub fn reset(&self) -> Result<()> {
         self.0.communicator.reset(self.0.timeout.saturating_mul(2))?;
-        self.0.communicator.discard(self.0.tag()..self.0.tag() + 1)?;
-        let mut state = self.0.state();
-        state.exchanges.reset();
-        state.resets += 1;
-        Ok(())
+        self.0.communicator.discard(self.0.tag()..self.0.tag() + 1)
     }
 }
 
@@ -278,7 +274,10 @@ impl<const N: usize> GridBuilder<N> {
             }
         }
         let own = topology.block(communicator.rank())?;
-        let exchanges = Exchanges::new(communicator.collectives().next_object());
+        let exchanges = {
+            let collectives = communicator.collectives();
+            Exchanges::new(collectives.next_object(), collectives.resets())
+        };
         let ends = [topology.block(0)?.cells, topology.block(topology.ranks() - 1)?.cells];
         let inner = Domain {
             rank: N,

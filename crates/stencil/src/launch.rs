@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::mem;
 use std::ops::{Bound, Range, RangeBounds};
+use std::panic::Location;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Computes only the points with these indices along an axis, counted over all ranks. The outputs keep their values
-    /// elsewhere. May be called for several axes.
+    /// elsewhere. May be called for several axes. For the same axis again, it takes the points that both have.
     ///
     /// ```
     /// # use stencil::{Boundary, Grid, Out, Result, stencil};
@@ -231,9 +232,8 @@ impl<'a> Launch<'a> {
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<()> {
         let kind = self.stencil.map_or("stencil", Stencil::kind);
-        self.compute(stream)
-            .map(drop)
-            .map_err(|error| error.about(format_args!("{kind} {}", self.name())))
+        let place = Location::caller();
+        self.compute(stream).map(drop).map_err(|error| launched(error, kind, self.name(), place))
     }
 
     /// A launch of a kernel that is brought along.
@@ -800,6 +800,15 @@ struct Work<'w, 's, 'a> {
     stream: &'w Stream,
     /// Whether a box was computed, or begun.
     has_begun: &'w Cell<bool>,
+}
+
+/// Adds the launch to its error, and the place of the program that made it, unless the error names that.
+pub(crate) fn launched(error: Error, kind: &str, name: &str, place: &Location<'_>) -> Error {
+    let place = place.to_string();
+    match error.message().contains(&place) {
+        true => error.about(format_args!("{kind} {name}")),
+        false => error.about(format_args!("{kind} {name} at {place}")),
+    }
 }
 
 impl Work<'_, '_, '_> {

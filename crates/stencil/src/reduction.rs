@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeBounds};
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::{bytes_of, pod_read_unaligned};
@@ -16,7 +17,7 @@ use crate::erased::Number;
 use crate::field::{Field, own};
 use crate::generated::Scalar;
 use crate::hash::hash_of_numbers;
-use crate::launch::Launch;
+use crate::launch::{Launch, launched};
 use crate::reducer::{Place, Results, Scratch};
 
 /// A reduction with its fields and scalars: what a function with the attribute
@@ -108,8 +109,9 @@ impl<T: Number> Reduction<'_, T> {
     /// first field is not at centres; and for the last faces of a periodic axis without the first ones.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<Reduced<T>> {
+        let place = Location::caller();
         let name = self.launch.name();
-        self.enqueue(stream).map_err(|error| error.about(format_args!("reduction {name}")))
+        self.enqueue(stream).map_err(|error| launched(error, "reduction", name, place))
     }
 
     #[track_caller]
@@ -188,7 +190,8 @@ impl<T: Number> Reduced<T> {
     /// [`Grid::reset`](crate::Grid::reset) on all ranks then.
     #[track_caller]
     pub fn get(&self) -> Result<T> {
-        self.read().map_err(|error| error.about(format_args!("reduction {}", self.name)))
+        let place = Location::caller();
+        self.read().map_err(|error| launched(error, "reduction", self.name, place))
     }
 
     fn read(&self) -> Result<T> {
@@ -200,7 +203,9 @@ impl<T: Number> Reduced<T> {
         message[2..].copy_from_slice(own.as_ref().unwrap_or(&self.fold.identity()));
         let all = self.grid.communicator.all_gather(bytes_of(&message), self.grid.timeout);
         let all = all.map_err(|error| match error.kind() {
-            ErrorKind::PeerLost | ErrorKind::Timeout => error.about("all ranks call `get`"),
+            ErrorKind::PeerLost | ErrorKind::Timeout | ErrorKind::InvalidArgument => {
+                error.about("all ranks call `get` (Grid::reset on all ranks begins again)")
+            }
             _ => error,
         })?;
         own?;

@@ -1,6 +1,7 @@
 //! Steps over fields with kernels that the program brings.
 
 use std::mem;
+use std::panic::Location;
 
 use runtime_core::{Arg, Error, ErrorKind, Launch as Geometry, Result, Stream};
 
@@ -10,7 +11,7 @@ use crate::description::{FieldParts, Intent};
 use crate::erased::Number;
 use crate::field::Field;
 use crate::geometry::geometry;
-use crate::launch::{Args, Launch};
+use crate::launch::{Args, Launch, launched};
 
 /// A field that a [`sweep`] uses.
 #[derive(Debug)]
@@ -145,7 +146,8 @@ pub fn sweep<const N: usize, const F: usize>(
         work(&part, args.map_err(|_| refuse("other fields than those of the sweep"))?)
     };
     let swept = launch.compute_by(stream, |_| Ok(()), &mut act);
-    swept.map(drop).map_err(|error| error.about("sweep"))
+    let place = Location::caller();
+    swept.map(drop).map_err(|error| launched(error, "sweep", "of a kernel", place))
 }
 
 fn refuse(message: &str) -> Error {

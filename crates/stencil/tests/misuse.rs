@@ -732,6 +732,64 @@ fn ranks_that_pass_other_scalars_get_errors() {
     }
 }
 
+#[test]
+fn faces_of_a_cubed_sphere_are_exchanged_as_vectors_alone() -> Result<()> {
+    let device = host();
+    let results = ThreadCommunicator::run(6, |rank| -> Result<()> {
+        let stream = device.default_stream();
+        let grid = Grid::cubed_sphere(4).ranks(Arc::new(rank)).build(&device)?;
+        let u = grid.field("u").at(Location::Face(0)).filled(1.0)?;
+        let mut out = u.like("out")?;
+        east(&mut out, &u).run(&stream)
+    })?;
+    for result in results {
+        refused(result, ErrorKind::InvalidArgument, &["field u is at Face(0)", "Grid::vector"]);
+    }
+    Ok(())
+}
+
+/// The message of the exchange that failed has the tag of the other grid's first exchange.
+#[test]
+fn after_the_reset_of_a_grid_others_of_the_communicator_work() {
+    let device = host();
+    for transport in [by_messages, |rank| Arc::new(rank)] as [fn(_) -> _; 2] {
+        for late in [0, 1] {
+            let turn = Barrier::new(2);
+            let results = pair_over(transport, |ranks| -> Result<_> {
+                let (stream, rank) = (device.default_stream(), ranks.rank());
+                let grid = || {
+                    let grid = Grid::cartesian([8, 5]).periodic([true, false]);
+                    let timeout = Duration::from_millis(300);
+                    grid.ranks(Arc::clone(&ranks)).timeout(timeout).build(&device)
+                };
+                let grids = [grid()?, grid()?];
+                let make = |grid: &Grid<2>| -> Result<_> {
+                    let t = grid.field("t").filled(1.0)?;
+                    let mut out = t.like("out")?;
+                    east(&mut out, &t).run(&stream)?;
+                    Ok((t, out))
+                };
+                let [mut one, mut other] = [make(&grids[0])?, make(&grids[1])?];
+                for t in [&mut one.0, &mut other.0] {
+                    t.set_from_fn(|[i, j]| (10 * i + j) as f64)?;
+                }
+                if rank != late {
+                    assert!(east(&mut one.1, &one.0).run(&stream).is_err());
+                }
+                turn.wait();
+                grids[0].reset()?;
+                for (t, out) in [&mut other, &mut one] {
+                    east(out, t).run(&stream)?;
+                }
+                Ok([one.1.read_host()?.sum(), other.1.read_host()?.sum()])
+            });
+            let sums = results.map(Result::unwrap);
+            assert_eq!(sums[0][0] + sums[1][0], 8.0 * 10.0 + 35.0 * 40.0);
+            assert_eq!(sums.map(|[one, other]| one - other), [0.0; 2]);
+        }
+    }
+}
+
 #[stencil]
 fn scaled_east(out: Out<f64, 2>, t: In<f64, 2>, by: f64, and: f64) {
     out.set(by * t.at(1, 0) + and);

@@ -240,9 +240,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, words: &[&str
 
 fn values_that_cannot_be_added_are_named_by_all_ranks(device: &Device) {
     let cases = [
-        ([30, 4], f64::NAN, "mass: the value at [30, 4] is NaN"),
-        ([2, 28], f64::NEG_INFINITY, "mass: the value at [2, 28] is infinite"),
-        ([36, 0], 2_f64.powi(138), "mass: the value at [36, 0] is 2^138 or more in magnitude"),
+        ([30, 4], f64::NAN, "the value at [30, 4] is NaN"),
+        ([2, 28], f64::NEG_INFINITY, "the value at [2, 28] is infinite"),
+        ([36, 0], 2_f64.powi(138), "the value at [36, 0] is 2^138 or more in magnitude"),
     ];
     for ranks in [1, 6] {
         for (place, wrong, message) in cases {
@@ -257,10 +257,14 @@ fn values_that_cannot_be_added_are_named_by_all_ranks(device: &Device) {
             });
             for found in found {
                 let (sum, greatest, _) = found.unwrap();
-                refused(sum, ErrorKind::InvalidArgument, &[message]);
+                refused(sum, ErrorKind::InvalidArgument, &["reduction mass at", message]);
                 if wrong.is_nan() {
-                    let message = "greatest: the value at [30, 4] is NaN";
-                    refused(greatest, ErrorKind::InvalidArgument, &[message]);
+                    let message = "the value at [30, 4] is NaN";
+                    refused(
+                        greatest,
+                        ErrorKind::InvalidArgument,
+                        &["reduction greatest at", message],
+                    );
                 } else {
                     assert!(greatest.is_ok());
                 }
@@ -392,14 +396,20 @@ fn ranks_that_read_other_results_are_refused(device: &Device) {
         let b = mass(&ones, 1.0).run(&stream)?;
         let (first, second) = if rank == 0 { (a, b) } else { (b, a) };
         let results = [first.get(), second.get()];
+        // One of before a reset, and one of after it.
+        let before = mass(&ones, 1.0).run(&stream)?;
+        grid.reset()?;
+        let after = mass(&ones, 1.0).run(&stream)?;
+        let over_reset = if rank == 0 { &before } else { &after }.get();
         let third = mass(&ones, 1.0).run(&stream)?.get()?;
-        Ok((results, third))
+        Ok((results.into_iter().chain([over_reset]), third))
     });
     for (rank, found) in found.into_iter().enumerate() {
         let (results, third) = found.unwrap();
         for result in results {
             let message = format!("rank {} reads the result of another reduction", 1 - rank);
-            refused(result, ErrorKind::InvalidArgument, &["reduction mass", &message]);
+            let words = ["reduction mass at ", file!(), &message];
+            refused(result, ErrorKind::InvalidArgument, &words);
         }
         assert_eq!(third, 37.0 * 29.0);
     }

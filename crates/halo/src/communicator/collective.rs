@@ -92,8 +92,9 @@ impl Collectives {
         self.objects.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number of completed resets: in a collective call it is the same on all ranks.
-    pub(crate) fn resets(&self) -> u64 {
+    /// The number of resets that this rank has completed, of the communicator or of an exchange. In a collective call it
+    /// is the same on all ranks.
+    pub fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }
 

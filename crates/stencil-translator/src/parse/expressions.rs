@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{BinOp, Expr as SynExpr, UnOp};
 
-use super::{Declared, MAX_DEPTH, Name, Parser, text};
+use super::{Declared, MACROS, MAX_DEPTH, Name, Parser, text};
 use crate::errors::count;
 use crate::op::{Binary, Function, Unary};
 use crate::syntax::{Argument, End, Expr, ExprKind, Kind, Method, ParameterType, View};
@@ -42,7 +42,12 @@ impl Parser<'_> {
                 }
                 (UnOp::Neg(_), operand) => ExprKind::Unary(Unary::Neg, self.boxed(operand)),
                 (UnOp::Not(_), operand) => ExprKind::Unary(Unary::Not, self.boxed(operand)),
-                _ => return self.refuse(span, "there are no references: remove the `*`"),
+                _ => {
+                    return self.refuse(
+                        span,
+                        "there are no references and no powers: remove the `*`, or multiply",
+                    );
+                }
             },
             SynExpr::Binary(binary) => {
                 let (left, right) = (self.boxed(&binary.left), self.boxed(&binary.right));
@@ -102,7 +107,12 @@ impl Parser<'_> {
             Some((_, Name::Constant(constant))) => match self.program.constants[constant].length {
                 None => ExprKind::Constant(constant),
                 Some(_) => {
-                    return self.refuse(span, format!("`{name}` is a table: write `{name}[0]`"));
+                    return self.refuse(
+                        span,
+                        format!(
+                            "`{name}` is a table: write `{name}[0]`, or its length as a number"
+                        ),
+                    );
                 }
             },
             Some((_, Name::Below)) => {
@@ -140,11 +150,11 @@ impl Parser<'_> {
         {
             return self.expr(span, ExprKind::Element(constant, place));
         }
-        if let SynExpr::Path(path) = &*index.expr
-            && let Some(name) = path.path.get_ident()
-            && let Some((_, Name::Below)) = self.look_up(&text(name))
-        {
-            return self.name(path);
+        if let SynExpr::Path(path) = &*index.expr {
+            let known = path.path.get_ident().and_then(|name| self.look_up(&text(name)));
+            if matches!(known, None | Some((_, Name::Below))) {
+                return self.name(path);
+            }
         }
         self.refuse(span, "only a constant table has elements; a field is read with `at`")
     }
@@ -445,7 +455,7 @@ fn unsupported(expression: &SynExpr) -> &'static str {
         SynExpr::Loop(_) | SynExpr::While(_) => {
             "`while` and `loop` are not supported: write `for` over a range of literals"
         }
-        SynExpr::Macro(_) => "a stencil cannot call macros",
+        SynExpr::Macro(_) => MACROS,
         SynExpr::Match(_) => "`match` is not supported: use `if`",
         SynExpr::Range(_) => "a range belongs to `for`",
         SynExpr::Reference(_) | SynExpr::RawAddr(_) => "there are no references: remove the `&`",

@@ -158,7 +158,25 @@ impl Parser<'_> {
             }
             first.get_or_insert(name);
         }
-        if !matches!(role, Role::Neither) {
+        if matches!(role, Role::Neither) {
+            let is_field = |input: &FnArg| {
+                let FnArg::Typed(parameter) = input else { return false };
+                let syn::Type::Path(ty) = &*parameter.ty else { return false };
+                let name = ty.path.segments.last().map(|last| last.ident.to_string());
+                matches!(name.as_deref(), Some("In" | "Out" | "InOut"))
+            };
+            if function.sig.inputs.iter().any(is_field) {
+                let name = &function.sig.ident;
+                let message = format!(
+                    "`{name}` has fields: write `#[stencil]` above it, or `#[stencil_fn]` if it returns a value"
+                );
+                self.error(name.span(), message);
+            }
+        } else {
+            if let (Role::Helper, syn::Visibility::Public(_)) = (&role, &function.vis) {
+                let message = "a helper is inlined into the stencils of its module, and is no function: remove `pub`";
+                self.error(function.vis.span(), message);
+            }
             for attribute in others {
                 self.attribute(attribute);
             }
@@ -499,8 +517,12 @@ impl Parser<'_> {
             self.error(ty.span(), message);
             return None;
         }
-        if matches!(ty, syn::Type::Reference(_)) {
-            self.error(ty.span(), "a parameter is no reference: write `In<f64, 2>` or `f64`");
+        if let syn::Type::Reference(reference) = ty {
+            let message = match reference.mutability {
+                Some(_) => "a parameter is no reference: write `Out<f64, 2>` or `InOut<f64, 2>`",
+                None => "a parameter is no reference: write `In<f64, 2>` or `f64`",
+            };
+            self.error(ty.span(), message);
             return None;
         }
         self.scalar_type(ty).map(ParameterType::Scalar)

@@ -20,6 +20,9 @@ use crate::value::Type;
 /// How deep expressions and statements may nest.
 const MAX_DEPTH: usize = 96;
 
+/// What is wrong with a call of a macro.
+const MACROS: &str = "a stencil cannot call macros: it sets fields, which the program prints";
+
 /// What a source may consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Block as SynBlock, Expr as SynExpr, Local, Pat, RangeLimits, Stmt};
 
-use super::{Declared, MAX_DEPTH, Name, Parser, text};
+use super::{Declared, MACROS, MAX_DEPTH, Name, Parser, text};
 use crate::op::Binary;
 use crate::syntax::{Block, Expr, ExprKind, ParameterType, Statement, Variable};
 use crate::value::Type;
@@ -74,7 +74,7 @@ impl Parser<'_> {
                         "only constants may be defined inside a stencil: move this out",
                     );
                 }
-                Stmt::Macro(call) => self.error(call.span(), "a stencil cannot call macros"),
+                Stmt::Macro(call) => self.error(call.span(), MACROS),
             }
         }
         parsed
