@@ -75,7 +75,8 @@ fn scaled(calls: u32, factor: f64) -> u32 {
     whole + 1
 }
 
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+/// The median of these values, which it sorts.
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     middle(values)
 }

@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use crate::cargo::{cargo, must};
-use crate::{mpi, python};
+use crate::python;
 
 /// Runs all comparisons. `cargo bench` measures absolute times.
 pub(crate) fn bench(check: bool, quick: bool) -> Result<()> {
     let mut command = cargo(&["bench"]);
-    command.args(mpi::features_of("benches", mpi::is_there()?)?);
+    command.args(["--package", "benches", "--all-features"]);
     let flags = || check.then_some("--check").into_iter().chain(quick.then_some("--quick"));
     command.args(["--", "--compare"]).args(flags());
     must(&mut command)?;

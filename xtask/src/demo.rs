@@ -13,14 +13,10 @@ pub(crate) fn demo(mpi_ranks: Option<u32>, options: &[String]) -> Result<()> {
         _ => ("terrain", options),
     };
     let Some(ranks) = mpi_ranks else {
-        return pass(example("run", name, false)?.arg("--").args(options));
+        return pass(example("run", name).arg("--").args(options));
     };
     ensure!(name == "terrain", "ranks of the {name} are threads: leave out --mpi");
-    ensure!(
-        mpi::is_there()?,
-        "no MPI or no libclang to build with; `cargo xtask test --install` installs both"
-    );
-    let mut build = example("build", name, true)?;
+    let mut build = example("build", name);
     build.args(["--message-format", "json-render-diagnostics"]);
     let programs = programs(&mut build)?;
     let (_, program) = programs.first().context("cargo built no demo")?;

@@ -5,5 +5,5 @@ use anyhow::Result;
 use crate::examples::{example, pass};
 
 pub(crate) fn devices(json: bool) -> Result<()> {
-    pass(example("run", "devices", false)?.arg("--").args(json.then_some("--json")))
+    pass(example("run", "devices").arg("--").args(json.then_some("--json")))
 }

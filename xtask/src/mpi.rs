@@ -1,65 +1,136 @@
-//! Detects MPI, the only package that a feature needs at build time, and starts MPI jobs.
+//! MPI jobs, and the libraries under which they are tested.
 
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use crate::install::{DEBIAN, mpi_folder};
+use crate::python;
+use crate::test::programs::{Programs, TestRun};
+use crate::test::totals::Totals;
 
-use crate::cargo::cargo;
-
-/// The feature that needs MPI and libclang. All crates that have it use this name.
-const FEATURE: &str = "mpi";
-
-/// Whether the MPI binding can be built: whether its build script finds MPI and libclang.
-pub(crate) fn is_there() -> Result<bool> {
-    eprintln!("checks whether halo-mpi can be built with its feature {FEATURE}");
-    let check = ["check", "--quiet", "--package", "halo-mpi", "--features", FEATURE];
-    let output = cargo(&check)
-        .args(["--message-format", "json"])
-        // Errors in our own code show up elsewhere.
-        .stderr(Stdio::null())
-        .output()
-        .context("cannot start cargo")?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().any(|line| {
-        let message: Value = serde_json::from_str(line).unwrap_or_default();
-        let package = message["package_id"].as_str().unwrap_or_default();
-        message["reason"] == "build-script-executed" && package.contains("mpi-sys")
-    }))
+/// A library besides Open MPI 4, which the programs of one build run under.
+struct Mpi {
+    name: &'static str,
+    /// The launcher: a program, or one of a wheel.
+    launcher: &'static str,
+    /// The library of the wheel, if it is not the one that is found.
+    library: Option<&'static str>,
+    /// A part of how the library describes itself.
+    expected: &'static str,
+    /// The folder of the library for mpi4py, which calls its ABI `mpich`. `None` to run no Python: the libraries differ
+    /// little for it.
+    python: Option<&'static str>,
 }
 
-/// The cargo arguments for a workspace build with every feature, or with every feature except [`FEATURE`].
-pub(crate) fn features(with_mpi: bool) -> Result<Vec<String>> {
-    chosen(with_mpi, None)
+/// The libraries. A path begins with the name of its wheel.
+const OTHERS: &[Mpi] = &[
+    Mpi {
+        name: "MPICH 4",
+        launcher: "mpiexec.mpich",
+        library: None,
+        expected: "MPICH Version: 4",
+        python: Some(DEBIAN),
+    },
+    Mpi {
+        name: "Open MPI 5",
+        launcher: "openmpi/bin/mpiexec",
+        library: None,
+        expected: "Open MPI v5",
+        python: None,
+    },
+    Mpi {
+        name: "MPICH 5",
+        launcher: "mpich/bin/mpiexec",
+        library: Some("mpich/lib/libmpi.so.12"),
+        expected: "the ABI of MPICH",
+        python: None,
+    },
+    Mpi {
+        name: "MPICH 5, standard ABI",
+        launcher: "mpich/bin/mpiexec",
+        library: None,
+        expected: "MPI's standard ABI",
+        python: None,
+    },
+    Mpi {
+        name: "Intel MPI",
+        launcher: "impi-rt/bin/mpiexec",
+        library: Some("impi-rt/lib/libmpi.so.12"),
+        expected: "the ABI of MPICH",
+        python: Some("impi-rt/lib"),
+    },
+    Mpi {
+        name: "Intel MPI, standard ABI",
+        launcher: "impi-rt/bin/mpiexec",
+        library: None,
+        expected: "MPI's standard ABI",
+        python: None,
+    },
+];
+
+/// A program or library, or its path in a wheel.
+fn path(name: &str) -> OsString {
+    if name.contains('/') { mpi_folder(name).into() } else { name.into() }
 }
 
-/// The same for one package.
-pub(crate) fn features_of(package: &str, with_mpi: bool) -> Result<Vec<String>> {
-    features_of_all(&[package], with_mpi)
-}
-
-/// The same for several packages.
-pub(crate) fn features_of_all(packages: &[&str], with_mpi: bool) -> Result<Vec<String>> {
-    let words = packages.iter().flat_map(|package| ["--package", package]);
-    let mut words: Vec<_> = words.map(str::to_owned).collect();
-    words.extend(chosen(with_mpi, Some(packages))?);
-    Ok(words)
-}
-
-/// Whether one of these packages has [`FEATURE`].
-pub(crate) fn is_used_by(packages: &[&str]) -> Result<bool> {
-    let metadata = metadata()?;
-    let mut all = metadata["packages"].as_array().into_iter().flatten();
-    Ok(all.any(|package| {
-        let named = package["name"].as_str().is_some_and(|name| packages.contains(&name));
-        named && !package["features"][FEATURE].is_null()
-    }))
-}
-
-fn chosen(with_mpi: bool, only: Option<&[&str]>) -> Result<Vec<String>> {
-    if with_mpi {
-        return Ok(vec!["--all-features".to_owned()]);
+impl Mpi {
+    /// Whether its launcher is installed.
+    fn is_there(&self) -> bool {
+        let mut version = Command::new(path(self.launcher));
+        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        version.status().is_ok_and(|status| status.success())
     }
-    Ok(vec!["--features".to_owned(), without_mpi(&metadata()?, only).join(",")])
+
+    /// Lets the jobs of a test program run under it.
+    fn under<'a>(&self, tests: &'a mut Command) -> &'a mut Command {
+        tests.env("HALO_MPI_MPIEXEC", path(self.launcher)).env("HALO_MPI_EXPECTED", self.expected);
+        match self.library {
+            Some(library) => tests.env("HALO_MPI_LIBRARY", path(library)),
+            None => tests.env_remove("HALO_MPI_LIBRARY"),
+        }
+    }
+
+    /// The same for Python programs, or `None` to run none.
+    fn under_python<'a>(&self, tests: &'a mut Command) -> Option<&'a mut Command> {
+        let folder = self.python?;
+        let tests = self.under(tests).env_remove("HALO_MPI_LIBRARY");
+        Some(tests.env("LD_LIBRARY_PATH", path(folder)).env("MPI4PY_MPIABI", "mpich"))
+    }
+}
+
+/// Runs the tests that start jobs under the other libraries: the programs are those that ran under the first one.
+pub(crate) fn jobs(totals: &mut Totals, programs: &Programs) {
+    let title = |mpi: &Mpi| format!("halo-mpi under {}", mpi.name);
+    let (there, absent): (Vec<_>, Vec<_>) = OTHERS.iter().partition(|mpi| mpi.is_there());
+    for mpi in absent {
+        totals.skip(&title(mpi), "no launcher; --install installs it");
+    }
+    // Most of their time they wait, so several run at once.
+    let all = || {
+        let mut commands = Vec::new();
+        for mpi in &there {
+            let own = programs.of("halo-mpi", &["mpi"])?;
+            let demo = programs.of("runtime", &["terrain"])?.each(|demo| demo.arg("mpi::"));
+            for run in [own, demo] {
+                commands.extend(run.each(|tests| mpi.under(tests)).commands());
+            }
+        }
+        Ok(TestRun::of(commands))
+    };
+    if !there.is_empty() {
+        let names: Vec<_> = there.iter().map(|mpi| mpi.name).collect();
+        totals.tests(&format!("jobs under {}", names.join(", ")), all, &[], "");
+    }
+}
+
+/// Runs the tests of the Python package that start jobs.
+pub(crate) fn python_jobs(totals: &mut Totals) {
+    for mpi in OTHERS.iter().filter(|mpi| mpi.is_there()) {
+        let mut tests = python::tests(Some("test_mpi.py"));
+        if let Some(tests) = mpi.under_python(&mut tests) {
+            totals.counted(&format!("python under {}", mpi.name), || python::run(tests));
+        }
+    }
 }
 
 /// `mpiexec` for this number of ranks. It also works as root, for containers, and on machines with fewer cores.
@@ -69,61 +140,7 @@ pub(crate) fn mpiexec(ranks: u32) -> Command {
         .args(["-n", &ranks.to_string()])
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        .env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
     command
-}
-
-fn metadata() -> Result<Value> {
-    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    if !output.status.success() {
-        bail!("cargo metadata ended with {}", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("cargo metadata")
-}
-
-/// Every feature of all packages, or of some packages, except [`FEATURE`].
-fn without_mpi(metadata: &Value, only: Option<&[&str]>) -> Vec<String> {
-    let mut all = Vec::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let name = package["name"].as_str().unwrap_or_default();
-        if only.is_some_and(|only| !only.contains(&name)) {
-            continue;
-        }
-        let features = package["features"].as_object().into_iter().flatten();
-        let kept = features.map(|(feature, _)| feature).filter(|feature| *feature != FEATURE);
-        all.extend(kept.map(|feature| format!("{name}/{feature}")));
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_mpi_is_left_out() {
-        let metadata = serde_json::json!({"packages": [
-            {"name": "a", "features": {"default": ["fast"], "fast": [], "mpi": ["b/mpi"]}},
-            {"name": "b", "features": {"mpi": ["dep:mpi"], "other": []}},
-            {"name": "c", "features": {}},
-        ]});
-        assert_eq!(without_mpi(&metadata, None), ["a/default", "a/fast", "b/other"]);
-        assert_eq!(without_mpi(&metadata, Some(&["b", "c"])), ["b/other"]);
-    }
-
-    #[test]
-    fn no_other_feature_needs_mpi() {
-        let mut mpi = 0;
-        for package in metadata().unwrap()["packages"].as_array().unwrap() {
-            for (feature, needs) in package["features"].as_object().unwrap() {
-                let needs = needs.as_array().unwrap().iter().filter_map(Value::as_str);
-                let brings = needs.map(|need| need.rsplit(['/', ':']).next().unwrap());
-                if brings.into_iter().any(|need| need == FEATURE) {
-                    assert_eq!(feature, FEATURE, "of {}", package["name"]);
-                    mpi += 1;
-                }
-            }
-        }
-        assert!(mpi > 0);
-    }
 }

@@ -35,7 +35,6 @@ pub(crate) struct Region {
     /// The number of the opposite direction.
     pub(crate) opposite: usize,
     /// The neighbour.
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "there are no messages"))]
     pub(crate) peer: usize,
     pub(crate) extents: [usize; 3],
     /// The start of the cells that the neighbour gets.

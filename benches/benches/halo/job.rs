@@ -4,32 +4,44 @@ use std::env;
 use std::io::ErrorKind;
 use std::process::Command;
 
-use crate::measured::Measured;
+use serde::{Deserialize, Serialize};
 
-/// The variable with the cells of the cases, for the ranks of a job.
-const ROLE: &str = "HALO_BENCH_CELLS";
+use crate::mpi::calls;
 
-/// Returns the cells of the cases if this process is a rank of a job.
-#[cfg(feature = "mpi")]
-pub(crate) fn role() -> Option<usize> {
-    env::var(ROLE).ok()?.parse().ok()
+/// The variable with the work of a job, for its ranks.
+const ROLE: &str = "HALO_BENCH_WORK";
+
+/// What the ranks of a job measure.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// Exchanges of boxes with this number of cells along each axis.
+    Boxes(usize),
+    /// Messages.
+    Messages,
 }
 
-/// Returns the measurements of a job with this number of ranks and cells, or the reason why there is no job.
+/// Returns the work of this process if it is a rank of a job.
+pub(crate) fn role() -> Option<Work> {
+    serde_json::from_str(&env::var(ROLE).ok()?).ok()
+}
+
+/// Returns what rank 0 of a job printed, or the reason why there is no job.
 ///
 /// # Panics
 ///
 /// Panics if the job fails.
-pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, String> {
-    if cfg!(not(feature = "mpi")) {
-        return Err("built without the feature mpi".to_owned());
-    }
+pub(crate) fn run(ranks: usize, work: Work) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let calls = folder.path().join("calls.so");
+    calls::compile(&calls)?;
     let mut command = Command::new("mpiexec");
     command.args(["-n", &ranks.to_string()]);
     command.arg(env::current_exe().map_err(|error| error.to_string())?).args(env::args().skip(1));
+    command.env(ROLE, serde_json::to_string(&work).expect("a number"));
+    command.env(calls::VARIABLE, &calls);
     // Jobs also run as root, in containers. Ranks that are threads need the cores of all processes, so no process is
-    // bound to cores. MPICH ignores these variables.
-    command.env(ROLE, cells.to_string()).env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    // bound to cores. Other MPIs than Open MPI 4 ignore these variables.
+    command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = match command.output() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err("no mpiexec".to_owned()),
@@ -38,5 +50,5 @@ pub(crate) fn results(ranks: usize, cells: usize) -> Result<Vec<Measured>, Strin
     let (said, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{ranks} ranks: {}\n{said}{errors}", output.status);
-    Ok(said.lines().filter_map(Measured::parse).collect())
+    Ok(said.into_owned())
 }

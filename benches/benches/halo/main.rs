@@ -10,7 +10,6 @@ mod case;
 mod direct_loop;
 mod job;
 mod measured;
-#[cfg(feature = "mpi")]
 mod mpi;
 mod ours;
 mod rotations;
@@ -24,7 +23,9 @@ use benches::Bench;
 use halo::Result;
 
 use crate::case::{Case, Fields, device};
+use crate::job::Work;
 use crate::measured::Measured;
+use crate::mpi::messages::Message;
 use crate::ours::in_process;
 
 /// Rank threads need some time until each has its core.
@@ -33,11 +34,11 @@ const SAMPLE: Duration = Duration::from_millis(5);
 fn main() -> Result<ExitCode> {
     let mut bench = Bench::from_args();
     bench.set_sample_time(SAMPLE);
-    #[cfg(feature = "mpi")]
-    if let Some(cells) = job::role() {
-        mpi::run(&mut bench, cells)?;
+    if let Some(work) = job::role() {
+        mpi::run(&mut bench, work)?;
         return Ok(ExitCode::SUCCESS);
     }
+    messages(&mut bench);
     let sizes = if bench.is_quick() { &[32][..] } else { &[32, 64, 128, 256] };
     for (title, ranks) in [("one rank", 1), ("two ranks", 2)] {
         for &cells in sizes {
@@ -50,6 +51,17 @@ fn main() -> Result<ExitCode> {
     Ok(bench.finish())
 }
 
+/// Messages between two ranks.
+fn messages(bench: &mut Bench) {
+    if !bench.group("messages over MPI") || bench.has_statistics() {
+        return;
+    }
+    match job::run(2, Work::Messages) {
+        Ok(said) => said.lines().filter_map(Message::parse).for_each(|each| each.note(bench)),
+        Err(why) => println!("messages over MPI: left out: {why}"),
+    }
+}
+
 /// Periodic boxes with this number of cells along each axis of each rank.
 fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<()> {
     if !bench.group(format!("{title}, {cells}³")) {
@@ -58,7 +70,8 @@ fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<(
     let jobs = if bench.has_statistics() {
         Err("absolute times are measured in one process".to_owned())
     } else {
-        job::results(ranks, cells)
+        let said = job::run(ranks, Work::Boxes(cells));
+        said.map(|said| said.lines().filter_map(Measured::parse).collect::<Vec<_>>())
     };
     let results = match jobs {
         Ok(results) => results,

@@ -45,7 +45,6 @@ impl Measured {
     }
 
     /// Prints the measurement for the process that started this one.
-    #[cfg(feature = "mpi")]
     pub(crate) fn print(&self) {
         println!("{}", serde_json::to_string(self).expect("names and numbers"));
     }

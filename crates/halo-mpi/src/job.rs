@@ -9,8 +9,9 @@ use halo::communicator::Envelope;
 use parking_lot::Mutex;
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::library::{Barrier, Handle, Turn};
+use crate::library::{Comm, Pending, Place, Turn};
 use crate::matching::Matching;
+use crate::message::DeviceMemory;
 use crate::tag::Tags;
 
 /// How long a rank sleeps between two checks that need not be quick.
@@ -18,11 +19,13 @@ pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// The state that the communicator and its requests share.
 pub(crate) struct Job {
-    pub(crate) handle: Handle,
+    pub(crate) comm: Comm,
     pub(crate) matching: Mutex<Matching>,
     pub(crate) place: Place,
-    /// Whether this MPI accepts addresses of device memory.
-    pub(crate) device_aware: bool,
+    pub(crate) tags: Tags,
+    /// Whether there is a core for each rank of the node.
+    pub(crate) has_core: bool,
+    pub(crate) device_memory: DeviceMemory,
     /// The number of waits of this rank since a request completed.
     pub(crate) idle_waits: AtomicU32,
     /// The number of tests that found a request incomplete.
@@ -33,29 +36,23 @@ pub(crate) struct Job {
     failure: OnceLock<String>,
 }
 
-/// The position of a rank in the job and on its node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) rank: usize,
-    pub(crate) size: usize,
-    pub(crate) local_rank: usize,
-    pub(crate) local_size: usize,
-    pub(crate) tags: Tags,
-}
-
 impl Job {
-    pub(crate) fn new(handle: Handle, place: Place) -> Self {
-        let device_aware = std::env::var("HALO_MPI_DEVICE_AWARE").is_ok_and(|value| value == "1");
-        Self {
-            handle,
-            matching: Mutex::new(Matching::new(place.tags)),
+    pub(crate) fn new(comm: Comm, place: Place) -> Result<Self> {
+        let turn = Turn::take("communicator")?;
+        let tags = Tags::up_to(comm.max_tag(&turn)?);
+        Ok(Self {
+            comm,
+            matching: Mutex::new(Matching::new(tags)),
             place,
-            device_aware,
+            tags,
+            has_core: thread::available_parallelism()
+                .is_ok_and(|cores| place.local_size <= cores.get()),
+            device_memory: DeviceMemory::of(&turn),
             idle_waits: AtomicU32::new(0),
             tests: AtomicU32::new(0),
             has_timed_out: AtomicBool::new(false),
             failure: OnceLock::new(),
-        }
+        })
     }
 
     /// Refuses calls after a failure of MPI.
@@ -92,7 +89,7 @@ impl Job {
     /// Lets all receives make progress: a peer may need that their messages are taken.
     pub(crate) fn advance_receives(&self) {
         let mut matching = self.matching.lock();
-        let matched = Turn::take("wait").and_then(|turn| matching.match_all(&turn, self.handle));
+        let matched = Turn::take("wait").and_then(|turn| matching.match_all(&turn, &self.comm));
         // The requests report it.
         let _stored = matched.map_err(|error| self.record_failure(error));
     }
@@ -104,7 +101,7 @@ impl Job {
             return Ok(0);
         }
         let turn = Turn::take("wait")?;
-        matching.receive_abandoned(&turn, self.handle).map_err(|error| self.record_failure(error))
+        matching.receive_abandoned(&turn, &self.comm).map_err(|error| self.record_failure(error))
     }
 
     /// Waits for messages whose requests were dropped: sends must find their receive.
@@ -137,7 +134,7 @@ impl Job {
     /// `Timeout`. The errors that MPI reports.
     pub(crate) fn wait_for_all_ranks(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
-        let mut barrier = Barrier::new(&Turn::take("run")?, self.handle)?;
+        let mut barrier = Pending::barrier(&Turn::take("run")?, &self.comm)?;
         while !barrier.test(&Turn::take("run")?)? {
             if self.has_timed_out.load(Ordering::Relaxed) && Instant::now() >= deadline {
                 let message = format!("after {timeout:?}, other ranks have not reached their end");

@@ -1,6 +1,6 @@
 //! How arrived messages and receives are matched, and what becomes of the messages of dropped requests.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use halo::communicator::{Envelope, Way};
 use parking_lot::Mutex;
 use runtime_core::{Error, Result};
 
-use crate::library::{Handle, Turn};
+use crate::library::{Comm, Turn};
 use crate::message::{Bytes, Found, Message, find};
 use crate::tag::Tags;
 
@@ -17,7 +17,7 @@ use crate::tag::Tags;
 pub(crate) struct Matching {
     tags: Tags,
     /// By peer and tag.
-    queues: HashMap<(usize, u32), Queue>,
+    queues: BTreeMap<(usize, u32), Queue>,
     /// The number of receives whose requests were dropped.
     pub(crate) dropped_receives: usize,
     /// Messages in progress whose requests were dropped.
@@ -49,7 +49,7 @@ pub(crate) enum Stage {
 
 impl Matching {
     pub(crate) fn new(tags: Tags) -> Self {
-        Self { tags, queues: HashMap::new(), dropped_receives: 0, abandoned: Vec::new() }
+        Self { tags, queues: BTreeMap::new(), dropped_receives: 0, abandoned: Vec::new() }
     }
 
     /// Adds a receive behind earlier receives of its peer and tag.
@@ -62,7 +62,7 @@ impl Matching {
     }
 
     /// Puts the messages of a peer that have arrived into their queues.
-    fn find_arrived(&mut self, turn: &Turn, on: Handle, peer: usize) -> Result<()> {
+    fn find_arrived(&mut self, turn: &Turn, on: &Comm, peer: usize) -> Result<()> {
         while let Some(found) = find(turn, on, self.tags, peer)? {
             self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
         }
@@ -73,7 +73,7 @@ impl Matching {
     pub(crate) fn discard(
         &mut self,
         turn: &Turn,
-        on: Handle,
+        on: &Comm,
         size: usize,
         tags: &Range<u32>,
     ) -> Result<()> {
@@ -107,19 +107,25 @@ impl Matching {
         Ok(())
     }
 
-    /// Matches messages that have arrived with the receives of a queue.
+    /// Matches messages that have arrived with the receives of a queue, at least one if there is any.
     pub(crate) fn match_arrived(
         &mut self,
         turn: &Turn,
-        on: Handle,
+        on: &Comm,
         (peer, tag): (usize, u32),
     ) -> Result<()> {
-        self.find_arrived(turn, on, peer)?;
+        while let Some(found) = find(turn, on, self.tags, peer)? {
+            let is_wanted = found.tag == tag;
+            self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
+            if is_wanted {
+                break;
+            }
+        }
         self.match_found(turn, (peer, tag))
     }
 
     /// As `match_arrived`, for all receives.
-    pub(crate) fn match_all(&mut self, turn: &Turn, on: Handle) -> Result<()> {
+    pub(crate) fn match_all(&mut self, turn: &Turn, on: &Comm) -> Result<()> {
         let open = self.queues.iter().filter(|(_, queue)| !queue.receives.is_empty());
         let open: Vec<_> = open.map(|(key, _)| *key).collect();
         let peers: BTreeSet<_> = open.iter().map(|(peer, _)| *peer).collect();
@@ -160,7 +166,7 @@ impl Matching {
 
     /// Takes messages whose requests were dropped, and frees those that MPI has finished. Returns how many are still in
     /// progress.
-    pub(crate) fn receive_abandoned(&mut self, turn: &Turn, on: Handle) -> Result<usize> {
+    pub(crate) fn receive_abandoned(&mut self, turn: &Turn, on: &Comm) -> Result<usize> {
         if self.dropped_receives > 0 {
             self.match_all(turn, on)?;
         }

@@ -6,15 +6,40 @@
 #![expect(unsafe_code, reason = "lends MPI the bytes of buffers")]
 
 use std::ffi::{c_int, c_void};
-use std::mem::{self, MaybeUninit};
-use std::ptr;
+use std::{env, mem, ptr};
 
 use halo::communicator::{Buffer, Envelope, Storage};
-use mpi::ffi;
 use runtime_core::{Error, ErrorKind, NativeKind, Result};
 
-use crate::library::{Handle, Turn, outcome};
+use crate::library::{Comm, Handle, Raw, Status, Turn, call, test};
 use crate::tag::{Digest, Tags};
+
+/// The interfaces whose device memory MPI takes by its address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceMemory {
+    cuda: bool,
+    hip: bool,
+}
+
+impl DeviceMemory {
+    const NONE: Self = Self { cuda: false, hip: false };
+
+    /// As the user says, or else as the library says.
+    pub(crate) fn of(turn: &Turn) -> Self {
+        let said = env::var("HALO_MPI_DEVICE_AWARE").ok();
+        let is_taken = |api| match said.as_deref() {
+            Some("1") => true,
+            Some("0") => false,
+            _ => turn.mpi.takes_memory_of(api),
+        };
+        Self { cuda: is_taken("cuda"), hip: is_taken("hip") }
+    }
+
+    /// Whether MPI takes memory of this interface.
+    pub(crate) fn includes(self, api: &str) -> bool {
+        api == "cuda" && self.cuda || api == "hip" && self.hip
+    }
+}
 
 /// A buffer, with its address and length for MPI.
 pub(crate) struct Bytes {
@@ -32,13 +57,19 @@ impl Bytes {
     /// # Errors
     ///
     /// `InvalidArgument` for too many bytes, or for memory that this MPI does not accept.
-    pub(crate) fn new(envelope: &Envelope, mut buffer: Buffer, device_aware: bool) -> Result<Self> {
+    pub(crate) fn new(
+        envelope: &Envelope,
+        mut buffer: Buffer,
+        taken: DeviceMemory,
+    ) -> Result<Self> {
         let count = int(envelope, "bytes", envelope.len)?;
         let address = if let Some(bytes) = buffer.as_mut_slice()? {
             bytes.as_mut_ptr().cast()
         } else {
             let native = match buffer.storage() {
-                Storage::Device(memory) if device_aware => memory.native(),
+                Storage::Device(memory) if taken.includes(memory.device().native().api) => {
+                    memory.native()
+                }
                 _ => None,
             };
             match native.filter(|native| native.kind == NativeKind::Pointer) {
@@ -57,7 +88,7 @@ impl Bytes {
     /// Makes space for a message that no request waits for.
     fn scratch(envelope: &Envelope, found: &Found) -> Result<Self> {
         let envelope = Envelope { len: found.len, ..*envelope };
-        Self::new(&envelope, Buffer::host(vec![0; found.len]), false)
+        Self::new(&envelope, Buffer::host(vec![0; found.len]), DeviceMemory::NONE)
     }
 }
 
@@ -68,14 +99,11 @@ fn int(envelope: &Envelope, what: &str, value: usize) -> Result<c_int> {
 
 /// A message that has arrived and that no other receive can match.
 pub(crate) struct Found {
-    handle: ffi::MPI_Message,
+    handle: Raw,
     pub(crate) tag: u32,
     pub(crate) len: usize,
     digest: Digest,
 }
-
-// SAFETY: the handle identifies an object of the library, which any thread may use while it holds the turn.
-unsafe impl Send for Found {}
 
 impl Found {
     /// Returns the error if this is not the message of a receive.
@@ -88,94 +116,102 @@ impl Found {
 }
 
 /// Looks for the earliest message from a peer. It accepts any tag, because tags contain digests of message IDs.
-pub(crate) fn find(turn: &Turn, on: Handle, tags: Tags, peer: usize) -> Result<Option<Found>> {
+pub(crate) fn find(turn: &Turn, on: &Comm, tags: Tags, peer: usize) -> Result<Option<Found>> {
     const OPERATION: &str = "receive";
     let failed = |message| Error::new(ErrorKind::Driver, OPERATION, message);
     let peer = c_int::try_from(peer).map_err(|_| failed(format!("rank {peer}")))?;
-    let mut found = 0;
-    // SAFETY: a constant of the library.
-    let mut handle = unsafe { ffi::RSMPI_MESSAGE_NULL };
-    let mut status = MaybeUninit::<ffi::MPI_Status>::zeroed();
-    // SAFETY: the communicator lasts as long as MPI runs, which it does in this turn.
-    let code = unsafe {
-        let status = status.as_mut_ptr();
-        ffi::MPI_Improbe(peer, ffi::MPI_ANY_TAG, on.0, &mut found, &mut handle, status)
-    };
-    outcome(turn, OPERATION, code)?;
+    let (on, constants) = (on.raw(OPERATION)?, &turn.mpi.constants);
+    let (mut found, mut status) = (0, Status::EMPTY);
+    let (handle, code) = call!(turn.mpi, t => {
+        // MPI sets it if there is a message.
+        let mut handle = Handle::down(Raw(0));
+        // SAFETY: the communicator is valid, and MPI is running.
+        let code = unsafe {
+            let any = constants.any_tag;
+            (t.improbe)(peer, any, Handle::down(on), &mut found, &mut handle, &mut status)
+        };
+        (Handle::up(handle), code)
+    });
+    turn.outcome(OPERATION, code)?;
     if found == 0 {
         return Ok(None);
     }
     let mut count = 0;
-    // SAFETY: MPI has filled the status, and the type is its own.
-    let code = unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
-    outcome(turn, OPERATION, code)?;
+    let byte = constants.byte;
+    let code = call!(turn.mpi, t => {
+        // SAFETY: MPI has filled the status, and the type is its own.
+        unsafe { (t.get_count)(&status, Handle::down(byte), &mut count) }
+    });
+    turn.outcome(OPERATION, code)?;
     let len = usize::try_from(count).map_err(|_| failed(format!("a message of {count} bytes")))?;
-    // SAFETY: an all-zero status is valid, and MPI has filled it since.
-    let (tag, digest) = tags.split(unsafe { status.assume_init() }.MPI_TAG);
+    let (tag, digest) = tags.split(status.0[constants.tag_in_status]);
     Ok(Some(Found { handle, tag, len, digest }))
 }
 
 /// A message that MPI is processing.
 pub(crate) struct Message {
-    handle: ffi::MPI_Request,
+    handle: Raw,
     operation: &'static str,
     /// Taken when MPI no longer uses them.
     bytes: Option<Bytes>,
 }
 
-// SAFETY: the handle identifies an object of the library, which any thread may use while it holds the turn.
-unsafe impl Send for Message {}
-
 impl Message {
     pub(crate) fn send(
         turn: &Turn,
-        on: Handle,
+        on: &Comm,
         tags: Tags,
         envelope: &Envelope,
         bytes: Bytes,
     ) -> Result<Self> {
+        let operation = envelope.operation();
         let peer = int(envelope, "rank", envelope.peer)?;
         let tag = tags.join(envelope.tag, envelope.message_id);
-        // SAFETY: constants of the library.
-        let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
-        // SAFETY: the address is the start of `count` bytes that the buffer owns. The buffer stays in this message
-        // until MPI no longer uses it, and is leaked if that never becomes known.
-        let code = unsafe {
-            ffi::MPI_Isend(bytes.address, bytes.count, unit, peer, tag, on.0, &mut handle)
-        };
-        outcome(turn, envelope.operation(), code)?;
-        Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
+        let (on, constants) = (on.raw(operation)?, &turn.mpi.constants);
+        let (handle, code) = call!(turn.mpi, t => {
+            let (on, byte) = (Handle::down(on), Handle::down(constants.byte));
+            let mut handle = Handle::down(constants.request_null);
+            // SAFETY: the address is the start of `count` bytes that the buffer owns. The buffer stays in this message
+            // until MPI no longer uses it, and is leaked if that never becomes known.
+            let code = unsafe {
+                (t.isend)(bytes.address, bytes.count, byte, peer, tag, on, &mut handle)
+            };
+            (Handle::up(handle), code)
+        });
+        turn.outcome(operation, code)?;
+        Ok(Self { handle, operation, bytes: Some(bytes) })
     }
 
     /// Receives a message into a buffer of the same length. Without a buffer the message is received and discarded.
     pub(crate) fn receive(
         turn: &Turn,
         envelope: &Envelope,
-        mut found: Found,
+        found: Found,
         bytes: Option<Bytes>,
     ) -> Result<Self> {
         let bytes = match bytes {
             Some(bytes) if bytes.buffer.len() == found.len => bytes,
             _ => Bytes::scratch(envelope, &found)?,
         };
-        // SAFETY: constants of the library.
-        let (unit, mut handle) = unsafe { (ffi::RSMPI_UINT8_T, ffi::RSMPI_REQUEST_NULL) };
-        // SAFETY: as in `send`; the message has exactly `count` bytes, and no other code can use the bytes of the
-        // buffer.
-        let code = unsafe {
-            ffi::MPI_Imrecv(bytes.address, bytes.count, unit, &mut found.handle, &mut handle)
-        };
-        outcome(turn, envelope.operation(), code)?;
-        Ok(Self { handle, operation: envelope.operation(), bytes: Some(bytes) })
+        let (operation, constants) = (envelope.operation(), &turn.mpi.constants);
+        let (handle, code) = call!(turn.mpi, t => {
+            let (byte, mut message) = (Handle::down(constants.byte), Handle::down(found.handle));
+            let mut handle = Handle::down(constants.request_null);
+            // SAFETY: as in `send`; the message has exactly `count` bytes, and no other code can use the bytes of the
+            // buffer.
+            let code = unsafe {
+                (t.imrecv)(bytes.address, bytes.count, byte, &mut message, &mut handle)
+            };
+            (Handle::up(handle), code)
+        });
+        turn.outcome(operation, code)?;
+        Ok(Self { handle, operation, bytes: Some(bytes) })
     }
 
     /// Returns the buffer if MPI no longer uses it.
     pub(crate) fn test(&mut self, turn: &Turn) -> Result<Option<Buffer>> {
-        let mut done = 0;
-        // SAFETY: the handle is that of a started request, or null if the request was found complete.
-        let code = unsafe { ffi::MPI_Test(&mut self.handle, &mut done, ffi::RSMPI_STATUS_IGNORE) };
-        outcome(turn, self.operation, code)?;
-        let done = if done == 0 { None } else { self.bytes.take() };
+        let is_done = test(turn, self.operation, &mut self.handle)?;
+        let done = if is_done { self.bytes.take() } else { None };
         Ok(done.map(|bytes| bytes.buffer))
     }
 }

@@ -29,7 +29,7 @@ impl MpiRequest {
         let kind = match envelope.way {
             Way::Send => {
                 let turn = Turn::take(envelope.operation())?;
-                Kind::Send(Message::send(&turn, job.handle, job.place.tags, &envelope, bytes)?)
+                Kind::Send(Message::send(&turn, &job.comm, job.tags, &envelope, bytes)?)
             }
             Way::Receive => Kind::Receive(job.matching.lock().add(envelope, bytes)),
         };
@@ -43,21 +43,22 @@ impl MpiRequest {
             Kind::Over => Err(envelope.over()),
             Kind::Send(message) => message.test(&Turn::take(envelope.operation())?),
             Kind::Receive(receive) => {
+                let mut turn = None;
                 if matches!(*receive.stage.lock(), Stage::Waiting(_)) {
                     let mut matching = self.job.matching.lock();
-                    let turn = Turn::take(envelope.operation())?;
-                    matching.match_arrived(
-                        &turn,
-                        self.job.handle,
-                        (envelope.peer, envelope.tag),
-                    )?;
+                    let turn = turn.insert(Turn::take(envelope.operation())?);
+                    matching.match_arrived(turn, &self.job.comm, (envelope.peer, envelope.tag))?;
                 }
                 match &mut *receive.stage.lock() {
                     Stage::Waiting(_) => Ok(None),
                     // A failure of MPI has ended the request, unless it was tested before.
                     Stage::Over => self.job.check(envelope).and_then(|()| Err(envelope.over())),
                     Stage::Arriving(message, mismatch) => {
-                        let arrived = message.test(&Turn::take(envelope.operation())?)?;
+                        let turn = match turn {
+                            Some(turn) => turn,
+                            None => Turn::take(envelope.operation())?,
+                        };
+                        let arrived = message.test(&turn)?;
                         match mismatch.take_if(|_| arrived.is_some()) {
                             Some(mismatch) => Err(mismatch),
                             None => Ok(arrived),
@@ -91,8 +92,12 @@ impl Request for MpiRequest {
 
 impl Drop for MpiRequest {
     fn drop(&mut self) {
+        let kind = mem::replace(&mut self.kind, Kind::Over);
+        if matches!(kind, Kind::Over) {
+            return;
+        }
         let mut matching = self.job.matching.lock();
-        match mem::replace(&mut self.kind, Kind::Over) {
+        match kind {
             Kind::Over => {}
             Kind::Send(message) => matching.abandoned.push(message),
             Kind::Receive(receive) => {

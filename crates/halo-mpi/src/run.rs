@@ -6,26 +6,26 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{process, thread};
 
 use halo::communicator::Communicator;
-use mpi::Threading;
-use mpi::environment::Universe;
-use mpi::traits::{AsRaw, Communicator as _};
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::Result;
 
 use crate::communicator::MpiCommunicator;
-use crate::job::Place;
-use crate::library::{Handle, Turn, in_turn};
-use crate::tag::Tags;
+use crate::library::Turn;
 
 /// The exit code of the job if a rank panics: that of a Rust program that panics.
 const PANICKED: i32 = 101;
 const FAILED: i32 = 1;
 
+/// How long a rank waits at its beginning for the others.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// How long a rank waits at its end for messages of dropped requests, and for ranks that it waited for until a timeout.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once.
+/// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once, unless it has started MPI by other
+/// means: MPI is then left running, and was started with `MPI_THREAD_MULTIPLE`.
 ///
 /// If `f` panics or fails, the whole job ends with code 101 or 1, including this process: otherwise other ranks would
 /// wait for it forever. The job also ends with code 1 if messages of dropped requests are still in transit 10 seconds
@@ -34,25 +34,21 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 ///
-/// `Conflict` if MPI was started before. `Unavailable` if MPI does not support serialized calls from several threads.
-/// The errors that MPI reports when it sets up the communicator.
+/// `Unavailable` if there is no MPI library, with what was tried; if the library has another ABI, or lacks a function;
+/// and if it does not take calls from several threads. `Conflict` if two MPI libraries are loaded, if `run` has started
+/// MPI before, and if the launcher is another MPI's, so that each rank would be alone. `Timeout` if other ranks have not
+/// called `run` after 10 minutes. The errors that MPI reports when it sets up the communicator.
 pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result<()> {
-    let started = in_turn(|| mpi::initialize_with_threading(Threading::Serialized));
-    let (universe, threading) =
-        started.ok_or_else(|| Error::new(ErrorKind::Conflict, "run", "MPI was started before"))?;
-    if threading < Threading::Serialized {
-        let message = format!("MPI offers {threading:?} threads; Serialized are needed");
-        return Err(Error::new(ErrorKind::Unavailable, "run", message));
-    }
-    let ranks = join(&universe)?;
+    drop(Turn::start()?);
+    let ranks = MpiCommunicator::world(START_TIMEOUT)?;
     let rank = ranks.rank();
     let job = Arc::clone(ranks.job());
     match catch_unwind(AssertUnwindSafe(|| f(ranks))) {
         // The panic hook has printed the panic.
-        Err(_panic) => abort(&universe, PANICKED),
+        Err(_panic) => abort(PANICKED),
         Ok(Err(error)) => {
             print(rank, &error);
-            abort(&universe, FAILED)
+            abort(FAILED)
         }
         Ok(Ok(())) => {}
     }
@@ -60,10 +56,9 @@ pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result
         job.wait_for_abandoned(END_TIMEOUT).and_then(|()| job.wait_for_all_ranks(END_TIMEOUT))
     {
         print(rank, &error);
-        abort(&universe, FAILED);
+        abort(FAILED);
     }
-    in_turn(|| drop(universe));
-    Ok(())
+    Turn::take("run")?.end()
 }
 
 /// Prints an error. The job ends also if that is not possible, or panics.
@@ -73,26 +68,12 @@ fn print(rank: usize, error: &dyn Debug) {
     mem::forget(catch_unwind(AssertUnwindSafe(print)));
 }
 
-fn abort(universe: &Universe, code: i32) -> ! {
-    in_turn(|| universe.world().abort(code))
-}
-
-/// Makes a separate communicator for the job's ranks.
-#[expect(unsafe_code, reason = "hands a communicator of rsmpi to the library's own calls")]
-fn join(universe: &Universe) -> Result<MpiCommunicator> {
-    let world = universe.world();
-    let (own, node) = in_turn(|| {
-        // Other MPI messages of the program cannot be mistaken for ours.
-        (world.duplicate(), world.split_shared(world.rank()))
-    });
-    let number = |value: i32| usize::try_from(value).unwrap_or(0);
-    let (rank, size) = (number(own.rank()), number(own.size()));
-    let (local_rank, local_size) = (number(node.rank()), number(node.size()));
-    in_turn(|| drop(node));
-    let turn = Turn::take("run")?;
-    // SAFETY: it was made above, and is forgotten below, so it lives as long as MPI runs.
-    let handle = unsafe { Handle::new(&turn, own.as_raw()) }?;
-    mem::forget(own);
-    let tags = Tags::up_to(handle.max_tag(&turn)?);
-    Ok(MpiCommunicator::new(handle, Place { rank, size, local_rank, local_size, tags }))
+/// Ends the job, or this process if MPI is no longer running.
+fn abort(code: i32) -> ! {
+    // Some launchers discard what was printed right before.
+    thread::sleep(Duration::from_millis(100));
+    match Turn::take("run") {
+        Ok(turn) => turn.abort(code),
+        Err(_) => process::exit(code),
+    }
 }

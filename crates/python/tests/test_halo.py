@@ -1,11 +1,6 @@
-"""Halo exchange over threads and over mpi4py."""
+"""Halo exchange over threads."""
 
 import functools
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,126 +33,6 @@ def test_ranks_with_devices_of_their_own_send_messages():
 
     for rank, statistics in enumerate(on_ranks(2, work)):
         assert statistics[1 - rank]["sent"][0] == statistics[1 - rank]["received"][0] >= 4
-
-
-def over_mpi(size, *words):
-    """Returns what a program printed that ran as a job of this many ranks."""
-    if shutil.which("mpiexec") is None:
-        pytest.skip("no mpiexec")
-    pytest.importorskip("mpi4py")
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    job = subprocess.run(
-        ["mpiexec", "-n", str(size), sys.executable, *words],
-        env={**os.environ, **allowed},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert job.returncode == 0, job.stdout + job.stderr
-    return job.stdout
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_every_element_arrives_over_mpi(size):
-    script = pathlib.Path(halo_cases.__file__)
-    assert over_mpi(size, str(script), "host", "sim:0", "opencl:0").count("is done") == size
-
-
-LATE_RANK = """
-import time
-from mpi4py import MPI
-import device_runtime as dr
-from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
-
-def rank(world, cells=2_000_000):
-    device = dr.Device("host")
-    field = FieldSpec("t", "float64", [Dim.axis(0, cells, (cells, cells))])
-    topology = Topology.cartesian((2 * cells,), (2,), (True,))
-    late = world.rank == 1
-    ranks = Communicator.mpi(world.Dup())
-    halo = HaloExchange(ranks, topology, [Quantity.scalar(field)], device, timeout=5 if late else 1)
-    values = device.zeros(3 * cells)
-    time.sleep(3 if late else 0)
-    try:
-        halo.exchange([values])
-    except dr.TimeoutError:
-        print("timeout")
-
-rank(MPI.COMM_WORLD)
-print("the end")
-"""
-
-
-def test_messages_that_mpi_has_not_finished_keep_their_memory():
-    printed = over_mpi(2, "-c", LATE_RANK)
-    assert printed.count("the end") == 2
-    assert "timeout" in printed
-
-
-FINALIZED = """
-from mpi4py import MPI
-import device_runtime as dr
-from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
-
-ranks = Communicator.mpi(MPI.COMM_WORLD.Dup())
-field = FieldSpec("t", "float64", [Dim.axis(0, 4, (1, 1))])
-topology, device = Topology.cartesian((8,), (2,), (True,)), dr.Device("host")
-halo, values = HaloExchange(ranks, topology, [Quantity.scalar(field)], device), device.zeros(6)
-MPI.Finalize()
-for call in [lambda: halo.exchange([values]), ranks.barrier, lambda: Communicator.mpi(MPI.COMM_WORLD)]:
-    try:
-        call()
-    except dr.PeerLostError as error:
-        assert "not running" in str(error), error
-        print("refused")
-"""
-
-
-FAILURES = """
-import random, time
-import numpy as np
-from mpi4py import MPI
-import device_runtime as dr
-from device_runtime.halo import Communicator, Dim, FieldSpec, HaloExchange, Quantity, Topology
-
-world, device = MPI.COMM_WORLD, dr.Device("host")
-rank, size, ranks = world.rank, world.size, Communicator.mpi(world.Dup())
-field = FieldSpec("t", "float64", [Dim.axis(0, 1, (1, 1))])
-topology = Topology.cartesian((size,), (size,), (True,))
-make = lambda timeout: HaloExchange(ranks, topology, [Quantity.scalar(field)], device, timeout=timeout)
-halo, array = make(0.3), device.zeros(3)
-numbers = random.Random(5)
-for turn in range(60):
-    if turn == 20:
-        halo = make(60)
-    # The same on all ranks.
-    what = numbers.choices(["right", "right", "late", "absent"], k=size)[rank] if turn < 20 else "right"
-
-    array.set(np.array([-1.0, 10 * turn + rank, -1]))
-    try:
-        time.sleep(0.4 if what == "late" else 0)
-        if what != "absent":
-            halo.exchange([array])
-            assert array.get().tolist() == [10 * turn + (rank + other) % size for other in (-1, 0, 1)]
-    except dr.Error:
-        if turn >= 20:
-            raise
-    while True:
-        try:
-            halo.reset()
-            break
-        except dr.TimeoutError:
-            pass
-print("the end")
-"""
-
-
-def test_failed_exchanges_disturb_no_exchange_when_their_tags_are_used_again():
-    assert over_mpi(3, "-c", FAILURES).count("the end") == 3
-
-
-def test_nothing_is_sent_after_mpi_is_finalized():
-    assert over_mpi(2, "-c", FINALIZED).count("refused") == 6
 
 
 def test_a_rank_that_leaves_is_missed():

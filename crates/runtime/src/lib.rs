@@ -38,7 +38,7 @@
 //!
 //! - `array` (default) adds [`array`](mod@array): arrays that are coherent on every device.
 //! - `halo` (default) adds [`halo`](mod@halo): halo exchange between ranks.
-//! - `mpi` adds `mpi`: ranks that are processes of an MPI job. Building it needs an MPI library and libclang.
+//! - `mpi` adds `mpi`: ranks that are processes of an MPI job. The MPI library is found at run time.
 //! - `interchange` adds `interchange`: exchange of arrays with other libraries, in both directions.
 //! - `npy` adds `stencil::npy`: `.npy` files of fields and arrays.
 //! - `picture` adds `stencil::picture`: pictures of arrays, as PNG files.

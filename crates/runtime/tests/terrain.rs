@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;
+#[cfg(feature = "mpi")]
+#[path = "../../halo-mpi/tests/launcher/mod.rs"]
+mod launcher;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -624,25 +627,20 @@ mod mpi {
     use std::io::{ErrorKind as IoErrorKind, Write, stderr};
     use std::sync::{Mutex, PoisonError};
 
+    use super::launcher::mpiexec;
     use super::*;
 
     /// Jobs take turns, because one job has more ranks than there are cores.
     static TURN: Mutex<()> = Mutex::new(());
 
     /// Runs the demo with these options in a job of this many ranks. `None` if there is no MPI.
-    fn job(demo: &Demo, ranks: &str, args: &[&str]) -> Option<Output> {
+    fn job(demo: &Demo, ranks: usize, args: &[&str]) -> Option<Output> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let alone = demo.command(args);
-        let output = Command::new("mpiexec")
-            // After two minutes, `mpiexec` ends the job.
-            .args(["--timeout", "120", "-n", ranks])
+        let output = mpiexec(ranks)
             .arg(alone.get_program())
             .args(alone.get_args())
             .env_remove("RUNTIME_DEVICE")
-            // For containers, and for more ranks than cores.
-            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
             .output();
         match output {
             Ok(output) => Some(output),
@@ -664,14 +662,14 @@ mod mpi {
         let expected = files(&demo);
         let devices = if cfg!(feature = "sim") { &["host", "sim"][..] } else { &["host"] };
         for device in devices {
-            for ranks in ["1", "2", "3", "4", "5", "6"] {
+            for ranks in 1..=6 {
                 fs::remove_dir_all(demo.output()).unwrap();
                 let args = [&args[..], &["--device", device]].concat();
                 let Some(output) = job(&demo, ranks, &args) else { return };
                 let said = text(&[&output.stdout[..], &output.stderr[..]].concat());
                 assert!(output.status.success(), "{ranks} ranks: {said}");
                 assert!(files(&demo) == expected, "{ranks} ranks on {device}: {said}");
-                if ranks != "1" {
+                if ranks > 1 {
                     assert!(said.contains(&format!("{ranks}, processes of an MPI job")), "{said}");
                 }
             }
@@ -681,7 +679,7 @@ mod mpi {
     #[test]
     fn another_number_of_ranks_than_the_jobs_is_refused() {
         let demo = Demo::new();
-        let Some(output) = job(&demo, "2", &["--ranks", "3", "--steps", "1"]) else { return };
+        let Some(output) = job(&demo, 2, &["--ranks", "3", "--steps", "1"]) else { return };
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains("3 ranks; the MPI job has 2"), "{said}");
     }

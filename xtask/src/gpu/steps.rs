@@ -69,10 +69,9 @@ fn suites_on_stand_ins(totals: &mut Totals, programs: &Programs, tools: &Tools) 
 }
 
 /// Runs the examples in documentation. They use the stand-ins for GPUs if these can compile.
-pub(crate) fn examples_in_docs(totals: &mut Totals, features: &[String], programs: &Programs) {
+pub(crate) fn examples_in_docs(totals: &mut Totals, programs: &Programs) {
     let title = "examples in docs";
-    let mut examples = cargo(&["test", "--no-fail-fast", "--workspace", "--doc"]);
-    examples.args(features);
+    let mut examples = cargo(&["test", "--no-fail-fast", "--workspace", "--doc", "--all-features"]);
     let Ok(tools) = nvidia_compilers::tools() else {
         return totals.tests(title, || Ok(TestRun::of([examples])), &[], "");
     };

@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("coherence", &[]),
     ("array-buffer", &["runtime-core", "coherence"]),
     ("halo", &["runtime-core"]),
-    ("halo-mpi", &["runtime-core", "halo"]),
+    ("halo-mpi", &["runtime-core", "halo", "backend-support"]),
     ("backend-support", &["runtime-core"]),
     ("backend-host", &["runtime-core", "backend-support"]),
     ("backend-sim", &["runtime-core", "backend-support"]),

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-
 use super::programs::{Programs, TestRun};
 use super::totals::Totals;
 use crate::backends::BACKENDS;
@@ -20,13 +18,9 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
         must(&mut cargo(&["fmt", "--all", "--check"]))?;
         must(foreign(&["fmt"]).arg("--check"))
     });
-    let features = match all_features(totals) {
-        Ok(features) => features,
-        Err(error) => return totals.fail("features", &error),
-    };
     totals.step("lints", || {
-        let clippy = ["clippy", "--workspace", "--all-targets"];
-        must(cargo(&clippy).args(&features).args(DENY_WARNINGS))
+        let clippy = ["clippy", "--workspace", "--all-targets", "--all-features"];
+        must(cargo(&clippy).args(DENY_WARNINGS))
     });
     totals.step("no default features", || {
         let features = BACKENDS.iter().filter_map(|backend| backend.feature);
@@ -39,21 +33,20 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
         must(cargo(&absent).args(["--test", "registry"]))
     });
     totals.step("documentation", || {
-        let mut empty = cargo(&["doc", "--package", "halo-mpi", "--no-deps"]);
-        must(empty.env("RUSTDOCFLAGS", "--deny warnings"))?;
-        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
-        must(doc.args(&features).env("RUSTDOCFLAGS", "--deny warnings"))
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
+        must(doc.env("RUSTDOCFLAGS", "--deny warnings"))
     });
     let mut built = None;
     totals.step("build", || {
-        built = Some(Programs::build(&features)?);
+        built = Some(Programs::build()?);
         Ok(())
     });
     // Without the programs nothing else can run.
     let Some(programs) = built else { return };
     let all = || Ok(programs.all().each(opencl::two_devices));
     totals.tests("workspace", all, &required(), "");
-    steps::examples_in_docs(totals, &features, &programs);
+    steps::examples_in_docs(totals, &programs);
+    mpi::jobs(totals, &programs);
     if exhaustive {
         let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
         let mut all = cargo(&combinations);
@@ -72,15 +65,4 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
     steps::hip_without_gpu(totals, &programs);
     // In a build folder of its own. It is here because this lane ends first.
     sanitize::brief(totals, Tool::Address);
-}
-
-/// The cargo arguments for a workspace build with every feature that can be built here.
-fn all_features(totals: &mut Totals) -> Result<Vec<String>> {
-    let with_mpi = mpi::is_there()?;
-    if !with_mpi {
-        let why = "no MPI or no libclang; --install installs both";
-        println!("halo-mpi is built without its feature mpi: {why}");
-        totals.skip("halo-mpi", why);
-    }
-    mpi::features(with_mpi)
 }

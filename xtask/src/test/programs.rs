@@ -46,12 +46,12 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Builds the programs.
-    pub(crate) fn build(features: &[String]) -> Result<Self> {
+    pub(crate) fn build() -> Result<Self> {
         let mut built = Self::default();
         // Together, examples would be built as tests.
         for targets in [&[][..], &["--benches"]] {
             let mut build = cargo(&["test", "--no-run", "--workspace"]);
-            build.args(targets).args(features);
+            build.arg("--all-features").args(targets);
             build.args(["--message-format", "json-render-diagnostics"]);
             for message in messages(&mut build)? {
                 built.add(&message, targets.is_empty())?;
@@ -160,6 +160,11 @@ pub(crate) struct TestRun {
 impl TestRun {
     pub(crate) fn of(commands: impl IntoIterator<Item = Command>) -> Self {
         Self { commands: commands.into_iter().collect(), may_be_empty: false }
+    }
+
+    /// The commands that start the programs.
+    pub(crate) fn commands(self) -> Vec<Command> {
+        self.commands
     }
 
     /// The same run, in which a run without tests is a success.

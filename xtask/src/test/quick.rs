@@ -13,7 +13,6 @@ use super::totals::Totals;
 use crate::backends::{BACKENDS, Backend, FOREIGN};
 use crate::cargo::{DENY_WARNINGS, cargo, foreign, must, root};
 use crate::gpu::nvidia_compilers;
-use crate::mpi;
 use crate::test_backend::Target;
 
 /// Runs the checks of these packages, or of the packages that differ from the last commit.
@@ -39,14 +38,8 @@ pub(crate) fn quick(packages: Vec<String>) -> Result<()> {
         must(&mut foreign(&["fmt", "--check"]))
     });
     if !ours.is_empty() {
-        let with_mpi = !mpi::is_used_by(&ours)? || mpi::is_there()?;
-        if !with_mpi {
-            totals.skip(
-                "feature mpi",
-                "no MPI or no libclang; `cargo xtask test --install` installs both",
-            );
-        }
-        let chosen = mpi::features_of_all(&ours, with_mpi)?;
+        let named = ours.iter().flat_map(|package| ["--package", package]);
+        let chosen: Vec<&str> = named.chain(["--all-features"]).collect();
         totals.step("lints", || {
             must(cargo(&["clippy", "--all-targets"]).args(&chosen).args(DENY_WARNINGS))
         });

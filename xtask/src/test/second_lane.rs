@@ -82,8 +82,7 @@ fn steps(totals: &mut Totals) {
     }
     python_package(totals);
     // The other lane may be building them.
-    let build = || Programs::build(&mpi::features(mpi::is_there()?)?);
-    match build() {
+    match Programs::build() {
         Ok(programs) => with_programs(totals, &programs),
         Err(error) => totals.fail("programs of the workspace", &error),
     }
@@ -111,6 +110,7 @@ fn python_package(totals: &mut Totals) {
     }
     totals.step("python: pip install", python::install_package);
     totals.counted("python", || python::run(opencl::two_devices(&mut python::tests(None))));
+    mpi::python_jobs(totals);
     totals.step("python: speed, briefly", || must(python::speed().arg("--quick")));
 }
 

@@ -1,8 +1,9 @@
 //! A rank of an MPI job: ours and the rivals between processes, in turns.
 
 mod by_hand;
-mod calls;
+pub(crate) mod calls;
 mod datatypes;
+pub(crate) mod messages;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,12 +19,17 @@ use halo_mpi::MpiCommunicator;
 use self::by_hand::ByHand;
 use self::datatypes::Datatypes;
 use crate::case::{Case, Fields, device};
+use crate::job::Work;
 use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
 
-/// Measures all cases with this number of cells. Rank 0 prints the results.
-pub(crate) fn run(bench: &mut Bench, cells: usize) -> Result<()> {
+/// Does the work of a job. Rank 0 prints the results.
+pub(crate) fn run(bench: &mut Bench, work: Work) -> Result<()> {
     halo_mpi::run(|ranks| {
+        let Work::Boxes(cells) = work else {
+            messages::run(&ranks, bench.is_quick());
+            return Ok(());
+        };
         let ranks = Arc::new(ranks);
         for case in Case::all(ranks.size(), cells) {
             measure(case, bench, &ranks)?;

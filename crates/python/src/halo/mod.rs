@@ -2,12 +2,14 @@
 
 mod describe;
 mod exchange;
-mod mpi;
 
+use std::ptr;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use runtime::halo::communicator::{Communicator as Ranks, ThreadCommunicator};
+use runtime::mpi::MpiCommunicator;
 
 pub(crate) use self::describe::{Dim, FieldSpec, Quantity, Topology};
 pub(crate) use self::exchange::{HaloExchange, Progress};
@@ -32,12 +34,30 @@ impl Communicator {
         Ok(ranks.map(|rank| Self(Arc::new(rank))).collect())
     }
 
-    /// A rank of an mpi4py communicator, used through its Python methods. Its messages must not mix with others: pass
-    /// ``comm.Dup()`` if other code uses the communicator too. An exception that a method raises is the cause of a
-    /// DriverError. KeyboardInterrupt and SystemExit are raised themselves.
+    /// The ranks of an mpi4py communicator. Messages use a duplicate of it, so they do not mix with those of other code.
+    /// Every rank calls it; blocks for at most ``timeout`` seconds. The same communicator gives the same ranks again.
+    ///
+    /// When ``comm`` is freed, or MPI is finalized, calls raise PeerLostError. No thread may free it while another thread
+    /// uses the result. mpi4py must have started MPI with ``MPI.THREAD_MULTIPLE``, its default.
     #[staticmethod]
-    fn mpi(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self(Arc::new(mpi::MpiCommunicator::new(comm)?)))
+    #[pyo3(signature = (comm, timeout = 60.0))]
+    #[expect(unsafe_code, reason = "hands over the handle of an mpi4py communicator")]
+    fn mpi(comm: &Bound<'_, PyAny>, timeout: f64) -> Result<Self> {
+        let py = comm.py();
+        let timeout = seconds("communicator", timeout)?;
+        let mpi = py.import("mpi4py.MPI")?;
+        if !comm.is_instance(&mpi.getattr("Comm")?)? {
+            let message = format!("{} is no mpi4py communicator", comm.get_type().name()?);
+            return Err(PyTypeError::new_err(message).into());
+        }
+        let address: usize = mpi.call_method1("_addressof", (comm,))?.extract()?;
+        let adopt = move || {
+            let handle = ptr::with_exposed_provenance(address);
+            // SAFETY: it is the address of the handle in `comm`, which is borrowed here. mpi4py has loaded the library.
+            // That no other thread frees the communicator is asked of the caller above.
+            unsafe { MpiCommunicator::adopt(handle, timeout) }
+        };
+        Ok(Self(Arc::new(py.detach(adopt)?)))
     }
 
     /// The number of this rank.
