@@ -109,7 +109,7 @@ pub(crate) fn jobs(totals: &mut Totals, programs: &Programs) {
     let all = || {
         let mut commands = Vec::new();
         for mpi in &there {
-            let own = programs.of("halo-mpi", &["mpi"])?;
+            let own = programs.of("halo-mpi", &["adopt", "mpi"])?;
             let demo = programs.of("runtime", &["terrain"])?.each(|demo| demo.arg("mpi::"));
             for run in [own, demo] {
                 commands.extend(run.each(|tests| mpi.under(tests)).commands());
