@@ -279,7 +279,7 @@ impl Turn {
         });
         self.outcome("query_thread", code)?;
         if provided < self.mpi.constants.thread_multiple {
-            let message = "the program has started MPI without MPI_THREAD_MULTIPLE, so this crate may not call it beside the program";
+            let message = "MPI was started without MPI_THREAD_MULTIPLE, so this crate may not call it beside other code of the program";
             return Err(Error::new(ErrorKind::Unavailable, "query_thread", message));
         }
         Ok(())
