@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use runtime_core::{Error, ErrorKind, Result};
 
+use super::abi::Handle;
+use super::comm::{Comm, attribute, read};
+use super::mpi::call;
 use super::setup::{Place, Setup};
-use super::{Comm, Handle, OPEN, State, Turn, attribute, call, read};
+use super::turn::{OPEN, State, Turn};
 
 const OPERATION: &str = "adopt";
 

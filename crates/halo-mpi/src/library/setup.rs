@@ -9,7 +9,10 @@ use std::{fs, thread};
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use super::{Comm, Handle, Raw, Turn, call, read, test};
+use super::abi::{Handle, Raw};
+use super::comm::{Comm, read, test};
+use super::mpi::call;
+use super::turn::Turn;
 
 /// How long a rank sleeps between two looks at a call that other ranks have not reached.
 const NAP: Duration = Duration::from_millis(1);
