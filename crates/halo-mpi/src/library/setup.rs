@@ -37,8 +37,8 @@ pub(crate) struct Setup {
 }
 
 enum Stage {
-    /// MPI writes the handle.
-    Duplicating(ManuallyDrop<Box<usize>>),
+    /// MPI writes the handle to this place, which is a box.
+    Duplicating(*mut usize),
     /// MPI reads the name of this rank's node, and writes those of all ranks.
     Gathering(Comm, ManuallyDrop<(Vec<u8>, Vec<u8>)>),
     /// A call has failed.
@@ -48,18 +48,16 @@ enum Stage {
 impl Setup {
     /// Starts to duplicate a communicator.
     pub(crate) fn begin(turn: &Turn, operation: &'static str, raw: Raw) -> Result<Self> {
-        let mut place = Box::new(0);
-        let at: *mut usize = &raw mut *place;
+        let place = Box::into_raw(Box::new(0_usize));
         let (request, code) = call!(turn.mpi, t => {
             let mut request = Handle::down(turn.mpi.constants.request_null);
             // SAFETY: the communicator is valid. The place is as large and as aligned as any handle, and is freed only
             // when the request is complete.
-            let code = unsafe { (t.comm_idup)(Handle::down(raw), at.cast(), &mut request) };
+            let code = unsafe { (t.comm_idup)(Handle::down(raw), place.cast(), &mut request) };
             (Handle::up(request), code)
         });
-        let stage = Stage::Duplicating(ManuallyDrop::new(place));
         turn.outcome(operation, code)?;
-        Ok(Self { operation, request, stage })
+        Ok(Self { operation, request, stage: Stage::Duplicating(place) })
     }
 
     /// Waits for the other ranks.
@@ -90,9 +88,10 @@ impl Setup {
     fn advance(&mut self, turn: &Turn) -> Result<Option<(Comm, Place)>> {
         match mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Duplicating(place) => {
-                let place = ManuallyDrop::into_inner(place);
                 // SAFETY: MPI has written a handle of its ABI.
-                let comm = Comm::new(unsafe { read(turn, (&raw const *place).cast()) });
+                let comm = Comm::new(unsafe { read(turn, place.cast()) });
+                // SAFETY: it was a box, and MPI no longer uses it.
+                drop(unsafe { Box::from_raw(place) });
                 comm.return_errors(turn)?;
                 self.gather(turn, comm)?;
                 Ok(None)
