@@ -11,7 +11,7 @@ use halo::communicator::{Buffer, Collectives, Communicator, Direct, Envelope, Re
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
 use crate::job::{Job, LONG};
-use crate::library::{Comm, Place, Setup, Turn, adopt};
+use crate::library::{Comm, Place, Setup, Shared, Turn, adopt, adopt_world, is_ours, wait};
 use crate::message::Bytes;
 use crate::request::MpiRequest;
 use crate::tag::MAX_TAG;
@@ -35,27 +35,42 @@ impl Rank {
     fn new(comm: Comm, place: Place) -> Result<Self> {
         Ok(Self { job: Arc::new(Job::new(comm, place)?), collectives: Collectives::default() })
     }
+
+    fn shared(comm: Comm, place: Place) -> Result<Shared> {
+        Ok(Arc::new(Self::new(comm, place)?))
+    }
 }
 
 impl MpiCommunicator {
     /// That of all processes. Collective.
     pub(crate) fn world(timeout: Duration) -> Result<Self> {
+        if !is_ours() {
+            return Self::of(adopt_world(timeout, Rank::shared)?);
+        }
         let turn = Turn::take("run")?;
         let mut setup = Setup::begin(&turn, "run", turn.mpi.constants.comm_world)?;
         drop(turn);
-        let (comm, place) = setup.finish(timeout)?;
+        let (comm, place) = wait("run", timeout, || setup.poll(&Turn::take("run")?))?;
         Ok(Self(Arc::new(Rank::new(comm, place)?)))
+    }
+
+    fn of(shared: Shared) -> Result<Self> {
+        shared.downcast().map(Self).map_err(|_| {
+            let message = "the communicator has an attribute of another type";
+            Error::new(ErrorKind::Driver, "adopt", message)
+        })
     }
 
     /// Takes the ranks of a communicator that the program has made by other means, such as C or mpi4py. `handle` is the
     /// address of a variable of C's type `MPI_Comm`.
     ///
     /// Messages use a duplicate of the communicator, so they cannot be mistaken for those of the program. A communicator
-    /// that is adopted again gives the same ranks, with the same messages in transit. When its owner frees it, calls
-    /// return `PeerLost`. MPI is ended by whoever started it.
+    /// that is adopted again gives the same ranks, with the same messages in transit. When its owner frees it, calls that
+    /// pass messages return `PeerLost`. MPI is ended by whoever started it.
     ///
     /// Collective: blocks until all ranks of the communicator have called it, unless it was adopted before. After a
-    /// timeout, another call continues.
+    /// timeout, another call continues; until all ranks have adopted the communicator, the program makes no collective
+    /// call on it, as MPI demands while another one is in progress.
     ///
     /// ```no_run
     /// # use std::{ffi::c_void, time::Duration};
@@ -69,7 +84,7 @@ impl MpiCommunicator {
     /// # Errors
     ///
     /// `Unavailable` without an MPI library, or if MPI was started without `MPI_THREAD_MULTIPLE`: the program may call
-    /// it beside this crate. `PeerLost` if MPI is not running. `InvalidArgument` for a null address, for
+    /// it beside this crate. `PeerLost` unless MPI is running since a call of `MPI_Init`; sessions do not count. `InvalidArgument` for a null address, for
     /// `MPI_COMM_NULL`, and for a communicator between two groups. `Timeout`. The errors that MPI reports.
     ///
     /// # Safety
@@ -79,15 +94,7 @@ impl MpiCommunicator {
     #[expect(unsafe_code, reason = "reads the handle")]
     pub unsafe fn adopt(handle: *const c_void, timeout: Duration) -> Result<Self> {
         // SAFETY: the caller's.
-        let shared =
-            unsafe { adopt(handle, timeout, |comm, place| Ok(Arc::new(Rank::new(comm, place)?))) }?;
-        shared.downcast().map(Self).map_err(|_| {
-            Error::new(
-                ErrorKind::Driver,
-                "adopt",
-                "the communicator has an attribute of another type",
-            )
-        })
+        Self::of(unsafe { adopt(handle, timeout, Rank::shared) }?)
     }
 
     pub(crate) fn job(&self) -> &Arc<Job> {

@@ -13,6 +13,9 @@ use crate::library::{Comm, Turn};
 use crate::message::{Bytes, Found, Message, find};
 use crate::tag::Tags;
 
+/// The messages of a peer that are looked for at once. A peer that sends faster does not hold up others.
+const AT_ONCE: usize = 1000;
+
 /// The open requests and messages of one communicator.
 pub(crate) struct Matching {
     tags: Tags,
@@ -61,9 +64,10 @@ impl Matching {
         receive
     }
 
-    /// Puts the messages of a peer that have arrived into their queues.
-    fn find_arrived(&mut self, turn: &Turn, on: &Comm, peer: usize) -> Result<()> {
-        while let Some(found) = find(turn, on, self.tags, peer)? {
+    /// Puts messages of a peer that have arrived into their queues: all, or at most this number.
+    fn find_arrived(&mut self, turn: &Turn, on: &Comm, peer: usize, most: usize) -> Result<()> {
+        for _ in 0..most {
+            let Some(found) = find(turn, on, self.tags, peer)? else { break };
             self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
         }
         Ok(())
@@ -77,7 +81,7 @@ impl Matching {
         size: usize,
         tags: &Range<u32>,
     ) -> Result<()> {
-        (0..size).try_for_each(|peer| self.find_arrived(turn, on, peer))?;
+        (0..size).try_for_each(|peer| self.find_arrived(turn, on, peer, usize::MAX))?;
         let queues: Vec<_> =
             self.queues.keys().filter(|(_, tag)| tags.contains(tag)).copied().collect();
         for (peer, tag) in queues {
@@ -114,7 +118,8 @@ impl Matching {
         on: &Comm,
         (peer, tag): (usize, u32),
     ) -> Result<()> {
-        while let Some(found) = find(turn, on, self.tags, peer)? {
+        for _ in 0..AT_ONCE {
+            let Some(found) = find(turn, on, self.tags, peer)? else { break };
             let is_wanted = found.tag == tag;
             self.queues.entry((peer, found.tag)).or_default().found.push_back(found);
             if is_wanted {
@@ -129,7 +134,7 @@ impl Matching {
         let open = self.queues.iter().filter(|(_, queue)| !queue.receives.is_empty());
         let open: Vec<_> = open.map(|(key, _)| *key).collect();
         let peers: BTreeSet<_> = open.iter().map(|(peer, _)| *peer).collect();
-        peers.into_iter().try_for_each(|peer| self.find_arrived(turn, on, peer))?;
+        peers.into_iter().try_for_each(|peer| self.find_arrived(turn, on, peer, AT_ONCE))?;
         open.into_iter().try_for_each(|queue| self.match_found(turn, queue))
     }
 

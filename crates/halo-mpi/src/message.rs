@@ -178,8 +178,10 @@ impl Message {
             };
             (Handle::up(handle), code)
         });
+        // If the call has failed, MPI may still use them.
+        let message = Self { handle, operation, bytes: Some(bytes) };
         turn.outcome(operation, code)?;
-        Ok(Self { handle, operation, bytes: Some(bytes) })
+        Ok(message)
     }
 
     /// Receives a message into a buffer of the same length. Without a buffer the message is received and discarded.
@@ -204,8 +206,10 @@ impl Message {
             };
             (Handle::up(handle), code)
         });
+        // If the call has failed, MPI may still use them.
+        let message = Self { handle, operation, bytes: Some(bytes) };
         turn.outcome(operation, code)?;
-        Ok(Self { handle, operation, bytes: Some(bytes) })
+        Ok(message)
     }
 
     /// Returns the buffer if MPI no longer uses it.

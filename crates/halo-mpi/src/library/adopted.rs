@@ -6,31 +6,28 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use runtime_core::{Error, ErrorKind, Result};
 
-use super::abi::Handle;
-use super::comm::{Comm, attribute, read};
+use super::abi::{Handle, Raw};
+use super::comm::{Comm, attribute, read, returning_errors};
 use super::mpi::call;
-use super::setup::{Place, Setup};
+use super::setup::{Place, Setup, wait};
 use super::turn::{OPEN, State, Turn};
 
 const OPERATION: &str = "adopt";
 
 /// What belongs to the duplicate of a communicator.
-type Shared = Arc<dyn Any + Send + Sync>;
+pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
 
 /// The attribute of an adopted communicator.
 enum Mark {
+    New,
     /// Not all ranks have adopted it.
     Begun(Setup),
     Adopted(Comm, Shared),
 }
-
-/// Held by the thread that adopts a communicator.
-static ADOPTING: Mutex<()> = Mutex::new(());
 
 /// What belongs to a communicator of the program: what `make` made of its duplicate when it was adopted first.
 /// Collective. After a timeout, another call continues.
@@ -47,43 +44,70 @@ static ADOPTING: Mutex<()> = Mutex::new(());
 pub(crate) unsafe fn adopt(
     address: *const c_void,
     timeout: Duration,
-    make: impl FnOnce(Comm, Place) -> Result<Shared>,
+    make: impl Fn(Comm, Place) -> Result<Shared>,
 ) -> Result<Shared> {
-    let invalid =
-        |message: &'static str| Error::new(ErrorKind::InvalidArgument, OPERATION, message);
-    let deadline = Instant::now() + timeout;
-    let Some(_adopting) = ADOPTING.try_lock_for(timeout) else {
-        let message = format!("another thread has adopted a communicator for {timeout:?}");
-        return Err(Error::new(ErrorKind::Timeout, OPERATION, message));
-    };
-    let turn = Turn::open()?;
-    if turn.state() != State::Running {
-        return Err(Error::new(ErrorKind::PeerLost, OPERATION, "MPI is not running"));
-    }
-    turn.check_threads()?;
+    let turn = running()?;
     if address.is_null() {
         return Err(invalid("the address of the communicator is null"));
     }
     // SAFETY: the caller's.
     let raw = unsafe { read(&turn, address) };
+    drop(turn);
+    adopt_handle(raw, timeout, make)
+}
+
+/// The same for the communicator of all processes, which the program has started.
+pub(crate) fn adopt_world(
+    timeout: Duration,
+    make: impl Fn(Comm, Place) -> Result<Shared>,
+) -> Result<Shared> {
+    adopt_handle(running()?.mpi.constants.comm_world, timeout, make)
+}
+
+fn invalid(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, OPERATION, message)
+}
+
+/// Opens the library of an MPI that the program has started for several threads.
+fn running() -> Result<Turn> {
+    let turn = Turn::open()?;
+    if turn.state() != State::Running {
+        return Err(Error::new(ErrorKind::PeerLost, OPERATION, "MPI is not running"));
+    }
+    turn.check_threads()?;
+    Ok(turn)
+}
+
+/// As [`adopt`]; the handle is valid.
+fn adopt_handle(
+    raw: Raw,
+    timeout: Duration,
+    make: impl Fn(Comm, Place) -> Result<Shared>,
+) -> Result<Shared> {
+    let turn = running()?;
     if raw == turn.mpi.constants.comm_null {
         return Err(invalid("MPI_COMM_NULL"));
     }
-    let mut is_between = 0;
-    let code = call!(turn.mpi, t => {
-        // SAFETY: the communicator is valid, as the caller says.
-        unsafe { (t.comm_test_inter)(Handle::down(raw), &mut is_between) }
-    });
-    turn.outcome(OPERATION, code)?;
-    if is_between != 0 {
-        return Err(invalid("a communicator between two groups; one within a group is needed"));
-    }
-    let key = key(&turn)?;
-    let mark = match attribute(&turn, OPERATION, raw, key)? {
+    drop(turn);
+    wait(OPERATION, timeout, || {
+        // Other threads adopt this one or others in between.
+        let turn = Turn::take(OPERATION)?;
+        returning_errors(&turn, raw, || look(&turn, raw, &make))
+    })
+}
+
+/// Goes on with the adoption of a communicator as far as the other ranks have come.
+fn look(
+    turn: &Turn,
+    raw: Raw,
+    make: impl Fn(Comm, Place) -> Result<Shared>,
+) -> Result<Option<Shared>> {
+    let key = key(turn)?;
+    let mark = match attribute(turn, OPERATION, raw, key)? {
         Some(mark) => mark.cast::<Mark>(),
         None => {
-            let mark = Mark::Begun(Setup::begin(&turn, OPERATION, raw)?);
-            let mark = Box::into_raw(Box::new(mark));
+            check_group(turn, raw)?;
+            let mark = Box::into_raw(Box::new(Mark::New));
             let code = call!(turn.mpi, t => {
                 // SAFETY: the communicator is valid, and the mark lives until `deleted` frees it.
                 unsafe { (t.comm_set_attr)(Handle::down(raw), key, mark.cast()) }
@@ -92,17 +116,33 @@ pub(crate) unsafe fn adopt(
             mark
         }
     };
-    drop(turn);
-    // SAFETY: it lives as long as the communicator, which no other thread frees. Only this thread adopts.
+    // SAFETY: it lives as long as the communicator, which no other thread frees. Only this thread has the turn.
     let mark = unsafe { &mut *mark };
-    match mark {
-        Mark::Adopted(_, shared) => Ok(Arc::clone(shared)),
-        Mark::Begun(setup) => {
-            let (comm, place) = setup.finish(deadline.saturating_duration_since(Instant::now()))?;
-            let shared = make(comm.clone(), place)?;
-            *mark = Mark::Adopted(comm, Arc::clone(&shared));
-            Ok(shared)
-        }
+    if let Mark::New = mark {
+        *mark = Mark::Begun(Setup::begin(turn, OPERATION, raw)?);
+    }
+    if let Mark::Begun(setup) = mark {
+        let Some((comm, place)) = setup.poll(turn)? else { return Ok(None) };
+        let shared = make(comm.clone(), place)?;
+        *mark = Mark::Adopted(comm, shared);
+    }
+    Ok(match mark {
+        Mark::Adopted(_, shared) => Some(Arc::clone(shared)),
+        Mark::New | Mark::Begun(_) => None,
+    })
+}
+
+/// Refuses a communicator between two groups.
+fn check_group(turn: &Turn, raw: Raw) -> Result<()> {
+    let mut is_between = 0;
+    let code = call!(turn.mpi, t => {
+        // SAFETY: the communicator is valid.
+        unsafe { (t.comm_test_inter)(Handle::down(raw), &mut is_between) }
+    });
+    turn.outcome(OPERATION, code)?;
+    match is_between {
+        0 => Ok(()),
+        _ => Err(invalid("a communicator between two groups; one within a group is needed")),
     }
 }
 

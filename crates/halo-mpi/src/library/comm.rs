@@ -62,12 +62,7 @@ impl Comm {
 
     /// Makes calls on the communicator return errors.
     pub(super) fn return_errors(&self, turn: &Turn) -> Result<()> {
-        let (raw, handler) = (self.raw, turn.mpi.constants.errors_return);
-        // SAFETY: the communicator is valid, and MPI is running.
-        let code = call!(turn.mpi, t => unsafe {
-            (t.comm_set_errhandler)(Handle::down(raw), Handle::down(handler))
-        });
-        turn.outcome("set_errhandler", code)
+        set_handler(turn, self.raw, turn.mpi.constants.errors_return)
     }
 
     /// The largest tag.
@@ -86,6 +81,40 @@ impl Comm {
         }
         Err(Error::new(ErrorKind::Driver, OPERATION, "MPI reports no largest tag"))
     }
+}
+
+fn set_handler(turn: &Turn, raw: Raw, handler: Raw) -> Result<()> {
+    let code = call!(turn.mpi, t => {
+        // SAFETY: the communicator and the handler are valid, and MPI is running.
+        unsafe { (t.comm_set_errhandler)(Handle::down(raw), Handle::down(handler)) }
+    });
+    turn.outcome("set_errhandler", code)
+}
+
+/// Runs `f` while calls on a communicator of the program return errors. Otherwise its own handler decides, which usually
+/// ends the job.
+pub(super) fn returning_errors<R>(
+    turn: &Turn,
+    raw: Raw,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let errors_return = turn.mpi.constants.errors_return;
+    let (handler, code) = call!(turn.mpi, t => {
+        let mut handler = Handle::down(errors_return);
+        // SAFETY: the communicator is valid, and MPI is running.
+        let code = unsafe { (t.comm_get_errhandler)(Handle::down(raw), &mut handler) };
+        (Handle::up(handler), code)
+    });
+    turn.outcome("get_errhandler", code)?;
+    set_handler(turn, raw, errors_return)?;
+    let result = f();
+    set_handler(turn, raw, handler)?;
+    let code = call!(turn.mpi, t => {
+        // SAFETY: the call above has made this handle, which nothing else uses.
+        unsafe { (t.errhandler_free)(&mut Handle::down(handler)) }
+    });
+    turn.outcome("free_errhandler", code)?;
+    result
 }
 
 /// Reads a handle.

@@ -61,7 +61,7 @@ pub(super) fn find() -> Result<Found> {
     }
     let chosen = named(VARIABLE);
     if let (Some(found), Some(chosen)) = (loaded.first(), &chosen)
-        && !is_same(&found.path, Path::new(chosen))
+        && loaded_as(Path::new(chosen)).is_none_or(|named| !is_same(&found.path, &named.path))
     {
         let path = found.path.display();
         let message = format!("{VARIABLE} is {chosen}, and {path} is loaded already");
@@ -89,26 +89,16 @@ pub(super) fn find() -> Result<Found> {
     Err(Error::new(ErrorKind::Unavailable, OPERATION, message))
 }
 
+/// Whether two paths are of one file.
 fn is_same(a: &Path, b: &Path) -> bool {
-    match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => a.file_name() == b.file_name(),
-    }
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// The MPI libraries of this process, each once: that of the program, and those of modules such as mpi4py.
 fn loaded() -> Vec<Found> {
     let mut all: Vec<Found> = Vec::new();
     let program = Found::of(unix::Library::this(), Path::new("the program"));
-    let modules = objects().into_iter().filter_map(|path| {
-        let name = path.file_name()?.to_str()?;
-        if !name.starts_with("libmpi") {
-            return None;
-        }
-        // SAFETY: the library is loaded, so no initialisers run.
-        let library = unsafe { unix::Library::open(Some(&path), unix::RTLD_NOW | NOLOAD) };
-        Found::of(library.ok()?, &path)
-    });
+    let modules = objects().into_iter().filter_map(|path| loaded_as(&path));
     for found in program.into_iter().chain(modules) {
         if !all.iter().any(|known| is_same(&known.path, &found.path)) {
             all.push(found);
@@ -117,7 +107,16 @@ fn loaded() -> Vec<Found> {
     all
 }
 
-const NOLOAD: c_int = libc::RTLD_NOLOAD;
+/// The MPI library of a file, if that is loaded.
+fn loaded_as(name: &Path) -> Option<Found> {
+    // The program itself has no name.
+    if name.as_os_str().is_empty() {
+        return None;
+    }
+    // SAFETY: the library is loaded, or nothing happens, so no initialisers run.
+    let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | libc::RTLD_NOLOAD) };
+    Found::of(library.ok()?, name)
+}
 
 /// The files of the shared objects of this process.
 fn objects() -> Vec<PathBuf> {

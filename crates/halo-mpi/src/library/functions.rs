@@ -58,7 +58,9 @@ table! {
         comm_idup = MPI_Comm_idup(H, *mut H, *mut H);
         comm_test_inter = MPI_Comm_test_inter(H, *mut c_int);
         comm_free = MPI_Comm_free(*mut H);
+        comm_get_errhandler = MPI_Comm_get_errhandler(H, *mut H);
         comm_set_errhandler = MPI_Comm_set_errhandler(H, H);
+        errhandler_free = MPI_Errhandler_free(*mut H);
         comm_create_keyval =
             MPI_Comm_create_keyval(CopyAttribute<H>, DeleteAttribute<H>, *mut c_int, *mut c_void);
         comm_get_attr = MPI_Comm_get_attr(H, c_int, *mut c_void, *mut c_int);

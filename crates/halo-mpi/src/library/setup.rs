@@ -3,9 +3,10 @@
 #![expect(unsafe_code, reason = "calls MPI")]
 
 use std::ffi::c_int;
+use std::fs;
 use std::mem::{self, ManuallyDrop};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use runtime_core::{Error, ErrorKind, Result};
 
@@ -16,6 +17,9 @@ use super::turn::Turn;
 
 /// How long a rank sleeps between two looks at a call that other ranks have not reached.
 const NAP: Duration = Duration::from_millis(1);
+
+/// A timeout that is as good as none, and that the clock can represent.
+const FOREVER: Duration = Duration::from_secs(3_000_000_000);
 
 /// The bytes that name a node.
 const NAME: usize = 64;
@@ -45,6 +49,29 @@ enum Stage {
     Failed,
 }
 
+/// Looks from time to time until there is a result.
+///
+/// # Errors
+///
+/// `Timeout`. Those of `look`.
+pub(crate) fn wait<R>(
+    operation: &'static str,
+    timeout: Duration,
+    mut look: impl FnMut() -> Result<Option<R>>,
+) -> Result<R> {
+    let deadline = Instant::now() + timeout.min(FOREVER);
+    loop {
+        if let Some(result) = look()? {
+            return Ok(result);
+        }
+        if Instant::now() >= deadline {
+            let message = format!("after {timeout:?}, other ranks have not called it");
+            return Err(Error::new(ErrorKind::Timeout, operation, message));
+        }
+        thread::sleep(NAP);
+    }
+}
+
 impl Setup {
     /// Starts to duplicate a communicator.
     pub(crate) fn begin(turn: &Turn, operation: &'static str, raw: Raw) -> Result<Self> {
@@ -60,27 +87,26 @@ impl Setup {
         Ok(Self { operation, request, stage: Stage::Duplicating(place) })
     }
 
-    /// Waits for the other ranks.
+    /// Goes on as far as the other ranks have come. Does not block.
     ///
     /// # Errors
     ///
-    /// `Timeout`: it can be called again. The errors of MPI.
-    pub(crate) fn finish(&mut self, timeout: Duration) -> Result<(Comm, Place)> {
-        let deadline = Instant::now() + timeout;
+    /// Those of MPI. After one, this fails again.
+    pub(crate) fn poll(&mut self, turn: &Turn) -> Result<Option<(Comm, Place)>> {
         loop {
-            let turn = Turn::take(self.operation)?;
-            if test(&turn, self.operation, &mut self.request)? {
-                if let Some(made) = self.advance(&turn)? {
-                    return Ok(made);
+            match test(turn, self.operation, &mut self.request) {
+                Ok(false) => return Ok(None),
+                Ok(true) => {
+                    if let Some(made) = self.advance(turn)? {
+                        return Ok(Some(made));
+                    }
                 }
-                continue;
+                Err(error) => {
+                    // MPI may still use what belongs to the stage, which is not freed.
+                    self.stage = Stage::Failed;
+                    return Err(error);
+                }
             }
-            drop(turn);
-            if Instant::now() >= deadline {
-                let message = format!("after {timeout:?}, other ranks have not called it");
-                return Err(Error::new(ErrorKind::Timeout, self.operation, message));
-            }
-            thread::sleep(NAP);
         }
     }
 

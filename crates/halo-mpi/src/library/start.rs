@@ -11,6 +11,11 @@ use super::find::Launcher;
 use super::mpi::{Mpi, call};
 use super::turn::{IS_OURS, IS_STARTED, State, Turn};
 
+/// Whether this crate has started MPI, and not the program.
+pub(crate) fn is_ours() -> bool {
+    IS_OURS.load(Ordering::Relaxed)
+}
+
 impl Turn {
     /// Opens MPI and starts it, unless the program has started it already.
     ///
@@ -23,7 +28,7 @@ impl Turn {
         let turn = Self::open()?;
         let constants = &turn.mpi.constants;
         let conflict = |message: String| Error::new(ErrorKind::Conflict, OPERATION, message);
-        if IS_OURS.load(Ordering::Relaxed) || turn.state() == State::Ended {
+        if is_ours() || turn.state() == State::Ended {
             return Err(conflict("MPI was started before".to_owned()));
         }
         if turn.state() == State::Running {
@@ -46,6 +51,7 @@ impl Turn {
             return Err(Error::new(ErrorKind::Unavailable, OPERATION, message));
         }
         let world = Comm::new(constants.comm_world);
+        world.return_errors(&turn)?;
         if let Some(Launcher { name, variable, ranks }) = Launcher::of_job()
             && world.size(&turn)? == 1
             && ranks > 1
@@ -77,7 +83,7 @@ impl Turn {
 
     /// Ends MPI if this crate has started it.
     pub(crate) fn end(&self) -> Result<()> {
-        if !IS_OURS.load(Ordering::Relaxed) || self.state() != State::Running {
+        if !is_ours() || self.state() != State::Running {
             return Ok(());
         }
         IS_STARTED.store(false, Ordering::Relaxed);

@@ -110,8 +110,10 @@ impl Turn {
             unsafe { (t.error_string)(code, text.as_mut_ptr(), &mut length) }
         });
         let text = to_text(&text, if described == SUCCESS { length } else { 0 });
-        // For example `MPI_ERR_RANK: invalid rank`.
-        let (name, words) = text.split_once(": ").unwrap_or(("MPI", &text));
+        // For example `MPI_ERR_RANK: invalid rank`, or several lines.
+        let named = text.split_once(": ").filter(|(name, _)| name.starts_with("MPI_ERR_"));
+        let (name, words) = named.unwrap_or(("MPI", &text));
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         Error::new(ErrorKind::Driver, operation, words).with_driver(name.to_owned(), code.into())
     }
 }

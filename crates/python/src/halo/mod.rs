@@ -37,7 +37,8 @@ impl Communicator {
     /// The ranks of an mpi4py communicator. Messages use a duplicate of it, so they do not mix with those of other code.
     /// Every rank calls it; blocks for at most ``timeout`` seconds. The same communicator gives the same ranks again.
     ///
-    /// When ``comm`` is freed, or MPI is finalized, calls raise PeerLostError. No thread may free it while another thread
+    /// After a timeout, another call continues; until then the program makes no collective call on ``comm``. When ``comm``
+    /// is freed, or MPI is finalized, calls that pass messages raise PeerLostError. No thread may free it while another thread
     /// uses the result. mpi4py must have started MPI with ``MPI.THREAD_MULTIPLE``, its default.
     #[staticmethod]
     #[pyo3(signature = (comm, timeout = 60.0))]
