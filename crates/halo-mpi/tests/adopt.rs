@@ -160,6 +160,31 @@ fn a_program_that_started_mpi_lends_its_communicators() {
     });
 }
 
+/// MPI allows it: the calls are on different communicators.
+#[test]
+fn threads_adopt_in_any_order() {
+    on_two_ranks("threads_adopt_in_any_order", || {
+        let program = Program::new();
+        program.start(true);
+        let (world, others) =
+            (program.world(), [(); 2].map(|()| program.duplicate(program.world())));
+        let is_first = adopt(&world).unwrap().rank() == 0;
+        std::thread::scope(|scope| {
+            for (number, other) in others.iter().enumerate() {
+                scope.spawn(move || {
+                    if is_first == (number == 0) {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    let handle = ptr::from_ref(other).cast::<c_void>();
+                    // SAFETY: it is the address of a communicator, which is freed with the process.
+                    gathers(&unsafe { MpiCommunicator::adopt(handle, Duration::MAX) }.unwrap());
+                });
+            }
+        });
+        program.end();
+    });
+}
+
 #[test]
 fn mpi_for_a_single_thread_is_refused() {
     on_two_ranks("mpi_for_a_single_thread_is_refused", || {
