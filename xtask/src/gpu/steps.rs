@@ -11,14 +11,19 @@ use crate::python;
 use crate::test::programs::{Programs, TestRun};
 use crate::test::totals::Totals;
 
-/// The steps that need NVIDIA's compilers.
-pub(crate) fn with_nvidia_compilers(totals: &mut Totals, programs: &Programs) {
+/// The suites on the stand-ins for GPUs, which need NVIDIA's compilers.
+pub(crate) fn on_stand_ins(totals: &mut Totals, programs: &Programs) {
     match nvidia_compilers::tools() {
-        Ok(tools) => {
-            cuda_kernels(totals, programs, &tools);
-            suites_on_stand_ins(totals, programs, &tools);
-        }
+        Ok(tools) => suites_on_stand_ins(totals, programs, &tools),
         Err(error) => totals.skip("stand-ins", &error.to_string()),
+    }
+}
+
+/// Compiles every CUDA kernel.
+pub(crate) fn kernels(totals: &mut Totals, programs: &Programs) {
+    match nvidia_compilers::tools() {
+        Ok(tools) => cuda_kernels(totals, programs, &tools),
+        Err(error) => totals.skip("CUDA kernels", &error.to_string()),
     }
 }
 

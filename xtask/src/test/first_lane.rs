@@ -8,9 +8,8 @@ use super::totals::Totals;
 use crate::backends::BACKENDS;
 use crate::cargo::{DENY_WARNINGS, cargo, foreign, must};
 use crate::gpu::steps;
-use crate::sanitize::{self, Tool};
 use crate::test_backend::{Target, required};
-use crate::{install, mpi, opencl};
+use crate::{install, opencl};
 
 /// Runs the steps that are built with every feature.
 pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
@@ -46,7 +45,6 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
     let all = || Ok(programs.all().each(opencl::two_devices));
     totals.tests("workspace", all, &required(), "");
     steps::examples_in_docs(totals, &programs);
-    mpi::jobs(totals, &programs);
     if exhaustive {
         let combinations = ["test", "--release", "--package", "halo", "--test", "combinations"];
         let mut all = cargo(&combinations);
@@ -60,9 +58,7 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
         };
         totals.tests("opencl on intel", run, &["opencl"], " (intel)");
     }
-    steps::with_nvidia_compilers(totals, &programs);
+    steps::on_stand_ins(totals, &programs);
     steps::cuda_drivers(totals, &programs);
     steps::hip_without_gpu(totals, &programs);
-    // In a build folder of its own. It is here because this lane ends first.
-    sanitize::brief(totals, Tool::Address);
 }

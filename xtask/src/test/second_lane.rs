@@ -70,6 +70,7 @@ pub(crate) fn run(folder: &Path) -> Result<()> {
 fn steps(totals: &mut Totals) {
     sanitize::brief(totals, Tool::Miri);
     sanitize::brief(totals, Tool::Thread);
+    sanitize::brief(totals, Tool::Address);
     totals.step("foreign device, lints", || {
         must(foreign(&["clippy", "--all-targets"]).args(DENY_WARNINGS))
     });
@@ -91,6 +92,8 @@ fn steps(totals: &mut Totals) {
 /// Steps that run programs of the workspace's build.
 fn with_programs(totals: &mut Totals, programs: &Programs) {
     steps::python_on_stand_ins(totals, programs);
+    mpi::jobs(totals, programs);
+    steps::kernels(totals, programs);
     totals.step("benchmarks, briefly", || {
         for (name, mut benchmark) in programs.benchmarks() {
             must(benchmark.arg("--quick"))?;
