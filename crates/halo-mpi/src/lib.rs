@@ -1,4 +1,5 @@
-//! Halo exchange over MPI. The library is found at run time, so one program runs under any MPI.
+//! Halo exchange over MPI. The library is found at run time, so one program runs under any MPI. The facade `runtime` has
+//! this crate as `runtime::mpi`, and `runtime::ranks::run` uses it.
 //!
 //! [`MpiCommunicator`] is a [`Communicator`](halo::communicator::Communicator), and [`run`] runs a program as one rank:
 //!
@@ -7,10 +8,10 @@
 //! use halo::communicator::Communicator;
 //!
 //! fn main() -> halo::Result<()> {
-//!     halo_mpi::run(|ranks| {
+//!     halo_mpi::run(|ranks| -> halo::Result<()> {
 //!         let all = ranks.all_gather(&[ranks.rank() as u8], Duration::from_secs(10))?;
 //!         assert_eq!(all.len(), ranks.size());
-//!         Ok::<(), halo::Error>(())
+//!         Ok(())
 //!     })
 //! }
 //! ```
@@ -50,7 +51,7 @@
 //! The first of these that is there is used:
 //!
 //! 1. the library that is loaded already, because the program is linked with it or uses mpi4py;
-//! 2. the one that the variable `HALO_MPI_LIBRARY` names;
+//! 2. the one that the variable `HALO_MPI_LIBRARY` names, which is an error if another one is loaded already;
 //! 3. the one beside the launcher (`mpiexec`) that has started the process, or in `I_MPI_ROOT`;
 //! 4. `libmpi_abi.so.1`, `libmpi.so.40`, `libmpi.so.12` and `libmpich.so.12`, where the system looks for libraries. The
 //!    one of the launcher's kind comes first.
@@ -65,6 +66,8 @@
 //! | a rank panics | the job, with code 101 |
 //! | [`run`]'s closure returns an error | the job, with code 1; the error is printed |
 //! | a rank dies | the job, by `mpiexec` |
+//! | a rank calls `std::process::exit` | the job, by `mpiexec`; the code differs, and under MPICH may be 0 |
+//! | a rank never starts MPI | the job: at once by Open MPI, after 10 minutes with code 1 otherwise |
 //! | a rank stops answering | none: waits of other ranks return `Timeout` |
 //! | a rank reaches its end after a timeout, and other ranks do not within 10 seconds | the job, with code 1 |
 //! | MPI reports an error | none: the call returns it, and later calls on this communicator return `PeerLost` |

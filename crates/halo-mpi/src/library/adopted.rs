@@ -71,11 +71,16 @@ fn invalid(message: &'static str) -> Error {
 /// Opens the library of an MPI that the program has started for several threads.
 fn running() -> Result<Turn> {
     let turn = Turn::open()?;
-    if turn.state() != State::Running {
-        return Err(Error::new(ErrorKind::PeerLost, OPERATION, "MPI is not running"));
-    }
-    turn.check_threads()?;
-    Ok(turn)
+    let message = match turn.state() {
+        State::Running => {
+            turn.check_threads(OPERATION)?;
+            turn.check_launcher(OPERATION)?;
+            return Ok(turn);
+        }
+        State::New => "MPI is not running: the program has not started it",
+        State::Ended => "MPI is not running: it has ended",
+    };
+    Err(Error::new(ErrorKind::PeerLost, OPERATION, message))
 }
 
 /// As [`adopt`]; the handle is valid.

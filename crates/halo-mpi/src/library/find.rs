@@ -64,7 +64,7 @@ pub(super) fn find() -> Result<Found> {
         && loaded_as(Path::new(chosen)).is_none_or(|named| !is_same(&found.path, &named.path))
     {
         let path = found.path.display();
-        let message = format!("{VARIABLE} is {chosen}, and {path} is loaded already");
+        let message = format!("{VARIABLE} is {chosen}, and {path} is loaded already: unset it");
         return Err(Error::new(ErrorKind::Conflict, OPERATION, message));
     }
     if let Some(found) = loaded.pop() {
@@ -72,7 +72,7 @@ pub(super) fn find() -> Result<Found> {
     }
     if let Some(chosen) = chosen {
         return Found::load(Path::new(&chosen)).map_err(|why| {
-            Error::new(ErrorKind::Unavailable, OPERATION, format!("{VARIABLE}: {why}"))
+            Error::new(ErrorKind::Unavailable, OPERATION, format!("{VARIABLE}={chosen}: {why}"))
         });
     }
     let mut tried = Vec::new();
