@@ -64,9 +64,9 @@ impl MpiCommunicator {
     /// Takes the ranks of a communicator that the program has made by other means, such as C or mpi4py. `handle` is the
     /// address of a variable of C's type `MPI_Comm`.
     ///
-    /// Messages use a duplicate of the communicator, so they cannot be mistaken for those of the program. A communicator
-    /// that is adopted again gives the same ranks, with the same messages in transit. When its owner frees it, calls that
-    /// pass messages return `PeerLost`. MPI is ended by whoever started it.
+    /// Messages use a duplicate of the communicator, so they cannot be mistaken for those of the program. A
+    /// communicator that is adopted again gives the same ranks, with the same messages in transit. When its owner frees
+    /// it, calls that pass messages return `PeerLost`. MPI is ended by whoever started it.
     ///
     /// Collective: blocks until all ranks of the communicator have called it, unless it was adopted before. After a
     /// timeout, another call continues; until all ranks have adopted the communicator, the program makes no collective
@@ -84,8 +84,9 @@ impl MpiCommunicator {
     /// # Errors
     ///
     /// `Unavailable` without an MPI library, or if MPI was started without `MPI_THREAD_MULTIPLE`: the program may call
-    /// it beside this crate. `PeerLost` unless MPI is running since a call of `MPI_Init`; sessions do not count. `InvalidArgument` for a null address, for
-    /// `MPI_COMM_NULL`, and for a communicator between two groups. `Timeout`. The errors that MPI reports.
+    /// it beside this crate. `PeerLost` unless MPI is running since a call of `MPI_Init`; sessions do not count.
+    /// `InvalidArgument` for a null address, for `MPI_COMM_NULL`, and for a communicator between two groups. `Timeout`.
+    /// The errors that MPI reports.
     ///
     /// # Safety
     ///

@@ -1,5 +1,5 @@
-//! Halo exchange over MPI. The library is found at run time, so one program runs under any MPI. The facade `runtime` has
-//! this crate as `runtime::mpi`, and `runtime::ranks::run` uses it.
+//! Halo exchange over MPI. The library is found at run time, so one program runs under any MPI. The facade `runtime`
+//! has this crate as `runtime::mpi`, and `runtime::ranks::run` uses it.
 //!
 //! [`MpiCommunicator`] is a [`Communicator`](halo::communicator::Communicator), and [`run`] runs a program as one rank:
 //!
@@ -56,8 +56,8 @@
 //! 4. `libmpi_abi.so.1`, `libmpi.so.40`, `libmpi.so.12` and `libmpich.so.12`, where the system looks for libraries. The
 //!    one of the launcher's kind comes first.
 //!
-//! These ABIs are known: the standard one of MPI 5.0, that of MPICH 3.4 and later, which Intel MPI has as well, and that
-//! of Open MPI 4 and 5. The library itself says which one it has. Any other is an error that names the library.
+//! These ABIs are known: the standard one of MPI 5.0, that of MPICH 3.4 and later, which Intel MPI has as well, and
+//! that of Open MPI 4 and 5. The library itself says which one it has. Any other is an error that names the library.
 //!
 //! # What ends a job
 //!
@@ -74,16 +74,17 @@
 //!
 //! # Message IDs
 //!
-//! The tag of a message also carries a digest of its [message ID](halo::communicator::Buffer::with_message_id), at no cost. The
-//! digest has as many bits as the library's tags have above 32767: 16 in Open MPI. Two different message IDs have the same
-//! digest in about one of 65536 cases there, and always in a library whose tags end at 32767.
+//! The tag of a message also carries a digest of its [message ID](halo::communicator::Buffer::with_message_id), at no
+//! cost. The digest has as many bits as the library's tags have above 32767: 16 in Open MPI. Two different message IDs
+//! have the same digest in about one of 65536 cases there, and always in a library whose tags end at 32767.
 //!
 //! # Device memory
 //!
 //! Messages are staged through host memory unless the library says that it takes addresses of device memory
 //! (`MPIX_Query_cuda_support`, `MPIX_Query_hip_support` or `MPIX_Query_rocm_support`). The variable
 //! `HALO_MPI_DEVICE_AWARE` decides instead: `1` that it does, `0` that it does not. An MPI that is given such addresses
-//! and does not take them crashes. If it takes them, [`Staging::Auto`](halo::Staging::Auto) measures which way is faster.
+//! and does not take them crashes. If it takes them, [`Staging::Auto`](halo::Staging::Auto) measures which way is
+//! faster.
 #![deny(unsafe_code)]
 
 mod communicator;

@@ -24,8 +24,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a rank waits at its end for messages of dropped requests, and for ranks that it waited for until a timeout.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once, unless it has started MPI by other
-/// means: MPI is then left running, and was started with `MPI_THREAD_MULTIPLE`. Without `mpiexec` the job has one rank.
+/// Starts MPI, runs `f` as one rank of the job, and ends MPI. A program does this once, unless it has started MPI by
+/// other means: MPI is then left running, and was started with `MPI_THREAD_MULTIPLE`. Without `mpiexec` the job has one
+/// rank.
 ///
 /// An error of `f` is printed by `Debug`. `f` does not call `std::process::exit`: some launchers call that a success.
 ///
@@ -38,9 +39,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// `Unavailable` if there is no MPI library, with what was tried; if the library has another ABI, or lacks a function;
 /// and if it does not take calls from several threads. `Conflict` if two MPI libraries are loaded, if `run` has started
-/// MPI before, and if the launcher is another MPI's, so that each rank would be alone. `Timeout` if other ranks have not
-/// called `run` 10 minutes after they have started MPI. If a rank never starts MPI, a library may wait for it: the process
-/// ends after 10 minutes then, with code 1. The errors that MPI reports when it sets up the communicator.
+/// MPI before, and if the launcher is another MPI's, so that each rank would be alone. `Timeout` if other ranks have
+/// not called `run` 10 minutes after they have started MPI. If a rank never starts MPI, a library may wait for it: the
+/// process ends after 10 minutes then, with code 1. The errors that MPI reports when it sets up the communicator.
 pub fn run<E: Debug>(f: impl FnOnce(MpiCommunicator) -> Result<(), E>) -> Result<()> {
     drop(Turn::start()?);
     let ranks = MpiCommunicator::world(START_TIMEOUT)?;

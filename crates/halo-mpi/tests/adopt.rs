@@ -73,8 +73,8 @@ impl Program {
 
     fn call(&self, name: &str, arguments: [usize; 4]) {
         type Function = unsafe extern "C" fn(usize, usize, usize, usize) -> c_int;
-        // SAFETY: the type is that of the function, as far as a call goes: each argument has the size of a register, and C
-        // functions ignore those that they do not have.
+        // SAFETY: the type is that of the function, as far as a call goes: each argument has the size of a register,
+        // and C functions ignore those that they do not have.
         let function = unsafe { self.library.get::<Function>(name) }.unwrap();
         let [a, b, c, d] = arguments;
         // SAFETY: the arguments are those of the function.

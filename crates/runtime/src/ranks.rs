@@ -49,8 +49,8 @@ impl Rank {
 
 /// Calls `work` on each rank, and returns the result of rank 0 if it is in this process. The ranks are the processes of
 /// the MPI job that this process belongs to, which needs the feature `mpi`; or otherwise as many threads as `count`
-/// says, or one. A process belongs to a job if one of the variables `OMPI_COMM_WORLD_RANK`, `PMIX_RANK` and `PMI_RANK` is
-/// set.
+/// says, or one. A process belongs to a job if one of the variables `OMPI_COMM_WORLD_RANK`, `PMIX_RANK` and `PMI_RANK`
+/// is set.
 ///
 /// `selector` chooses the devices; `None` is what the environment variable [`DeviceRegistry::VARIABLE`] says, or
 /// `host`. If it names a backend and none of its devices, as in `cuda`, the ranks of a machine take the devices of the
@@ -75,9 +75,10 @@ impl Rank {
 ///
 /// # Errors
 ///
-/// `Conflict` for a second call in a process of an MPI job: MPI starts once. The errors of opening devices. `InvalidArgument` if `count` is another number than that of the MPI job.
-/// `Unavailable` for a process of an MPI job without the feature `mpi`. The error of a thread that failed: rather one
-/// of its own than one that other ranks have caused. If a process fails, the whole job ends.
+/// `Conflict` for a second call in a process of an MPI job: MPI starts once. The errors of opening devices.
+/// `InvalidArgument` if `count` is another number than that of the MPI job. `Unavailable` for a process of an MPI job
+/// without the feature `mpi`. The error of a thread that failed: rather one of its own than one that other ranks have
+/// caused. If a process fails, the whole job ends.
 pub fn run<T, E>(
     count: Option<usize>,
     selector: Option<&str>,

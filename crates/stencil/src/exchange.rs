@@ -189,8 +189,8 @@ fn exchange(
     exchanged.map_err(|error| differ(error, true))
 }
 
-/// Refuses faces of a cubed sphere alone: between tiles whose axes are turned, those across one axis become those across
-/// the other.
+/// Refuses faces of a cubed sphere alone: between tiles whose axes are turned, those across one axis become those
+/// across the other.
 fn check_sphere(core: &Core) -> Result<()> {
     if matches!(core.location, Location::Face(_)) && core.component.is_none() {
         let message = format!(

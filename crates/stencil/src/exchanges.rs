@@ -89,8 +89,8 @@ impl Exchanges {
         self.sequence = hash_of_numbers([self.sequence, hash].into_iter());
     }
 
-    /// Takes out the exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when it
-    /// is first needed.
+    /// Takes out the exchange of fields of these kinds, which is about to be used. `make` makes it for a channel when
+    /// it is first needed.
     pub(crate) fn take(
         &mut self,
         kinds: impl Iterator<Item = Kind> + Clone,

@@ -35,10 +35,10 @@ pub enum Location {
     /// At the corners: on the faces across all axes.
     ///
     /// There are no edges, such as those with the electric field of a staggered grid, on the faces across two of three
-    /// axes. If one of the two is periodic, a field on the faces across the other one holds them: its value at a point is
-    /// that of the edge at the low end of the periodic axis. If neither is, a field at centres does. The edges at the
-    /// high ends of the grid are ghosts then, which a stencil sets ([`Boundary::Computed`]): the other boundaries mirror
-    /// and continue about the ends of the cells, which is not where such values are.
+    /// axes. If one of the two is periodic, a field on the faces across the other one holds them: its value at a point
+    /// is that of the edge at the low end of the periodic axis. If neither is, a field at centres does. The edges at
+    /// the high ends of the grid are ghosts then, which a stencil sets ([`Boundary::Computed`]): the other boundaries
+    /// mirror and continue about the ends of the cells, which is not where such values are.
     Corner,
 }
 

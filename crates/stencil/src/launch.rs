@@ -204,9 +204,9 @@ impl<'a> Launch<'a> {
     /// too. In the stencil, `index(axis)` is negative beyond a low end, -1 next to it.
     ///
     /// A [column](crate#columns) with the option `ghosts` also reads the output within, as `t.at(1)` in the example. It
-    /// goes outwards: `backward` at a low end, `forward` at a high one. Its first point is the first ghost. The previous
-    /// point of that is the field's last own point, which is the face at the end if the field is on faces. A boundary
-    /// that depends on more points within reads them of a copy of the field, as an input.
+    /// goes outwards: `backward` at a low end, `forward` at a high one. Its first point is the first ghost. The
+    /// previous point of that is the field's last own point, which is the face at the end if the field is on faces. A
+    /// boundary that depends on more points within reads them of a copy of the field, as an input.
     ///
     /// A launch that reads the ghosts gets an error if the field has changed since they were computed. It also gets one
     /// if it reads the ghosts at corners beside them: none are computed there.

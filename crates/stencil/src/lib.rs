@@ -32,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! For several ranks, add `.ranks(communicator)` before `build`. Nothing else changes, and neither do the results, if the
-//! [halo](GridBuilder::halo) is as wide as the stencils read.
+//! For several ranks, add `.ranks(communicator)` before `build`. Nothing else changes, and neither do the results, if
+//! the [halo](GridBuilder::halo) is as wide as the stencils read.
 //!
 //! # When to use it
 //!
@@ -103,7 +103,8 @@
 //! use runtime_core::Device;
 //! use stencil::{Grid, In, Out, Result, column};
 //!
-//! /// The hydrostatic pressure in the middle of each level: half a level of air is between it and the top of its level.
+//! /// The hydrostatic pressure in the middle of each level: half a level of air is between it and the top of its
+//! level.
 //! #[column(forward)]
 //! fn pressure(p: Out<f64, 3>, density: In<f64, 3>, top: f64, half: f64) {
 //!     if first() {
@@ -137,9 +138,9 @@
 //!
 //! The first point must not read the previous one. What it reads of inputs counts for it alone: in the example, no
 //! density is needed before the first level. `first()` and `last()` mean the ends of the points that a launch computes,
-//! also with [`Launch::over`], [`Launch::inside`] or [`Launch::on`]. The axis must have ends, and must not be divided among ranks: see
-//! [`GridBuilder::blocks`]. Put the column on axis 0 where you can. The host computes the columns across rows side by
-//! side, with the vector instructions of the processor, but those along the last axis one by one.
+//! also with [`Launch::over`], [`Launch::inside`] or [`Launch::on`]. The axis must have ends, and must not be divided
+//! among ranks: see [`GridBuilder::blocks`]. Put the column on axis 0 where you can. The host computes the columns
+//! across rows side by side, with the vector instructions of the processor, but those along the last axis one by one.
 //!
 //! # Reductions
 //!
@@ -166,8 +167,8 @@
 //!
 //! # Ranks
 //!
-//! All ranks make the same grids, the same fields, and the same launches in the same order, also if these are on several
-//! grids. These are collective:
+//! All ranks make the same grids, the same fields, and the same launches in the same order, also if these are on
+//! several grids. These are collective:
 //!
 //! | collective | does it wait for other ranks? |
 //! |---|---|
@@ -198,13 +199,13 @@
 //! # Ok::<(), runtime_core::Error>(())
 //! ```
 //!
-//! The device `host` uses all cores for one rank. So ranks that are threads make a program on it no faster: they are for
-//! tests, and for several devices. `host?threads=1` uses one core.
+//! The device `host` uses all cores for one rank. So ranks that are threads make a program on it no faster: they are
+//! for tests, and for several devices. `host?threads=1` uses one core.
 //!
 //! If there are several ranks, one thread of each rank makes the grid's fields, sets them, and makes launches and
 //! reductions, in the same order on all ranks: not `if rank == 0 { t.set_from_fn(…)?; }`. A grid without
-//! [`ranks`](GridBuilder::ranks) belongs to one rank alone. The threads of a single rank may use fields of a grid at the
-//! same time.
+//! [`ranks`](GridBuilder::ranks) belongs to one rank alone. The threads of a single rank may use fields of a grid at
+//! the same time.
 //!
 //! A program that uses `runtime` leaves the choice to `ranks::run`, which starts threads or joins an MPI job, and opens
 //! the device of each rank:
@@ -239,10 +240,10 @@
 //!
 //! A failure of enqueued work is an error of a later call on the same stream, such as [`Field::read_host`] or
 //! [`Reduced::get`]; values that it concerns are poisoned, and are set again as a whole. Until a call has reported it,
-//! other streams do not know of it: a launch there that reads the field may compute with values that were never
-//! copied. So the launches of a grid use one stream, the default one or another
-//! ([`Device::stream_create`](runtime_core::Device::stream_create)), or a program waits for a stream before another one uses its results:
-//! see [`Stream::synchronize`](runtime_core::Stream::synchronize).
+//! other streams do not know of it: a launch there that reads the field may compute with values that were never copied.
+//! So the launches of a grid use one stream, the default one or another
+//! ([`Device::stream_create`](runtime_core::Device::stream_create)), or a program waits for a stream before another one
+//! uses its results: see [`Stream::synchronize`](runtime_core::Stream::synchronize).
 //!
 //! # Limits
 //!

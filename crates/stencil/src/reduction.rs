@@ -105,8 +105,8 @@ impl<T: Number> Reduction<'_, T> {
     ///
     /// # Errors
     ///
-    /// As [`Launch::run`]. `InvalidArgument` for the least or the greatest value of no points; on a cubed sphere, if the
-    /// first field is not at centres; and for the last faces of a periodic axis without the first ones.
+    /// As [`Launch::run`]. `InvalidArgument` for the least or the greatest value of no points; on a cubed sphere, if
+    /// the first field is not at centres; and for the last faces of a periodic axis without the first ones.
     #[track_caller]
     pub fn run(self, stream: &Stream) -> Result<Reduced<T>> {
         let place = Location::caller();

@@ -75,9 +75,9 @@ pub struct Part<const N: usize, const F: usize> {
 
 /// Computes fields with a kernel of the program's own, as a [`Launch`] does with a stencil: ghosts that are stale are
 /// filled, and while messages are in transit the points that need none of them are computed. `work` is called for each
-/// part of this rank's points, with the memories of the fields in their order, and launches the kernel on `stream`. They
-/// are the whole memories: elements that are no points of the part, or are farther away than a field is declared to be
-/// read, have values of any age.
+/// part of this rank's points, with the memories of the fields in their order, and launches the kernel on `stream`.
+/// They are the whole memories: elements that are no points of the part, or are farther away than a field is declared
+/// to be read, have values of any age.
 ///
 /// Collective. A rank without points does not call `work`. One that waits for messages calls it for its inner points,
 /// and then for the others in several parts. Ranks that are threads with one device usually exchange without messages.

@@ -91,8 +91,8 @@ fn set_handler(turn: &Turn, raw: Raw, handler: Raw) -> Result<()> {
     turn.outcome("set_errhandler", code)
 }
 
-/// Runs `f` while calls on a communicator of the program return errors. Otherwise its own handler decides, which usually
-/// ends the job.
+/// Runs `f` while calls on a communicator of the program return errors. Otherwise its own handler decides, which
+/// usually ends the job.
 pub(super) fn returning_errors<R>(
     turn: &Turn,
     raw: Raw,

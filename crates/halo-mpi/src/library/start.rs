@@ -46,8 +46,8 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// Those of opening. `Conflict` if MPI was started by this function before, has ended, or does not know the job that
-    /// the launcher has started. `Unavailable` if calls from several threads are not supported.
+    /// Those of opening. `Conflict` if MPI was started by this function before, has ended, or does not know the job
+    /// that the launcher has started. `Unavailable` if calls from several threads are not supported.
     pub(crate) fn start() -> Result<Self> {
         const OPERATION: &str = "run";
         let turn = Self::open()?;

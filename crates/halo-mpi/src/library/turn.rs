@@ -14,8 +14,8 @@ use super::mpi::{Mpi, call, to_text};
 
 const SUCCESS: c_int = 0;
 
-/// Held during every call: MPI may be started for threads that call it one at a time. MPI calls back when a communicator
-/// is freed, also in a call of ours.
+/// Held during every call: MPI may be started for threads that call it one at a time. MPI calls back when a
+/// communicator is freed, also in a call of ours.
 static TURN: ReentrantMutex<()> = ReentrantMutex::new(());
 /// The library, once it is open.
 pub(super) static OPEN: OnceLock<&'static Mpi> = OnceLock::new();

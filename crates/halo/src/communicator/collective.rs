@@ -86,14 +86,14 @@ impl Collectives {
         next(&OF_PROCESS) << u32::BITS | next(&self.exchanges) & u64::from(u32::MAX)
     }
 
-    /// Counts an object that all ranks make together, such as a grid. Returns its number, which is the same on all ranks
-    /// if they make such objects in the same order. Sends nothing.
+    /// Counts an object that all ranks make together, such as a grid. Returns its number, which is the same on all
+    /// ranks if they make such objects in the same order. Sends nothing.
     pub fn next_object(&self) -> u64 {
         self.objects.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number of resets that this rank has completed, of the communicator or of an exchange. In a collective call it
-    /// is the same on all ranks.
+    /// The number of resets that this rank has completed, of the communicator or of an exchange. In a collective call
+    /// it is the same on all ranks.
     pub fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }

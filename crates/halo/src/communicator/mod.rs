@@ -151,9 +151,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// `InvalidArgument` and the message is discarded.
     fn receive(&self, from: usize, tag: u32, buffer: Buffer) -> Result<Box<dyn Request>>;
 
-    /// Discards the messages to this rank with these tags that have arrived and that no receive waits for. A message has
-    /// arrived if a later one of the same rank was received. Dropped receives with these tags end, and get no message any
-    /// more. Does not block.
+    /// Discards the messages to this rank with these tags that have arrived and that no receive waits for. A message
+    /// has arrived if a later one of the same rank was received. Dropped receives with these tags end, and get no
+    /// message any more. Does not block.
     ///
     /// # Errors
     ///

@@ -34,12 +34,13 @@ impl Communicator {
         Ok(ranks.map(|rank| Self(Arc::new(rank))).collect())
     }
 
-    /// The ranks of an mpi4py communicator. Messages use a duplicate of it, so they do not mix with those of other code.
-    /// Every rank calls it; blocks for at most ``timeout`` seconds. The same communicator gives the same ranks again.
+    /// The ranks of an mpi4py communicator. Messages use a duplicate of it, so they do not mix with those of other
+    /// code. Every rank calls it; blocks for at most ``timeout`` seconds. The same communicator gives the same ranks
+    /// again.
     ///
-    /// After a timeout, another call continues; until then the program makes no collective call on ``comm``. When ``comm``
-    /// is freed, or MPI is finalized, calls that pass messages raise PeerLostError. No thread may free it while another thread
-    /// uses the result. mpi4py must have started MPI with ``MPI.THREAD_MULTIPLE``, its default.
+    /// After a timeout, another call continues; until then the program makes no collective call on ``comm``. When
+    /// ``comm`` is freed, or MPI is finalized, calls that pass messages raise PeerLostError. No thread may free it
+    /// while another thread uses the result. mpi4py must have started MPI with ``MPI.THREAD_MULTIPLE``, its default.
     #[staticmethod]
     #[pyo3(signature = (comm, timeout = 60.0))]
     #[expect(unsafe_code, reason = "hands over the handle of an mpi4py communicator")]
