@@ -10,8 +10,8 @@ use std::{fmt, hint, thread};
 use halo::communicator::{Buffer, Collectives, Communicator, Direct, Envelope, Request, Way};
 use runtime_core::{Device, DeviceKind, Error, ErrorKind, Result};
 
-use crate::job::{Job, LONG};
-use crate::library::{Comm, Place, Setup, Shared, Turn, adopt, adopt_world, is_ours, wait};
+use crate::job::Job;
+use crate::library::{Comm, LONG, Place, Setup, Shared, Turn, adopt, adopt_world, is_ours, wait};
 use crate::message::Bytes;
 use crate::request::MpiRequest;
 use crate::tag::MAX_TAG;
@@ -66,7 +66,8 @@ impl MpiCommunicator {
     ///
     /// Messages use a duplicate of the communicator, so they cannot be mistaken for those of the program. A
     /// communicator that is adopted again gives the same ranks, with the same messages in transit. When its owner frees
-    /// it, calls that pass messages return `PeerLost`. MPI is ended by whoever started it.
+    /// it, calls that pass messages return `PeerLost`. MPI goes on until the program ends it, or `run` if that
+    /// has started it.
     ///
     /// Collective: blocks until all ranks of the communicator have called it, unless it was adopted before. After a
     /// timeout, another call continues; until all ranks have adopted the communicator, the program makes no collective

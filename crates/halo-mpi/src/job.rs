@@ -9,13 +9,10 @@ use halo::communicator::Envelope;
 use parking_lot::Mutex;
 use runtime_core::{Error, ErrorKind, Result};
 
-use crate::library::{Comm, Pending, Place, Turn};
+use crate::library::{Comm, LONG, Pending, Place, Turn};
 use crate::matching::Matching;
 use crate::message::DeviceMemory;
 use crate::tag::Tags;
-
-/// How long a rank sleeps between two checks that need not be quick.
-pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// The state that the communicator and its requests share.
 pub(crate) struct Job {

@@ -9,14 +9,13 @@ mod launcher;
 
 use std::env;
 use std::ffi::{c_int, c_void};
-use std::io::{ErrorKind as IoErrorKind, Write, stderr};
 use std::ptr;
 use std::time::Duration;
 
 use halo::communicator::{Buffer, Communicator};
 use halo::{Error, ErrorKind, Result};
 use halo_mpi::MpiCommunicator;
-use launcher::mpiexec;
+use launcher::{mpiexec, output};
 use libloading::os::unix::Library;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -31,18 +30,11 @@ fn on_two_ranks(name: &str, program: impl FnOnce()) {
     let mut job = mpiexec(2);
     job.arg(env::current_exe().unwrap());
     job.args(["--exact", name, "--nocapture", "--test-threads", "1"]);
-    match job.env("HALO_MPI_TEST", name).output() {
-        Ok(output) => {
-            let text = [&output.stdout[..], &output.stderr[..]].concat();
-            let text = String::from_utf8_lossy(&text);
-            assert!(output.status.success(), "{}: {text}", output.status);
-            assert_eq!(text.matches("this rank is done").count(), 2, "{text}");
-        }
-        Err(error) if error.kind() == IoErrorKind::NotFound => {
-            stderr().write_all(format!("{name}: skipped: no mpiexec\n").as_bytes()).unwrap();
-        }
-        Err(error) => panic!("cannot start mpiexec: {error}"),
-    }
+    let Some(output) = output(job.env("HALO_MPI_TEST", name), name) else { return };
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{}: {text}", output.status);
+    assert_eq!(text.matches("this rank is done").count(), 2, "{text}");
 }
 
 /// MPI as a program in C has it. A handle is a number or a pointer, which has the size of a register either way.

@@ -15,7 +15,7 @@ mod rules;
 
 use std::env;
 use std::fmt::{self, Debug};
-use std::io::{ErrorKind as IoErrorKind, Write, stderr};
+use std::io::{Write, stderr};
 use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use halo::{
     Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Kind, Quantity, Result, Topology,
 };
 use halo_mpi::MpiCommunicator;
-use launcher::mpiexec;
+use launcher::{mpiexec, output};
 use nix::sys::signal::{Signal, raise};
 use parking_lot::Mutex;
 use rules::{LONG, RULES};
@@ -72,20 +72,10 @@ fn job<E: Debug>(
         done(&library);
     }
     let _turn = TURN.lock();
-    let output = mpiexec(size)
-        .arg(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
-        .env("HALO_MPI_TEST", name)
-        .output();
-    match output {
-        Ok(output) => Some(output),
-        Err(error) if error.kind() == IoErrorKind::NotFound => {
-            // Not by a macro, whose output is hidden when a test passes.
-            stderr().write_all(format!("{name}: skipped: no mpiexec\n").as_bytes()).unwrap();
-            None
-        }
-        Err(error) => panic!("cannot start mpiexec: {error}"),
-    }
+    let mut job = mpiexec(size);
+    job.arg(env::current_exe().unwrap());
+    job.args(["--exact", name, "--nocapture", "--test-threads", "1"]);
+    output(job.env("HALO_MPI_TEST", name), name)
 }
 
 fn text_of(output: &Output) -> String {
@@ -350,7 +340,7 @@ fn messages_of_another_exchange_are_refused() {
     });
 }
 
-/// Stops rank 1 when rank 0 tells it to. So rank 0 waits for nothing of it.
+/// Stops rank 1 once it has a message of rank 0, which then waits for nothing of it.
 fn stop_rank_1(ranks: &MpiCommunicator) -> Result<()> {
     let go = || Buffer::host(vec![0]);
     if ranks.rank() == 0 {

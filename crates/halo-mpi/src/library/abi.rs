@@ -8,6 +8,8 @@ use std::fmt;
 use backend_support::libloading::Library;
 use runtime_core::{Error, ErrorKind, Result};
 
+use super::find::OPERATION;
+
 /// A handle of any ABI: a number in MPICH, a pointer in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Raw(pub(crate) usize);
@@ -162,11 +164,8 @@ impl Constants {
         for (object, name) in objects.iter_mut().zip(OPEN_MPI_OBJECTS) {
             // SAFETY: only the address is used.
             let found = unsafe { library.get::<*const u8>(name) }.map_err(|_| {
-                Error::new(
-                    ErrorKind::Unavailable,
-                    "open MPI",
-                    format!("it lacks the object {name}"),
-                )
+                let message = format!("it lacks the object {name}");
+                Error::new(ErrorKind::Unavailable, OPERATION, message)
             })?;
             // SAFETY: the symbol outlives this call; its address is the handle.
             *object = Raw(unsafe { found.into_raw() }.as_raw_ptr().expose_provenance());

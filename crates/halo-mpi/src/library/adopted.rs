@@ -52,8 +52,7 @@ pub(crate) unsafe fn adopt(
     }
     // SAFETY: the caller's.
     let raw = unsafe { read(&turn, address) };
-    drop(turn);
-    adopt_handle(raw, timeout, make)
+    adopt_handle(turn, raw, timeout, make)
 }
 
 /// The same for the communicator of all processes, which the program has started.
@@ -61,7 +60,9 @@ pub(crate) fn adopt_world(
     timeout: Duration,
     make: impl Fn(Comm, Place) -> Result<Shared>,
 ) -> Result<Shared> {
-    adopt_handle(running()?.mpi.constants.comm_world, timeout, make)
+    let turn = running()?;
+    let world = turn.mpi.constants.comm_world;
+    adopt_handle(turn, world, timeout, make)
 }
 
 fn invalid(message: &'static str) -> Error {
@@ -85,11 +86,11 @@ fn running() -> Result<Turn> {
 
 /// As [`adopt`]; the handle is valid.
 fn adopt_handle(
+    turn: Turn,
     raw: Raw,
     timeout: Duration,
     make: impl Fn(Comm, Place) -> Result<Shared>,
 ) -> Result<Shared> {
-    let turn = running()?;
     if raw == turn.mpi.constants.comm_null {
         return Err(invalid("MPI_COMM_NULL"));
     }

@@ -15,8 +15,8 @@ use super::comm::{Comm, read, test};
 use super::mpi::call;
 use super::turn::Turn;
 
-/// How long a rank sleeps between two looks at a call that other ranks have not reached.
-const NAP: Duration = Duration::from_millis(1);
+/// How long a rank sleeps between two checks that need not be quick.
+pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// A timeout that is as good as none, and that the clock can represent.
 const FOREVER: Duration = Duration::from_secs(3_000_000_000);
@@ -68,7 +68,7 @@ pub(crate) fn wait<R>(
             let message = format!("after {timeout:?}, other ranks have not called it");
             return Err(Error::new(ErrorKind::Timeout, operation, message));
         }
-        thread::sleep(NAP);
+        thread::sleep(LONG);
     }
 }
 

@@ -1,7 +1,8 @@
 //! How tests start jobs.
 
 use std::env;
-use std::process::Command;
+use std::io::{ErrorKind, Write, stderr};
+use std::process::{Command, Output};
 
 /// `mpiexec` ends a job after this many seconds.
 const LIMIT: &str = "120";
@@ -18,4 +19,17 @@ pub(crate) fn mpiexec(ranks: usize) -> Command {
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
         .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
     command
+}
+
+/// Runs a job for a test with this name. `None` without a launcher.
+pub(crate) fn output(job: &mut Command, name: &str) -> Option<Output> {
+    match job.output() {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Not by a macro, whose output is hidden when a test passes.
+            stderr().write_all(format!("{name}: skipped: no mpiexec\n").as_bytes()).unwrap();
+            None
+        }
+        Err(error) => panic!("cannot start mpiexec: {error}"),
+    }
 }
