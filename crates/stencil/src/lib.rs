@@ -103,8 +103,7 @@
 //! use runtime_core::Device;
 //! use stencil::{Grid, In, Out, Result, column};
 //!
-//! /// The hydrostatic pressure in the middle of each level: half a level of air is between it and the top of its
-//! level.
+//! /// The hydrostatic pressure in the middle of each level, half a level of air below the top of the level.
 //! #[column(forward)]
 //! fn pressure(p: Out<f64, 3>, density: In<f64, 3>, top: f64, half: f64) {
 //!     if first() {
