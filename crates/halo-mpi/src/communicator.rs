@@ -203,6 +203,7 @@ impl Communicator for MpiCommunicator {
     }
 
     fn wait_beyond(&self, _: u64, deadline: Instant) {
+        self.job().record_wait(deadline);
         // A failure is stored for the requests.
         let _in_progress = self.job().receive_abandoned();
         // MPI has no wait with a timeout. The longer nothing arrives, the longer this rank sleeps between checks.
@@ -215,9 +216,6 @@ impl Communicator for MpiCommunicator {
             0..YIELDS => thread::yield_now(),
             YIELDS..NAPS => thread::sleep(SHORT.min(remaining)),
             _ => thread::sleep(LONG.min(remaining)),
-        }
-        if Instant::now() >= deadline {
-            self.job().has_timed_out.store(true, Ordering::Relaxed);
         }
     }
 }

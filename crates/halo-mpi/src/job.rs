@@ -1,7 +1,7 @@
 //! The job as one rank sees it: what lives on with the requests after the communicator is dropped.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,8 @@ use crate::library::{Comm, LONG, Pending, Place, Turn};
 use crate::matching::Matching;
 use crate::message::DeviceMemory;
 use crate::tag::Tags;
+
+const NO_WAIT: u64 = u64::MAX;
 
 /// The state that the communicator and its requests share.
 pub(crate) struct Job {
@@ -27,8 +29,9 @@ pub(crate) struct Job {
     pub(crate) idle_waits: AtomicU32,
     /// The number of tests that found a request incomplete.
     tests: AtomicU32,
-    /// Whether the latest wait of this rank timed out.
-    pub(crate) has_timed_out: AtomicBool,
+    /// When the latest wait of this rank times out, in nanoseconds since `since`; `NO_WAIT` once a request completed.
+    waits_until: AtomicU64,
+    since: Instant,
     /// The first failure of MPI.
     failure: OnceLock<String>,
 }
@@ -47,7 +50,8 @@ impl Job {
             device_memory: DeviceMemory::of(&turn),
             idle_waits: AtomicU32::new(0),
             tests: AtomicU32::new(0),
-            has_timed_out: AtomicBool::new(false),
+            waits_until: AtomicU64::new(NO_WAIT),
+            since: Instant::now(),
             failure: OnceLock::new(),
         })
     }
@@ -71,7 +75,22 @@ impl Job {
     /// Records that a request is over.
     pub(crate) fn record_progress(&self) {
         self.idle_waits.store(0, Ordering::Relaxed);
-        self.has_timed_out.store(false, Ordering::Relaxed);
+        self.waits_until.store(NO_WAIT, Ordering::Relaxed);
+    }
+
+    /// Records that this rank waits until then.
+    pub(crate) fn record_wait(&self, deadline: Instant) {
+        self.waits_until.store(self.nanoseconds(deadline), Ordering::Relaxed);
+    }
+
+    /// Whether the latest wait of this rank timed out.
+    fn has_timed_out(&self) -> bool {
+        self.waits_until.load(Ordering::Relaxed) <= self.nanoseconds(Instant::now())
+    }
+
+    fn nanoseconds(&self, time: Instant) -> u64 {
+        let since = time.saturating_duration_since(self.since).as_nanos();
+        since.try_into().unwrap_or(NO_WAIT)
     }
 
     /// Counts a test that found a request incomplete. One of several lets receives make progress that this rank does
@@ -133,7 +152,7 @@ impl Job {
         let deadline = Instant::now() + timeout;
         let mut barrier = Pending::barrier(&Turn::take("run")?, &self.comm)?;
         while !barrier.test(&Turn::take("run")?)? {
-            if self.has_timed_out.load(Ordering::Relaxed) && Instant::now() >= deadline {
+            if self.has_timed_out() && Instant::now() >= deadline {
                 let message = format!("after {timeout:?}, other ranks have not reached their end");
                 return Err(Error::new(ErrorKind::Timeout, "run", message));
             }

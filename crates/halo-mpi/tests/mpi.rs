@@ -358,7 +358,7 @@ fn a_stopped_rank_does_not_delay_the_end_of_the_job() {
     ends("a_stopped_rank_does_not_delay_the_end_of_the_job", 2, 1, &words, |ranks| {
         stop_rank_1(&ranks)?;
         let received = ranks.receive(1, 1, Buffer::host(vec![0; 4]))?;
-        let error = ranks.wait(received, Duration::from_secs(1)).unwrap_err();
+        let error = ranks.wait(received, Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         Ok(())
     });
