@@ -864,7 +864,7 @@ fn neutral<T: Element>(op: Reduce) -> T {
         (_, DType::BF16) => fraction(bytes, 0x7F, 0x80, least),
         (_, DType::F32) => fraction(bytes, 0x7F, 0x80, least),
         (_, DType::F64) => fraction(bytes, 0x7F, 0xF0, least),
-        (_, DType::Bool | DType::C64 | DType::C128) => return value,
+        (_, DType::Bool | DType::C64 | DType::C128 | DType::Record(_)) => return value,
     };
     let last = if cfg!(target_endian = "little") { bytes.len() - 1 } else { 0 };
     bytes[last] = top;

@@ -53,6 +53,7 @@ fn store(entry: &RegionCopy, cell: &mut [u8], new: &[u8]) {
         DType::F64 => combine::<f64>(entry, cell, new),
         DType::C64 => combine::<Complex<f32>>(entry, cell, new),
         DType::C128 => combine::<Complex<f64>>(entry, cell, new),
+        DType::Record(_) => cell.copy_from_slice(new),
     }
 }
 

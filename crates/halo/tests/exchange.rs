@@ -29,7 +29,7 @@ use halo::{
     Link, Messages, MissingCorners, Quantity, Reach, Result, Side, Staging, Symmetry, Topology,
 };
 use ring::{exchange, expected, join, ring, spec, values};
-use runtime_core::{DType, Device, Grid, HostModule, Launch, Stream, args};
+use runtime_core::{DType, Device, Element, Grid, HostModule, Launch, Stream, args, record};
 
 /// Runs `f` on each rank of a ring. Each rank has its own device.
 fn on_ring<R: Send>(
@@ -51,6 +51,78 @@ fn wait_for(flag: &AtomicBool) {
     let start = Instant::now();
     while !flag.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+record! {
+    #[derive(Debug, Default, PartialEq)]
+    struct Cell {
+        flow: [f32; 2],
+        kind: u32,
+    }
+}
+
+/// Also records of one name are different if their fields are.
+mod other {
+    runtime_core::record! {
+        struct Cell {
+            flow: [i32; 2],
+            kind: u32,
+        }
+    }
+
+    pub(crate) const CELL: DType = <Cell as Element>::DTYPE;
+
+    use runtime_core::{DType, Element};
+}
+
+fn cells(ranks: ThreadCommunicator, dtype: DType) -> Result<(HaloExchange, Device)> {
+    let device = sim(ranks.rank() as u64);
+    let topology = Topology::cartesian(&[2 * ranks.size(), 3], &[ranks.size(), 1], &[true; 2])?;
+    let dims = [Dim::axis(0, 2).halo(1, 1), Dim::axis(1, 3).halo(1, 1)];
+    let fields = [FieldSpec::new("c", dtype, &dims)?, FieldSpec::new("h", DType::U8, &dims)?];
+    let options = HaloOptions { timeout: Duration::from_secs(20), ..Default::default() };
+    let fields = fields.map(Quantity::scalar);
+    Ok((HaloExchange::new(Arc::new(ranks), &topology, &fields, &device, &options)?, device))
+}
+
+#[test]
+fn records_are_exchanged_beside_numbers() {
+    const SHAPE: [usize; 2] = [4, 5];
+    let halos = ThreadCommunicator::run(2, |ranks| {
+        let rank = ranks.rank();
+        let (mut halo, device) = cells(ranks, Cell::DTYPE).unwrap();
+        let stream = device.default_stream();
+        let cell = |i: usize, j: usize| {
+            let (i, j) = ((2 * rank + i + 3) % 4, (j + 2) % 3);
+            Cell { flow: [i as f32, j as f32], kind: (i * 3 + j) as u32 }
+        };
+        let inside = |i: usize, j: usize| (1..3).contains(&i) && (1..4).contains(&j);
+        let all = || (0..SHAPE[0]).flat_map(|i| (0..SHAPE[1]).map(move |j| (i, j)));
+        let start = |(i, j)| if inside(i, j) { cell(i, j) } else { Cell::default() };
+        let start: Vec<Cell> = all().map(start).collect();
+        let bytes: Vec<u8> = start.iter().map(|cell| cell.kind as u8).collect();
+        let mut memory = device.memory_from_slice(&stream, &start).unwrap();
+        let mut heights = device.memory_from_slice(&stream, &bytes).unwrap();
+        let cells = memory.view_mut().reshape(&SHAPE).unwrap();
+        let view = heights.view_mut().reshape(&SHAPE).unwrap();
+        halo.exchange(&stream, &mut [cells.into(), view.into()]).unwrap();
+        let expected: Vec<Cell> = all().map(|(i, j)| cell(i, j)).collect();
+        assert_eq!(memory.to_vec(&stream).unwrap(), expected);
+        let kinds: Vec<u8> = expected.iter().map(|cell| cell.kind as u8).collect();
+        assert_eq!(heights.to_vec(&stream).unwrap(), kinds);
+    });
+    halos.unwrap();
+}
+
+#[test]
+fn ranks_whose_records_have_other_fields_are_refused() {
+    let errors = ThreadCommunicator::run(2, |ranks| {
+        let dtype = [Cell::DTYPE, other::CELL][ranks.rank()];
+        cells(ranks, dtype).map(drop).unwrap_err()
+    });
+    for error in errors.unwrap() {
+        assert!(error.message().contains("flow: 2 × i32, kind: 1 × u32"), "{error}");
     }
 }
 

@@ -17,7 +17,7 @@ macro_rules! ordered {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for `bf16`, which has no name.
+/// `InvalidArgument` for `bf16` and records, which have no name.
 pub(crate) fn typestr(dtype: DType, protocol: &'static str) -> Result<Cow<'static, str>> {
     Ok(Cow::Borrowed(match dtype {
         DType::Bool => "|b1",
@@ -38,7 +38,14 @@ pub(crate) fn typestr(dtype: DType, protocol: &'static str) -> Result<Cow<'stati
             let message = "bf16 has no typestr; DLPack has it";
             return Err(Error::new(ErrorKind::InvalidArgument, protocol, message));
         }
+        DType::Record(_) => return Err(no_records(dtype, protocol)),
     }))
+}
+
+/// The error for elements that are records: protocols hand over numbers.
+pub(crate) fn no_records(dtype: DType, protocol: &'static str) -> Error {
+    let message = format!("elements of {dtype}, a record; hand over its bytes as `u8`");
+    Error::new(ErrorKind::InvalidArgument, protocol, message)
 }
 
 /// Parses the name of an element type. The byte order may be `=`. It may be missing or `|` only if `loose` is set, or

@@ -27,6 +27,7 @@ pub(crate) const fn name(dtype: DType) -> &'static str {
         DType::F64 => "float64",
         DType::C64 => "complex64",
         DType::C128 => "complex128",
+        DType::Record(record) => record.name(),
     }
 }
 
@@ -138,6 +139,7 @@ macro_rules! with_element {
             DType::F64 => arm!(f64),
             DType::C64 => arm!(Complex<f32>),
             DType::C128 => arm!(Complex<f64>),
+            DType::Record(_) => unreachable!("Python has no records"),
         }
     }};
 }
@@ -161,6 +163,7 @@ macro_rules! with_storage {
             DType::I64 | DType::U64 | DType::F64 => arm!(u64),
             DType::C64 => arm!(Complex<f32>),
             DType::C128 => arm!(Complex<f64>),
+            DType::Record(_) => unreachable!("Python has no records"),
         }
     }};
 }
@@ -264,6 +267,7 @@ impl Value {
                 bytes(Complex::new(value.re as f32, value.im as f32))
             }
             DType::C128 => bytes(complex()?),
+            DType::Record(_) => return Err(not_a_number(given).into()),
         };
         Ok(Self { bytes, dtype })
     }

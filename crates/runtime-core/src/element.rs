@@ -10,6 +10,8 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use num_complex::Complex;
 
+use crate::Record;
+
 /// The type of one array element.
 ///
 /// | type | bytes | negate | sum | min, max |
@@ -20,6 +22,7 @@ use num_complex::Complex;
 /// | `F16`, `BF16` | 2 | sign bit | in `f32`, rounded to nearest even | yes |
 /// | `F32`, `F64` | 4, 8 | sign bit | IEEE 754 | yes |
 /// | `C64`, `C128` | 8, 16 | both sign bits | by component | – |
+/// | `Record` | those of the struct | – | – | – |
 ///
 /// Integers wrap in two's complement. Negating a floating-point value flips its sign bit, also for a NaN.
 /// `min(old, new)` is `new` if `new < old` or `new` is NaN, else `old`. `max` does the same with `>`. A NaN on either
@@ -42,10 +45,12 @@ pub enum DType {
     F64,
     C64,
     C128,
+    /// A struct: see [`record!`](crate::record).
+    Record(&'static Record),
 }
 
 impl DType {
-    /// Every element type.
+    /// Every type of numbers.
     pub const ALL: [Self; 15] = [
         Self::Bool,
         Self::I8,
@@ -64,7 +69,7 @@ impl DType {
         Self::C128,
     ];
 
-    /// Size of one element in bytes.
+    /// Size of one element in bytes, never 0.
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::I8 | Self::U8 => 1,
@@ -72,6 +77,7 @@ impl DType {
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 | Self::C64 => 8,
             Self::C128 => 16,
+            Self::Record(record) => record.size(),
         }
     }
 
@@ -79,11 +85,12 @@ impl DType {
     pub const fn align(self) -> usize {
         match self {
             Self::C64 | Self::C128 => self.size() / 2,
+            Self::Record(record) => record.align(),
             _ => self.size(),
         }
     }
 
-    /// The name used in messages and reports, such as `f64`.
+    /// The name used in messages and reports, such as `f64`; the name of a struct.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -101,22 +108,24 @@ impl DType {
             Self::F64 => "f64",
             Self::C64 => "c64",
             Self::C128 => "c128",
+            Self::Record(record) => record.name(),
         }
     }
 
     /// Whether a region copy may negate elements of this type.
     pub const fn admits_negate(self) -> bool {
-        !matches!(self, Self::Bool | Self::U8 | Self::U16 | Self::U32 | Self::U64)
+        use DType::{Bool, Record, U8, U16, U32, U64};
+        !matches!(self, Bool | U8 | U16 | U32 | U64 | Record(_))
     }
 
     /// Whether a region copy may sum elements of this type.
     pub const fn admits_sum(self) -> bool {
-        !matches!(self, Self::Bool)
+        !matches!(self, Self::Bool | Self::Record(_))
     }
 
     /// Whether elements of this type are ordered, so that a region copy may take their minimum or maximum.
     pub const fn admits_order(self) -> bool {
-        !matches!(self, Self::Bool | Self::C64 | Self::C128)
+        !matches!(self, Self::Bool | Self::C64 | Self::C128 | Self::Record(_))
     }
 }
 
@@ -163,7 +172,7 @@ impl fmt::Display for DType {
     message = "`{Self}` is no element of arrays",
     label = "no element",
     note = "elements are `i8` to `i64`, `u8` to `u64`, `f16`, `bf16`, `f32`, `f64`, `Complex<f32>`, `Complex<f64>` and `Bool`",
-    note = "write `Bool` for `bool`, and `u64` or `u32` for `usize`; a struct is passed to a kernel as `Plain<S>`, and as an array for each field"
+    note = "write `Bool` for `bool`, and `u64` or `u32` for `usize`; declare a struct by `record!`"
 )]
 pub unsafe trait Element: Pod + Send + Sync {
     /// The element type of these values on a device.

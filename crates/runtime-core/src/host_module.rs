@@ -96,12 +96,12 @@ impl HostModule {
     /// `KernelNotFound`. The message names the module's kernels.
     pub fn kernel(&self, name: &str) -> Result<HostKernel> {
         self.kernels.get(name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
-            Error::new(
-                ErrorKind::KernelNotFound,
-                "kernel",
-                format!("{name:?} is not one of {}", known.join(", ")),
-            )
+            let known: Vec<String> = self.kernels.keys().map(|name| format!("{name:?}")).collect();
+            let message = match known.is_empty() {
+                true => format!("{name:?}: the module has no kernels"),
+                false => format!("{name:?} is not one of {}", known.join(", ")),
+            };
+            Error::new(ErrorKind::KernelNotFound, "kernel", message)
         })
     }
 }
@@ -604,6 +604,15 @@ mod tests {
 
     fn scale(grid: &Grid<'_>, out: &mut [f64], by: f64) {
         grid.chunks_mut(out, 3, |_, part| part.iter_mut().for_each(|x| *x *= by));
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_an_error_that_names_the_others() {
+        let message = |module: &HostModule| module.kernel("zz").unwrap_err().message().to_owned();
+        let module = HostModule::new();
+        assert_eq!(message(&module), "\"zz\": the module has no kernels");
+        let module = module.with("a b", scale);
+        assert_eq!(message(&module), "\"zz\" is not one of \"a b\"");
     }
 
     #[test]

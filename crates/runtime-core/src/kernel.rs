@@ -282,20 +282,13 @@ impl Kernel {
         let over = |what: &str, value: u64, limit: u64| {
             Err(self.refuse(format!("{what} of {value}; the device has at most {limit}")))
         };
-        for dim in 0..3 {
-            if launch.grid[dim] > limits.max_grid[dim] {
-                return over(
-                    "grid dimension",
-                    launch.grid[dim].into(),
-                    limits.max_grid[dim].into(),
-                );
-            }
-            if launch.block[dim] > limits.max_block[dim] {
-                return over(
-                    "block dimension",
-                    launch.block[dim].into(),
-                    limits.max_block[dim].into(),
-                );
+        for (what, extents, most) in
+            [("grid", launch.grid, limits.max_grid), ("block", launch.block, limits.max_block)]
+        {
+            for (dim, (extent, most)) in ["x", "y", "z"].iter().zip(extents.iter().zip(most)) {
+                if *extent > most {
+                    return over(&format!("{what} dimension {dim}"), (*extent).into(), most.into());
+                }
             }
         }
         let [x, y, z] = launch.block.map(u64::from);
@@ -307,7 +300,7 @@ impl Kernel {
         self.check_shared(LAUNCH, launch.shared_bytes)?;
         if launch.cooperative && self.device().capabilities().cooperative_launch == Support::Absent
         {
-            let message = format!("kernel {:?}: cooperative launches", self.name());
+            let message = format!("cooperative launches, as of kernel {:?}", self.name());
             return Err(self.device().unsupported(LAUNCH, &message));
         }
         Ok(())
@@ -607,6 +600,7 @@ impl<'a, S: Pod> From<&'a Plain<S>> for Arg<'a> {
 impl<T: Element> From<T> for Arg<'_> {
     #[inline]
     fn from(value: T) -> Self {
+        const { assert!(size_of::<T>() <= 16, "write `&Plain(record)` to pass a record as a value") };
         let mut bytes = [0; 16];
         bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
         Self(Given::Scalar(bytes, T::DTYPE))

@@ -100,11 +100,12 @@ impl Layout {
                 format!("shape {shape:?} of {} dimensions, at most {MAX_RANK}", shape.len());
             return Err(invalid(message));
         };
-        let mut next = 1_isize;
+        // The outermost extent is in no stride.
+        let mut next = Some(1_isize);
         for (stride, extent) in strides.iter_mut().zip(shape).rev() {
-            *stride = next;
-            let extent = isize::try_from((*extent).max(1)).map_err(|_| too_large())?;
-            next = next.checked_mul(extent).ok_or_else(too_large)?;
+            *stride = next.ok_or_else(too_large)?;
+            let extent = isize::try_from((*extent).max(1)).ok();
+            next = extent.and_then(|extent| stride.checked_mul(extent));
         }
         Self::new(dtype, shape, strides)
     }
@@ -277,6 +278,9 @@ mod tests {
     fn empty_and_scalar_layouts_are_well_defined() {
         assert_eq!(Layout::contiguous(DType::F64, &[3, 0]).unwrap().span_bytes(), 0..0);
         assert_eq!(Layout::contiguous(DType::F64, &[]).unwrap().span_bytes(), 0..8);
+        // The outermost extent is in no stride.
+        let wide = Layout::contiguous(DType::U8, &[usize::MAX, 2, 0]).unwrap();
+        assert_eq!(wide.strides(), [2, 1, 1]);
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod memory;
 mod native;
 mod owner;
 mod pinned;
+mod record;
 mod region;
 mod region_plan;
 mod registry;
@@ -88,6 +89,7 @@ pub use memory::Memory;
 pub use native::{NativeHandle, NativeKind, Origin, OriginKind};
 pub use owner::Owner;
 pub use pinned::{Pinned, PinnedView, PinnedViewMut};
+pub use record::{Member, Record, RecordField};
 pub use region::{
     Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
     RegionSide, SlotUse,

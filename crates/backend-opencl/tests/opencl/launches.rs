@@ -3,7 +3,7 @@
 use std::fs;
 
 use runtime_core::contract::{ParamAccess, ParamKind};
-use runtime_core::{DType, Device, ErrorKind, Launch, Layout, Plain, args};
+use runtime_core::{DType, Device, ErrorKind, Launch, Layout, Plain, args, record};
 
 use crate::{open, open_if_it_can, run, source};
 
@@ -87,6 +87,40 @@ fn a_struct_is_passed_as_its_bytes() {
         let error = run(&kernel, &launch, &arguments).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{} bytes", wrong.len());
     }
+}
+
+record! {
+    #[derive(Debug, PartialEq)]
+    struct Particle {
+        position: [f64; 2],
+        charge: f32,
+        cell: u32,
+    }
+}
+
+#[test]
+fn records_are_structs_of_c() {
+    let Some(device) = open("") else { return };
+    let stream = device.default_stream();
+    let text = "
+        typedef struct { double position[2]; float charge; uint cell; } particle;
+        kernel void k(global particle *all, particle add) {
+            global particle *one = all + get_global_id(0);
+            one->position[1] += add.position[1];
+            one->charge *= 2;
+            one->cell += add.cell;
+        }";
+    let kernel = device.module_load(source(text)).unwrap().kernel("k").unwrap();
+    let particle = |cell| Particle { position: [0.5, f64::from(cell)], charge: 1.5, cell };
+    let start: Vec<_> = (0..9).map(particle).collect();
+    let mut all = device.memory_from_slice(&stream, &start).unwrap();
+    run(&kernel, &Launch::cover(9, 3), args![&mut all, &Plain(particle(10))]).unwrap();
+    let moved = |cell: u32| Particle {
+        position: [0.5, f64::from(cell) + 10.0],
+        charge: 3.0,
+        cell: cell + 10,
+    };
+    assert_eq!(all.to_vec(&stream).unwrap(), (0..9).map(moved).collect::<Vec<_>>());
 }
 
 #[test]

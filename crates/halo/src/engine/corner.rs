@@ -4,8 +4,8 @@ use std::ops::{Add, Range};
 use std::time::Duration;
 
 use runtime_core::{
-    Bool, Combine, Complex, DType, Device, Element, Memory, RegionCopy, RegionPlan, RegionSide,
-    Result, Stream, StreamOptions, bf16, bytemuck, f16,
+    Bool, Combine, Complex, DType, Device, Element, Error, Memory, RegionCopy, RegionPlan,
+    RegionSide, Result, Stream, StreamOptions, bf16, bytemuck, f16,
 };
 
 use crate::field::{Field, FieldSpec, execute};
@@ -27,7 +27,13 @@ pub(crate) fn constants(
     if !edges.iter().any(|edge| edge.missing_corner) {
         return Ok(None);
     }
-    let values: Vec<u8> = specs.iter().flat_map(|spec| element(spec.dtype(), value)).collect();
+    let mut values = Vec::new();
+    for spec in specs {
+        let Some(element) = element(spec.dtype(), value) else {
+            return Err(no_numbers(spec));
+        };
+        values.extend(element);
+    }
     // On another stream, the device could skip the copy behind a failure.
     let own = device.stream_create(&StreamOptions::default())?;
     let constants = device.memory_from_slice(&own, &values)?;
@@ -53,20 +59,25 @@ pub(crate) fn fills<'a>(
     })
 }
 
-/// Converts a number to the bytes of an element.
+fn no_numbers(spec: &FieldSpec) -> Error {
+    let (name, dtype) = (spec.name(), spec.dtype());
+    refuse(format!("field {name}: {dtype} is no number, so missing corners keep their values only"))
+}
+
+/// Converts a number to the bytes of an element. `None` for a record.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "numbers are rounded to the type on purpose, and saturate"
 )]
-fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
+fn element(dtype: DType, value: f64) -> Option<[u8; CONSTANT_BYTES]> {
     fn bytes(value: impl Element) -> [u8; CONSTANT_BYTES] {
         let mut bytes = [0; CONSTANT_BYTES];
         let value = bytemuck::bytes_of(&value);
         bytes[..value.len()].copy_from_slice(value);
         bytes
     }
-    match dtype {
+    Some(match dtype {
         DType::Bool => bytes(Bool::from(value != 0.0)),
         DType::I8 => bytes(value as i8),
         DType::I16 => bytes(value as i16),
@@ -82,7 +93,8 @@ fn element(dtype: DType, value: f64) -> [u8; CONSTANT_BYTES] {
         DType::F64 => bytes(value),
         DType::C64 => bytes(Complex::new(value as f32, 0.0)),
         DType::C128 => bytes(Complex::new(value, 0.0)),
-    }
+        DType::Record(_) => return None,
+    })
 }
 
 /// Sets each ghost of a missing corner to a mean: see [`MissingCorners::Average`](crate::MissingCorners::Average).

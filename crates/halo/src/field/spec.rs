@@ -67,7 +67,9 @@ impl Dim {
     /// ```
     #[must_use]
     pub fn aligned(self, device: &Device, dtype: DType) -> Self {
-        let elements = device.info().limits.argument_alignment.get().div_ceil(dtype.size());
+        // The fewest elements with a multiple of the alignment, which is a power of two.
+        let alignment = device.info().limits.argument_alignment.get();
+        let elements = alignment >> alignment.trailing_zeros().min(dtype.size().trailing_zeros());
         let [below, above] = self.around();
         let up = |count: usize| count.checked_next_multiple_of(elements).unwrap_or(usize::MAX);
         let below = up(below);

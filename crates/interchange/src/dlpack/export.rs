@@ -152,7 +152,7 @@ fn written(array: &Description, options: DlpackOptions, legacy: bool) -> Result<
         data: ptr::with_exposed_provenance_mut(data),
         device,
         ndim: i32::try_from(array.layout.rank()).unwrap_or(i32::MAX),
-        dtype: data_type(array.layout.dtype()),
+        dtype: data_type(array.layout.dtype())?,
         shape: ptr::null_mut(),
         strides: ptr::null_mut(),
         byte_offset,

@@ -19,6 +19,8 @@ use std::ptr::NonNull;
 use abi::{DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, code};
 use runtime_core::{DType, Error, ErrorKind, Result};
 
+use crate::typestr::no_records;
+
 const PROTOCOL: &str = "dlpack";
 
 #[expect(unsafe_code, reason = "holds the pointer that C hands over, and calls its deleter")]
@@ -154,8 +156,8 @@ impl fmt::Debug for DlpackTensor {
     }
 }
 
-/// DLPack's code for an element type; every element type has one.
-fn data_type(dtype: DType) -> DLDataType {
+/// DLPack's code for an element type; records have none.
+fn data_type(dtype: DType) -> Result<DLDataType> {
     let (code, bits) = match dtype {
         DType::Bool => (code::BOOL, 8),
         DType::I8 => (code::INT, 8),
@@ -172,8 +174,9 @@ fn data_type(dtype: DType) -> DLDataType {
         DType::BF16 => (code::BFLOAT, 16),
         DType::C64 => (code::COMPLEX, 64),
         DType::C128 => (code::COMPLEX, 128),
+        DType::Record(_) => return Err(no_records(dtype, PROTOCOL)),
     };
-    DLDataType { code, bits, lanes: 1 }
+    Ok(DLDataType { code, bits, lanes: 1 })
 }
 
 /// The element type of a DLPack code.
@@ -210,8 +213,8 @@ mod tests {
     #[test]
     fn every_element_type_has_a_name() {
         for named in DType::ALL {
-            assert_eq!(dtype(data_type(named)).unwrap(), named);
-            assert_eq!(usize::from(data_type(named).bits), named.size() * 8);
+            assert_eq!(dtype(data_type(named).unwrap()).unwrap(), named);
+            assert_eq!(usize::from(data_type(named).unwrap().bits), named.size() * 8);
         }
     }
 }

@@ -157,6 +157,7 @@ pub(crate) fn data_type(dtype: DType) -> DLDataType {
         DType::BF16 => 4,
         DType::C64 | DType::C128 => 5,
         DType::Bool => 6,
+        DType::Record(_) => unreachable!("no protocol has records"),
     };
     DLDataType { code, bits: u8::try_from(8 * dtype.size()).unwrap(), lanes: 1 }
 }

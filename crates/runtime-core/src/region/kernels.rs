@@ -175,6 +175,7 @@ fn kernel(copy: &LoweredCopy, shape: Shape, run: usize) -> Kernel {
             DType::F64 => replacing::<u64, FlipBit>(shape),
             DType::C64 => replacing::<[u32; 2], FlipBit>(shape),
             DType::C128 => replacing::<[u64; 2], FlipBit>(shape),
+            DType::Record(_) => unreachable!("records are copied as units, which was checked"),
         },
         Combine::Sum => match (dtype, negate) {
             (DType::C64, false) => combining::<Complex<f32>, Keep, Sum>(shape),

@@ -107,7 +107,7 @@ pub struct LoweredCopy {
 }
 
 impl LoweredCopy {
-    /// Type of the elements on both sides.
+    /// Type of the elements on both sides. It is never a record: the units of a record are elements along a dimension.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -195,6 +195,7 @@ impl RegionProgram {
     /// Messages name the entry by its index in `entries`. `InvalidArgument` if
     ///
     /// - an entry has more than [`MAX_REGION_RANK`] dimensions, or the numbers of strides and extents differ;
+    /// - an entry copies records along [`MAX_REGION_RANK`] dimensions with gaps, since a record is a dimension, too;
     /// - its element type does not support the operation;
     /// - an offset, or the stride of a dimension with more than one element, is not a multiple of the type's alignment;
     /// - a slot index is 65536 or more;
@@ -218,9 +219,9 @@ impl RegionProgram {
             }
             let Some(copy) = copy else { continue };
             let (source, destination) = copy.footprints();
-            slots[copy.source_slot].touch(copy.dtype, &source);
+            slots[copy.source_slot].touch(entry.dtype, &source);
             slots[copy.source_slot].read = true;
-            slots[copy.destination_slot].touch(copy.dtype, &destination);
+            slots[copy.destination_slot].touch(entry.dtype, &destination);
             slots[copy.destination_slot].written = true;
             slots[copy.destination_slot].read |= copy.combine != Combine::Replace;
             spans.push(overlap::Span {
@@ -359,7 +360,7 @@ impl Checker<'_> {
                 "{extent} elements of the destination lie on one place (stride 0)"
             )));
         }
-        Ok(Some(self.simplify()))
+        self.simplify().map(Some)
     }
 
     fn check_operation(&self) -> Result<()> {
@@ -434,12 +435,13 @@ impl Checker<'_> {
     }
 
     /// Drops dimensions of one element, makes destination strides positive, sorts by them, and merges dimensions that
-    /// form a single dimension on both sides. Every element is known to be in range, so nothing overflows.
-    fn simplify(&self) -> LoweredCopy {
+    /// form a single dimension on both sides. A record becomes a dimension of units. Every element is known to be in
+    /// range, so nothing overflows.
+    fn simplify(&self) -> Result<LoweredCopy> {
         let RegionCopy { dtype, extents, source, destination, negate, combine } = self.entry;
         let mut source_offset = source.offset;
         let mut destination_offset = destination.offset;
-        let mut dims = [(0_usize, 0_isize, 0_isize); MAX_REGION_RANK];
+        let mut dims = [(0_usize, 0_isize, 0_isize); MAX_REGION_RANK + 1];
         let mut rank = 0;
         for (dim, &extent) in extents.iter().enumerate().filter(|(_, extent)| **extent > 1) {
             let (mut from, mut to) = (source.strides[dim], destination.strides[dim]);
@@ -452,9 +454,18 @@ impl Checker<'_> {
             dims[rank] = (extent, from, to);
             rank += 1;
         }
+        let mut unit = *dtype;
+        if let DType::Record(record) = dtype {
+            unit = record.unit();
+            let (count, size) = (record.size() / unit.size(), unit.size().cast_signed());
+            if count > 1 {
+                dims[rank] = (count, size, size);
+                rank += 1;
+            }
+        }
         dims[..rank].sort_by_key(|&(_, _, to)| std::cmp::Reverse(to));
         let mut copy = LoweredCopy {
-            dtype: *dtype,
+            dtype: unit,
             combine: *combine,
             negate: *negate,
             rank: 0,
@@ -474,12 +485,18 @@ impl Checker<'_> {
             if nests {
                 copy.rank -= 1;
             }
+            if copy.rank == MAX_REGION_RANK {
+                return Err(self.refuse(format_args!(
+                    "records along {MAX_REGION_RANK} dimensions with gaps, at most {}",
+                    MAX_REGION_RANK - 1
+                )));
+            }
             copy.extents[copy.rank] *= extent;
             copy.source_strides[copy.rank] = from;
             copy.destination_strides[copy.rank] = to;
             copy.rank += 1;
         }
-        copy
+        Ok(copy)
     }
 }
 

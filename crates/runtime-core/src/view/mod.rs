@@ -674,15 +674,15 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
         self.untyped.copy_from_pinned(stream, &pinned)
     }
 
-    /// Enqueues a fill of every element with `value`. If the view is not contiguous, the value is first copied to new
-    /// memory on the device, on a stream of its own. This blocks, but not for work on `stream`, unless the device runs
-    /// one stream at a time. A region copy follows, which blocks on devices where region copies are
-    /// [emulated](crate::RegionPlan).
+    /// Enqueues a fill of every element with `value`. If the view is not contiguous, or if its elements are records of
+    /// other sizes than 1, 2, 4, 8 and 16 bytes, the value is first copied to new memory on the device, on a stream of
+    /// its own. This blocks, but not for work on `stream`, unless the device runs one stream at a time. A region copy
+    /// follows, which blocks on devices where region copies are [emulated](crate::RegionPlan).
     ///
     /// # Errors
     ///
     /// `WrongDevice` or `WrongStream` if the stream cannot use the view. Otherwise errors of the driver, and
-    /// `OutOfMemory` for a view that is not contiguous.
+    /// `OutOfMemory` if the value is copied.
     pub fn fill(&mut self, stream: &Stream, value: T) -> Result<()> {
         self.untyped.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
     }

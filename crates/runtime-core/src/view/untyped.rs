@@ -188,7 +188,8 @@ impl<'a> Untyped<'a> {
     }
 
     pub(crate) fn reshape(&self, shape: &[usize]) -> Result<Self> {
-        let layout = Layout::contiguous(self.dtype(), shape).map_err(|e| self.device().place(e))?;
+        let layout = Layout::contiguous(self.dtype(), shape)
+            .map_err(|error| self.device().invalid("reshape", error.message()))?;
         if layout.len() != self.len() {
             let message =
                 format!("shape {shape:?} has {} elements, the view {}", layout.len(), self.len());
@@ -634,10 +635,12 @@ impl<'a> UntypedMut<'a> {
         pattern: &[u8],
     ) -> Result<()> {
         self.view.check_stream(operation, stream)?;
-        if !self.view.layout.is_contiguous() {
+        let range = self.view.byte_range();
+        let fits = matches!(pattern.len(), 1 | 2 | 4 | 8 | 16)
+            && range.start.is_multiple_of(pattern.len());
+        if !fits || !self.view.layout.is_contiguous() {
             return self.fill_strided(stream, pattern);
         }
-        let range = self.view.byte_range();
         let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
         // SAFETY: the memory belongs to the stream's device. The view consists of whole elements and lies inside the
         // memory.
