@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
+use coherence::{Access, Action, HOST, PartSet, Reduce, ReplicaId};
 use ndarray::{Array, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -253,7 +253,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -276,7 +276,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(&self.core, self.all(), stream, Access::Write, Location::caller(), true)
     }
@@ -296,7 +296,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         op: Reduce,
     ) -> Result<WriteGuard<'a, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             &self.core,
@@ -317,7 +317,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         HostWriteGuard::take(&self.core, self.all(), Access::ReadWrite, Location::caller(), true)
     }
 
@@ -331,7 +331,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         HostWriteGuard::take(&self.core, self.all(), Access::Write, Location::caller(), true)
     }
 
@@ -343,7 +343,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     #[inline]
     pub fn accumulate_host(&mut self, op: Reduce) -> Result<HostWriteGuard<'_, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         HostWriteGuard::take(
             &self.core,
             self.all(),
@@ -383,7 +383,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
         let (all, call_site) = (self.all(), Location::caller());
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         match here() {
             Some(stream) => {
                 WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, call_site, true)
@@ -400,7 +400,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part. The failure of an
     /// earlier writer, if the array must stop tracking that writer's stream.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
-        let mut taken = Set::EMPTY;
+        let mut taken = PartSet::EMPTY;
         for set in sets {
             self.check(set)?;
             if !taken.and(set.0).is_empty() {
@@ -408,7 +408,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             }
             taken = taken.union(set.0);
         }
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
     }
 
@@ -487,7 +487,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// As [`prefetch`](Self::prefetch); the home is then as before.
     #[track_caller]
     pub fn set_home(&mut self, home: Option<Home>) -> Result<()> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         self.core.set_home(home, Location::caller())
     }
 
@@ -630,7 +630,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     #[track_caller]
     pub fn repartition(&mut self, partition: Partition) -> Result<()> {
         let call_site = Location::caller();
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         // Only memory budgets know the array, too.
         let Some(core) = Arc::get_mut(&mut self.core) else {
             let message = "the parts have separate memory under a memory budget".to_owned();
@@ -788,7 +788,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
         let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
-        let readable: Set = self.core.readable().union(self.core.partition.owned().0);
+        let readable: PartSet = self.core.readable().union(self.core.partition.owned().0);
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
@@ -959,8 +959,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     #[inline]
-    pub(crate) fn all(&self) -> Set {
-        Set::below(self.core.partition.count())
+    pub(crate) fn all(&self) -> PartSet {
+        PartSet::below(self.core.partition.count())
     }
 
     fn request<'a>(

@@ -31,7 +31,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let call_site = Location::caller();
         let mut results = Vec::with_capacity(PATTERNS.len());
         for pattern in PATTERNS {
-            self.exclusive().forget_idle_if_full()?;
+            self.exclusive().forget_idle_if_crowded()?;
             let own = StreamRef::Borrowed(stream);
             let mut guard =
                 WriteGuard::take(&self.core, self.all(), own, Access::Write, call_site, true)?;

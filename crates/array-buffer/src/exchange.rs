@@ -66,7 +66,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &'a Stream,
         exchange: Exchange,
     ) -> Result<InFlight<'a, T, D>> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         InFlight::begin(&self.core, stream, exchange, Location::caller())
     }
 }
@@ -92,7 +92,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         &'a mut self,
         stream: &'a Stream,
     ) -> Result<(InFlight<'a, T, D>, Parts)> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         let (ghosts, mut lost) = (self.core.partition.ghosts(), Parts::NONE);
         let mut note = |at: ReplicaId, before: &[PartState], now: &mut [PartState]| {
             for part in ghosts.iter().filter(|part| !keep(&mut now[*part], &before[*part], at)) {

@@ -138,7 +138,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         timeout: Duration,
     ) -> Result<Lease<T, D>> {
         let mut lock = self.write(timeout)?;
-        lock.exclusive().forget_idle_if_full()?;
+        lock.exclusive().forget_idle_if_crowded()?;
         let request = request(&lock, stream, name, Location::caller());
         let (at, quick, hold) = lock.core.acquire(&request, access, lock.core.is_private())?;
         let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold);

@@ -30,6 +30,42 @@
 //! # Ok::<(), array_buffer::Error>(())
 //! ```
 //!
+//! # Structs
+//!
+//! The elements are numbers, or structs that [`record!`](runtime_core::record) declares:
+//!
+//! ```
+//! use array_buffer::ArrayBuffer;
+//! use backend_sim::{SimConfig, SimDevice};
+//! use runtime_core::{Device, Grid, HostModule, Launch, args, record};
+//!
+//! record! {
+//!     #[derive(Debug, PartialEq)]
+//!     struct Particle {
+//!         position: [f64; 2],
+//!         velocity: [f64; 2],
+//!     }
+//! }
+//!
+//! fn advance(_: &Grid<'_>, particles: &mut [Particle], time: f64) {
+//!     for Particle { position, velocity } in particles {
+//!         position.iter_mut().zip(velocity).for_each(|(x, v)| *x += *v * time);
+//!     }
+//! }
+//!
+//! let device = Device::new(SimDevice::new(0, SimConfig::new()))?;
+//! let stream = device.default_stream();
+//! let module = device.module_load(&HostModule::new().with("advance", advance))?;
+//! let start = Particle { position: [0.0, 1.0], velocity: [2.0, 0.0] };
+//! let mut particles = ArrayBuffer::from_vec(vec![start; 100], 100)?;
+//! let mut guard = particles.read_write(&stream)?;
+//! let launch = Launch::cover(100, 100);
+//! module.kernel("advance")?.launch_checked(&stream, &launch, args![guard.view_mut()?, 0.5])?;
+//! guard.commit()?;
+//! assert_eq!(particles.read_host()?[99], Particle { position: [1.0, 1.0], ..start });
+//! # Ok::<(), array_buffer::Error>(())
+//! ```
+//!
 //! # Parts
 //!
 //! A [`Partition`] divides an array into parts, which are boxes. A part holds owned or ghost values, and has its own
@@ -173,9 +209,9 @@
 //!
 //! # Limits
 //!
-//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to nine devices. It tracks up to 16 streams at a time, including the default streams
-//! of its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list. If a 17th stream
+//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 192 parts, and
+//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including the default streams
+//! of its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a 64th stream
 //! finds no room, the access returns an error. A [constant](Constant) array has no exclusive accesses. It stops
 //! tracking idle streams when it needs room, but keeps a handle of each stream, and so the stream, until the array is
 //! dropped.

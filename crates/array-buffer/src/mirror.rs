@@ -10,8 +10,8 @@
 use std::panic::Location;
 
 use coherence::{
-    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
-    owner, take_up,
+    Access, HOST, HOST_BIT, LANES, Lane, PartSet, PartState, REPLICAS, ReplicaId, Who,
+    fast_readers, owner, take_up,
 };
 
 // Those of the parent module: tests replace them.
@@ -21,13 +21,15 @@ pub(crate) struct Mirror {
     parts: Box<[PartMirror]>,
     /// Streams with their lanes and replicas. The search begins at an index derived from the stream's number. 0 means
     /// that the entry is empty and always was.
-    lanes: [AtomicU64; LANES],
+    lanes: [AtomicU64; ENTRIES],
+    /// The number of replicas that streams work on, or more.
+    replicas: AtomicUsize,
     /// How often a stream was removed.
     removals: AtomicU64,
     /// The number of reported failures of the process, as far as the state includes their effects.
     failures: AtomicU64,
-    /// Whether all lanes are in use.
-    full: AtomicBool,
+    /// Whether few lanes are left.
+    crowded: AtomicBool,
     /// What else writes do, as bits. It changes only while the array is borrowed exclusively.
     extras: AtomicU8,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
@@ -37,7 +39,7 @@ pub(crate) struct Mirror {
 #[derive(Default)]
 struct PartMirror {
     /// For each replica, the users that can read it without any action, as bits.
-    readers: [AtomicU32; REPLICAS],
+    readers: [AtomicU64; REPLICAS],
     /// The user that can write without any action, the replica, and whether this holds only if the old values are kept.
     owner: AtomicU32,
     /// The access of a write guard that was taken in the mirror.
@@ -56,8 +58,10 @@ pub(crate) const REFRESHED: u8 = 4;
 const READ_WRITE: u8 = 1;
 const WRITE: u8 = 2;
 /// The number of bits for the replica in a stream's word, and also for the lane.
-const BITS: u32 = 4;
-const _: () = assert!(REPLICAS <= 1 << BITS && LANES == 1 << BITS);
+const BITS: u32 = 6;
+/// The number of entries for streams.
+const ENTRIES: usize = 1 << BITS;
+const _: () = assert!(REPLICAS <= 1 << BITS && LANES <= ENTRIES);
 /// A removed entry: the search continues after it.
 const GONE: u64 = u64::MAX;
 
@@ -65,7 +69,14 @@ const GONE: u64 = u64::MAX;
 #[inline]
 fn places(stream: u64) -> impl Iterator<Item = usize> {
     let [first, ..] = stream.to_le_bytes();
-    (0..LANES).map(move |step| (usize::from(first) + step) % LANES)
+    (0..ENTRIES).map(move |step| (usize::from(first) + step) % ENTRIES)
+}
+
+/// The number in the lowest bits of a stream's word.
+#[inline]
+fn field(word: u64) -> u8 {
+    let [low, ..] = word.to_le_bytes();
+    low & ((1 << BITS) - 1)
 }
 
 #[inline]
@@ -82,9 +93,10 @@ impl Mirror {
         Self {
             parts: (0..parts).map(|_| PartMirror::default()).collect(),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
+            replicas: AtomicUsize::new(1),
             removals: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            full: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             extras: AtomicU8::new(0),
             hidden: AtomicU32::new(0),
         }
@@ -109,14 +121,14 @@ impl Mirror {
         self.failures.store(failures, Ordering::Release);
     }
 
-    /// Whether all lanes are in use. For the thread that borrows the array exclusively.
+    /// Whether few lanes are left. For the thread that borrows the array exclusively.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_full(&self, full: bool) {
-        self.full.store(full, Ordering::Relaxed);
+    pub(crate) fn set_crowded(&self, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
     }
 
     /// Whether writes do more than usual. No write then begins in the mirror.
@@ -167,8 +179,7 @@ impl Mirror {
             // With the release in `set_lane`: the bits of the lane's earlier stream are gone.
             let word = self.lanes[place].load(Ordering::Acquire);
             if word >> (2 * BITS) == stream {
-                let [low, ..] = word.to_le_bytes();
-                return Some((low >> BITS, low & ((1 << BITS) - 1)));
+                return Some((field(word >> BITS), field(word)));
             }
             if word == 0 {
                 return None;
@@ -177,13 +188,14 @@ impl Mirror {
         None
     }
 
-    /// Adds a stream, unless it is known. There are as many entries as lanes. Returns whether the stream was added.
+    /// Adds a stream, unless it is known. There are more entries than lanes. Returns whether the stream was added.
     pub(crate) fn set_lane(&self, lane: Lane, stream: u64, at: ReplicaId) -> bool {
         let word = stream << (2 * BITS) | u64::from(lane) << BITS | u64::from(at);
         let free = |place: &usize| matches!(self.lanes[*place].load(Ordering::Relaxed), 0 | GONE);
         let place = places(stream).find(free).filter(|_| self.lane(stream).is_none());
         if let Some(place) = place {
             self.lanes[place].store(word, Ordering::Release);
+            self.replicas.fetch_max(usize::from(at) + 1, Ordering::Relaxed);
         }
         place.is_some()
     }
@@ -192,18 +204,15 @@ impl Mirror {
     pub(crate) fn move_lanes(&self, from: ReplicaId, to: ReplicaId) {
         for known in &self.lanes {
             let word = known.load(Ordering::Relaxed);
-            let replica = word & ((1 << BITS) - 1);
-            if !matches!(word, 0 | GONE) && replica == u64::from(from) {
-                known.store(word ^ replica | u64::from(to), Ordering::Relaxed);
+            if !matches!(word, 0 | GONE) && field(word) == from {
+                known.store(word ^ u64::from(from) | u64::from(to), Ordering::Relaxed);
             }
         }
     }
 
     /// Removes a lane's stream. The caller publishes the state before another stream gets the lane.
     pub(crate) fn clear_lane(&self, lane: Lane) {
-        let of_lane = |word: u64| {
-            !matches!(word, 0 | GONE) && (word >> BITS) & ((1 << BITS) - 1) == u64::from(lane)
-        };
+        let of_lane = |word: u64| !matches!(word, 0 | GONE) && field(word >> BITS) == lane;
         let known = self.lanes.iter().find(|word| of_lane(word.load(Ordering::Relaxed)));
         if let Some(word) = known {
             word.store(GONE, Ordering::Relaxed);
@@ -215,7 +224,7 @@ impl Mirror {
 
     /// The replica where the parts can be read on `stream` without any action.
     #[inline]
-    pub(crate) fn read(&self, set: Set, stream: u64) -> Option<ReplicaId> {
+    pub(crate) fn read(&self, set: PartSet, stream: u64) -> Option<ReplicaId> {
         // A constant array forgets idle streams while others read it, so the lane may be another stream's by now. Then
         // the bits that `readable` acquires were published after a removal that is not in `removals`.
         let removals = self.removals.load(Ordering::Acquire);
@@ -226,12 +235,12 @@ impl Mirror {
 
     /// Whether the host can read the parts without any action.
     #[inline]
-    pub(crate) fn read_host(&self, set: Set) -> bool {
+    pub(crate) fn read_host(&self, set: PartSet) -> bool {
         self.readable(set, HOST, HOST_BIT)
     }
 
     #[inline]
-    fn readable(&self, set: Set, at: ReplicaId, bit: u32) -> bool {
+    fn readable(&self, set: PartSet, at: ReplicaId, bit: u64) -> bool {
         set.iter().all(|part| {
             let part = &self.parts[usize::from(part)];
             // Acquire in this order: if the record of a forgotten write has moved to the state, its readers are gone.
@@ -247,7 +256,7 @@ impl Mirror {
     #[inline]
     pub(crate) fn write(
         &self,
-        set: Set,
+        set: PartSet,
         at: ReplicaId,
         who: Who,
         access: Access,
@@ -341,9 +350,10 @@ impl Mirror {
     pub(crate) fn publish(&self, state: &[PartState]) {
         let (hidden, has_extras) = (self.hidden.load(Ordering::Relaxed), self.has_extras());
         let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
+        let used = self.replicas.load(Ordering::Relaxed);
         for (part, mirror) in (0..).zip(&self.parts) {
             let users = fast_readers(state, part);
-            for ((at, readers), users) in (0..).zip(&mirror.readers).zip(users) {
+            for ((at, readers), users) in (0..).zip(&mirror.readers[..used]).zip(users) {
                 // Releases the values that they may read.
                 readers.store(if is_shown(at) { users } else { 0 }, Ordering::Release);
             }

@@ -74,7 +74,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         stream: &Stream,
         mut refresh: impl FnMut(&mut InFlight<'_, T, D>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        self.exclusive().forget_idle_if_full()?;
+        self.exclusive().forget_idle_if_crowded()?;
         self.exclusive().register(
             stream,
             Box::new(move |core, stream, exchange, call_site| {

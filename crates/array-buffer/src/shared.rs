@@ -17,8 +17,9 @@ use crate::call_site::{At, CallSite};
 
 /// An array with a lock and any number of owners, for threads, and for languages without borrowing.
 ///
-/// Guards own a share of the array and lend the [`ArrayBuffer`]. The caller gives a timeout for waiting. A thread that
-/// would wait for itself gets an error at once. The error names the holder of the array.
+/// Guards own a share of the array and lend the [`ArrayBuffer`]. The caller gives a timeout for waiting. The error names
+/// the holder of the array. A thread that would wait for itself gets an error at once. The thread that took a guard
+/// counts as its holder, also after the guard was moved to another thread.
 ///
 /// ```
 /// use std::time::Duration;
@@ -107,7 +108,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// `Timeout`; it names the holder. `Conflict` at once if this thread holds the array for writing.
+    /// `Timeout`; it names the holder. `Conflict` at once if this thread took the array for writing.
     #[track_caller]
     pub fn read(&self, timeout: Duration) -> Result<SharedRead<T, D>> {
         self.take_read(timeout, None, Location::caller())
@@ -128,7 +129,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     /// # Errors
     ///
     /// `Timeout`; it names the holders. `Conflict` at once if the array is [frozen](Self::freeze), or if this thread
-    /// holds it.
+    /// took it.
     #[track_caller]
     pub fn write(&self, timeout: Duration) -> Result<SharedWrite<T, D>> {
         let call_site = Location::caller();
@@ -172,7 +173,12 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     }
 
     fn late(&self, timeout: Duration) -> Error {
-        let names: Vec<String> = self.holders.lock().list.iter().map(Holder::to_string).collect();
+        let mut names: Vec<String> =
+            self.holders.lock().list.iter().map(Holder::to_string).collect();
+        if names.is_empty() {
+            // The list changes after the lock is taken, and before it is released.
+            names.push("held by a thread that has just taken it, or is giving it back".to_owned());
+        }
         let message = format!("after {timeout:?} it is still {}", names.join(", "));
         Error::new(ErrorKind::Timeout, "shared array", message)
     }
@@ -221,5 +227,17 @@ impl<T: Element, D: Dimension> fmt::Debug for SharedRead<T, D> {
 impl<T: Element, D: Dimension> fmt::Debug for SharedWrite<T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_while_the_list_of_holders_changes_is_a_whole_sentence() {
+        let shared = SharedArrayBuffer::new(ArrayBuffer::from_vec(vec![1], 1).unwrap());
+        let error = shared.late(Duration::ZERO);
+        assert!(error.message().ends_with("giving it back"), "{error}");
     }
 }

@@ -21,6 +21,7 @@ use array_buffer::{
     TransferBudget, here, offload,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
+use coherence::LANES;
 use common::{Setup, counting, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Dimension, Ix1, Ix2, IxDyn};
@@ -137,7 +138,7 @@ fn a_failed_writer_among_many_streams() {
             thread::yield_now();
         }
         // Together with the default stream, these fill the array's list of streams.
-        let crowd: Vec<Stream> = (0..14).map(|_| setup.stream()).collect();
+        let crowd: Vec<Stream> = (0..LANES - 2).map(|_| setup.stream()).collect();
         for stream in &crowd {
             drop(array.read(stream).unwrap());
         }
@@ -375,8 +376,8 @@ fn a_budget_counts_what_was_moved() {
 fn too_many_streams_are_refused_until_some_are_idle() {
     let setup = Setup::peers();
     let mut array = ArrayBuffer::from_vec(vec![1.0; 4], 4).unwrap();
-    // The device's default stream is one of the 16.
-    let streams: Vec<Stream> = (0..15).map(|_| setup.stream()).collect();
+    // The device's default stream is one of them.
+    let streams: Vec<Stream> = (0..LANES - 1).map(|_| setup.stream()).collect();
     let gates: Vec<Gate> = streams.iter().map(hold).collect();
     streams.iter().for_each(|stream| drop(array.read_write(stream).unwrap()));
     let last = setup.stream();

@@ -15,6 +15,7 @@ use array_buffer::{
     Reduce, Result, SharedArrayBuffer, StarForest, TransferBudget, offload,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
+use coherence::LANES;
 use common::{Setup, add, set, values, values_on};
 use ndarray::{Array1, Ix1};
 use runtime_core::Stream;
@@ -716,7 +717,7 @@ fn arrays_with_a_memory_budget_are_refreshed_by_parts(setup: &Setup) {
 /// A refresh may begin while a constant array would drop streams, or where no stream has room.
 fn a_registration_needs_room_for_its_stream(setup: &Setup) {
     let mut array = plain();
-    let streams: Vec<Stream> = (0..17).map(|_| setup.stream()).collect();
+    let streams: Vec<Stream> = (0..=LANES).map(|_| setup.stream()).collect();
     for stream in &streams {
         if array.read(stream).is_err() {
             break;

@@ -13,6 +13,7 @@ use array_buffer::{
     ArrayBuffer, Exchange, MemoryBudget, PartStatus, Partition, Parts, Reduce, StarForest,
 };
 use backend_sim::{Fault, Operation, SimHandle};
+use coherence::{LANES, PARTS};
 use common::{Setup, add, counting, fail_late, quick, set, values, values_on};
 use gate::start;
 use ndarray::{Array2, Ix1, Ix2};
@@ -135,6 +136,7 @@ fn only_elements_that_change_places_are_copied(setup: &Setup) {
 
 /// Twelve rows and ten columns meet in 120 boxes.
 fn more_boxes_than_parts_are_copied_as_whole_parts(setup: &Setup) {
+    const SHAPE: [usize; 2] = [PARTS / 10, 11];
     let part = |range: Range<usize>, dim: usize| match dim {
         0 => [range, 0..SHAPE[1]],
         _ => [0..SHAPE[0], range],
@@ -361,7 +363,7 @@ fn values_survive_a_prefetch_that_fails() {
     }
 }
 
-/// All but one of 16 streams are forgotten. The last of them is used again, and then the parts change.
+/// All but one of the streams are forgotten. The last of them is used again, and then the parts change.
 #[test]
 fn streams_stay_apart_from_streams_that_were_forgotten() {
     let setup = Setup::sim(quick());
@@ -369,20 +371,21 @@ fn streams_stay_apart_from_streams_that_were_forgotten() {
     let touch = |array: &ArrayBuffer<f64, Ix1>, stream: &Stream| drop(array.read(stream).unwrap());
     let fresh = |count: usize| (0..count).map(|_| setup.stream()).collect::<Vec<_>>();
     touch(&array, &setup.s);
-    let old = fresh(15);
+    let old = fresh(LANES - 1);
     old.iter().for_each(|stream| touch(&array, stream));
     setup.a.synchronize().unwrap();
     drop(array.read_write(&setup.s).unwrap());
-    let again = &old[14];
+    let again = &old[LANES - 2];
     touch(&array, again);
     array.repartition(row(&[0, 3, 8])).unwrap();
 
     // The list is full. All streams but one are idle, and are forgotten.
-    let new = fresh(14);
+    let new = fresh(LANES - 2);
+    let last = &new[LANES - 3];
     new.iter().for_each(|stream| touch(&array, stream));
     setup.a.synchronize().unwrap();
-    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), &new[13]);
-    touch(&array, &new[13]);
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), last);
+    touch(&array, last);
     drop(array.read_write(&setup.s).unwrap());
     gate.open();
     setup.a.synchronize().unwrap();

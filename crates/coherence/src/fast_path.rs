@@ -1,18 +1,18 @@
 //! Accesses that need no action: the content of the atomic mirror.
 
-use super::set::{Set, SmallSet};
+use super::set::Set;
 use super::state::{
     HOST, Health, LANES, PartId, PartState, REPLICAS, Reduce, Refusal, ReplicaId, Role, Who,
 };
 
 /// The bit of the host in [`fast_readers`], above the bits of the lanes.
-pub const HOST_BIT: u32 = 1 << 31;
-const _: () = assert!(LANES < 31);
+pub const HOST_BIT: u64 = 1 << LANES;
+const _: () = assert!(LANES < 64);
 
 /// For each replica, the users that can read `part` there without a wait, a copy or a new access record: bits of lanes,
 /// and [`HOST_BIT`].
 #[inline]
-pub fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS] {
+pub fn fast_readers(parts: &[PartState], part: PartId) -> [u64; REPLICAS] {
     let state = &parts[usize::from(part)];
     let mut users = [0; REPLICAS];
     if readable(parts, part).is_some() {
@@ -20,9 +20,9 @@ pub fn fast_readers(parts: &[PartState], part: PartId) -> [u32; REPLICAS] {
     }
     for at in state.valid.iter() {
         let bytes = state.bytes(at);
-        let host = if at == HOST && bytes.sources() == SmallSet::EMPTY { HOST_BIT } else { 0 };
+        let host = if at == HOST && bytes.sources() == Set::EMPTY { HOST_BIT } else { 0 };
         let writer = bytes.writer.map_or(0, |lane| 1 << lane);
-        users[usize::from(at)] = bytes.readers.bits() | writer | host;
+        users[usize::from(at)] = bytes.readers.words()[0] | writer | host;
     }
     users
 }
@@ -44,9 +44,9 @@ pub fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
     let state = &parts[usize::from(part)];
     let at = state.valid.first()?;
     let bytes = state.bytes(at);
-    let alone = state.valid == Set::one(at) && bytes.readers == SmallSet::EMPTY;
+    let alone = state.valid == Set::one(at) && bytes.readers == Set::EMPTY;
     let who: Who = bytes.writer;
-    let keeps = bytes.origins != SmallSet::EMPTY;
+    let keeps = bytes.origins != Set::EMPTY;
     let fits = who.is_some() || at == HOST && !keeps;
     if state.role != Role::Owned || !alone || !fits || readable(parts, part).is_some() {
         return None;

@@ -11,21 +11,21 @@
 //! [`Refusal`], which changes nothing. [`Paths`] says which replicas reach each other.
 //!
 //! ```
-//! use coherence::{Access, Action, HOST, LANES, PartState, Paths, REPLICAS, Role, Set, SmallSet, Step, plan};
+//! use coherence::{Access, Action, HOST, LANES, PartSet, PartState, Paths, REPLICAS, Role, Set, Step, plan};
 //!
 //! // One device: its replica is 1, and its default stream is lane 0.
 //! let (at, by) = (1, Some(0));
 //! let paths = Paths {
 //!     host: Set::one(HOST),
-//!     peers: [SmallSet::EMPTY; REPLICAS],
+//!     peers: [Set::EMPTY; REPLICAS],
 //!     lanes: [0; REPLICAS],
 //!     locked: None,
-//!     direct: Set::EMPTY,
+//!     direct: PartSet::EMPTY,
 //!     workers: Set::EMPTY,
 //!     relays: Set::EMPTY,
 //!     places: [at; LANES],
 //! };
-//! let (parts, part) = ([PartState::new(Role::Owned)], Set::one(0));
+//! let (parts, part) = ([PartState::new(Role::Owned)], PartSet::one(0));
 //! let write = plan(&parts, part, Action::Acquire { at, by, access: Access::Write }, &paths)?;
 //! assert_eq!(write.steps, []);
 //! let written = plan(&write.next, part, Action::Commit, &paths)?;
@@ -62,8 +62,8 @@ mod tests;
 pub use fast_path::{HOST_BIT, Owner, fast_readers, owner, readable};
 pub use merge::{Pieces, common, kept, loss, merge, rejoin, waits};
 pub use plan::{Action, Exchange, Plan, Step, keep, plan, take_up};
-pub use set::{Set, SmallSet};
+pub use set::{Bits, PartSet, Set};
 pub use state::{
-    Access, Bytes, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Reduce,
-    Refusal, ReplicaId, Role, Who,
+    Access, Bytes, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Records,
+    Reduce, Refusal, ReplicaId, Role, Who,
 };

@@ -1,7 +1,7 @@
 //! The state of elements that were in several parts and become one part.
 
 use super::plan::forget_origins;
-use super::set::{Set, SmallSet};
+use super::set::Set;
 use super::state::{Bytes, Health, Lane, PartId, PartState, Refusal, ReplicaId, Role};
 
 /// Old parts, by number, that have elements of one new part.
@@ -44,6 +44,12 @@ pub fn common(pieces: Pieces<'_>) -> Set {
     pieces.iter().map(|(_, of)| of.valid).reduce(Set::and).unwrap_or(Set::EMPTY)
 }
 
+/// The replicas of which a piece has records.
+fn places(pieces: Pieces<'_>) -> impl Iterator<Item = ReplicaId> + use<> {
+    let count = pieces.iter().map(|(_, of)| of.bytes.iter().count()).max();
+    (0..).take(count.unwrap_or(0))
+}
+
 /// Who must wait for whom in a replica before the pieces become one part: a lane that wrote some of them, for all other
 /// lanes that used any. `None` if no lane wrote, and for one piece alone, whose record stays as it is.
 pub fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
@@ -54,7 +60,7 @@ pub fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
     let first = bytes().find_map(|bytes| bytes.writer)?;
     let mut others: Set = bytes().filter_map(|bytes| bytes.writer).collect();
     for bytes in bytes() {
-        others = others.union(bytes.readers.set());
+        others = others.union(bytes.readers);
     }
     others.remove(first);
     Some((first, others))
@@ -67,7 +73,7 @@ pub fn waits(pieces: Pieces<'_>, at: ReplicaId) -> Option<(Lane, Set)> {
 /// If the pieces have values, but no replica has the values of all of them.
 pub fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
     if let [(_, whole)] = pieces {
-        return PartState { role, health: kept(whole.health), ..**whole };
+        return PartState { role, health: kept(whole.health), ..(*whole).clone() };
     }
     let mut part = PartState::new(role);
     part.valid = common(pieces);
@@ -77,15 +83,17 @@ pub fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
         [(_, first), ..] if alike(pieces) => kept(first.health),
         _ => Health::Good,
     };
-    for (at, merged) in (0..).zip(&mut part.bytes) {
+    for at in places(pieces) {
         let waits = waits(pieces, at);
+        let is_valid = part.valid.contains(at);
+        let merged = part.bytes_mut(at);
         merged.writer = waits.map(|(first, _)| first);
         for (_, of) in pieces {
             let Bytes { writer, readers, origins } = *of.bytes(at);
             // Without a writer, no lane has waited for the readers.
             merged.readers =
-                if waits.is_none() { merged.readers.union(readers) } else { SmallSet::EMPTY };
-            if part.valid.contains(at) {
+                if waits.is_none() { merged.readers.union(readers) } else { Set::EMPTY };
+            if is_valid {
                 merged.origins = merged.origins.union(origins);
                 merged.origins.extend(writer.filter(|lane| merged.writer != Some(*lane)));
             }
@@ -97,15 +105,16 @@ pub fn merge(pieces: Pieces<'_>, role: Role) -> PartState {
 
 /// A part that was cut into `pieces`, in which copies may have begun since, as one part again.
 pub fn rejoin(whole: &PartState, pieces: Pieces<'_>) -> PartState {
-    let mut part = *whole;
+    let mut part = whole.clone();
     for (_, piece) in pieces {
         part.valid = part.valid.and(piece.valid);
         if piece.health != whole.health {
             part.health = piece.health;
         }
-        for ((bytes, new), old) in part.bytes.iter_mut().zip(&piece.bytes).zip(&whole.bytes) {
+        for at in places(pieces) {
+            let (bytes, new) = (part.bytes_mut(at), piece.bytes(at));
             // A lane that wrote a piece has waited for the earlier writer of the part.
-            if new.writer != old.writer && new.writer.is_some() {
+            if new.writer != whole.bytes(at).writer && new.writer.is_some() {
                 bytes.writer = new.writer;
             }
             bytes.readers = bytes.readers.union(new.readers);

@@ -1,7 +1,7 @@
 //! The transition function: the steps that an action needs, their order, and the state afterwards.
 
 use super::fast_path::{pending, readable};
-use super::set::{Set, SmallSet};
+use super::set::{PartSet, Set};
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
     Who,
@@ -116,7 +116,7 @@ pub enum Step {
         /// The lane that copies.
         on: Lane,
         /// Earlier lanes of the copied values.
-        origins: SmallSet,
+        origins: Set,
     },
     /// A part's bytes are copied.
     Copy {
@@ -160,7 +160,12 @@ pub struct Plan {
 /// # Errors
 ///
 /// A [`Refusal`] if the state of the parts does not allow the action.
-pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Result<Plan, Refusal> {
+pub fn plan(
+    parts: &[PartState],
+    set: PartSet,
+    action: Action,
+    paths: &Paths,
+) -> Result<Plan, Refusal> {
     let paths = &paths.during(parts, set, action);
     let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
     match action {
@@ -189,7 +194,7 @@ impl Paths {
     /// How bytes are copied for an action. Only a prefetch asks for copies that a thread prepares, and only if no lane
     /// of another device would have to be waited for that uses the host's bytes: a lane cannot wait for lanes that its
     /// device does not reach.
-    pub fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
+    pub fn during(&self, parts: &[PartState], set: PartSet, action: Action) -> Self {
         let Action::Prefetch { at, .. } = action else {
             return Self { workers: Set::EMPTY, relays: Set::EMPTY, ..*self };
         };
@@ -200,7 +205,7 @@ impl Paths {
         let can_copy = |device: &ReplicaId| {
             set.iter().all(|part| {
                 let Bytes { writer, readers, .. } = *parts[usize::from(part)].bytes(HOST);
-                let readers = if at == HOST { readers.set() } else { Set::EMPTY };
+                let readers = if at == HOST { readers } else { Set::EMPTY };
                 readers.iter().chain(writer).all(|lane| waits(*device, lane))
             })
         };
@@ -264,20 +269,26 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn read(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn read(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         self.use_to_read(set, at, by);
         Ok(())
     }
 
-    fn prefetch(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn prefetch(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         Ok(())
     }
 
-    fn acquire(&mut self, set: Set, at: ReplicaId, by: Who, access: Access) -> Result<(), Refusal> {
+    fn acquire(
+        &mut self,
+        set: PartSet,
+        at: ReplicaId,
+        by: Who,
+        access: Access,
+    ) -> Result<(), Refusal> {
         match access {
             Access::ReadWrite => {
                 self.check_readable(set)?;
@@ -304,7 +315,7 @@ impl Draft<'_> {
     }
 
     /// Fills fresh ghost parts with the neutral value of the contributions, if there is one.
-    fn fill(&mut self, set: Set, at: ReplicaId, by: Who, op: Reduce) {
+    fn fill(&mut self, set: PartSet, at: ReplicaId, by: Who, op: Reduce) {
         for part in set.iter() {
             self.part(part).valid = Set::EMPTY;
             if op != Reduce::Replace {
@@ -313,7 +324,7 @@ impl Draft<'_> {
         }
     }
 
-    fn commit(&mut self, set: Set) -> Result<(), Refusal> {
+    fn commit(&mut self, set: PartSet) -> Result<(), Refusal> {
         let mut owned = false;
         for part in set.iter() {
             let (at, access, outdated) = self.writing(part)?;
@@ -334,7 +345,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, set: Set) -> Result<(), Refusal> {
+    fn keep(&mut self, set: PartSet) -> Result<(), Refusal> {
         for part in set.iter() {
             let (_, access, outdated) = self.writing(part)?;
             let state = self.part(part);
@@ -351,7 +362,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn abort(&mut self, set: Set) -> Result<(), Refusal> {
+    fn abort(&mut self, set: PartSet) -> Result<(), Refusal> {
         for part in set.iter() {
             self.writing(part)?;
             poison(self.part(part));
@@ -359,7 +370,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn make_room(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
+    fn make_room(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
         let in_use = |part: &u8| self.parts[usize::from(*part)].user() == Some(at);
         if let Some(part) = set.iter().find(in_use) {
             return Err(Refusal::InUse(part));
@@ -367,12 +378,12 @@ impl Draft<'_> {
         self.evict(set, at)
     }
 
-    fn evict(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
+    fn evict(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
         let last = |part: &u8| {
             let state = &self.parts[usize::from(*part)];
             state.valid == Set::one(at) && state.health == Health::Good
         };
-        let moved: Set = set.iter().filter(last).collect();
+        let moved: PartSet = set.iter().filter(last).collect();
         match moved.first() {
             Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
             _ => self.bring(moved, HOST, None),
@@ -403,9 +414,9 @@ impl Draft<'_> {
         if !state.valid.contains(at) || state.health != Health::Good {
             return None;
         }
-        let known = state.bytes(at).sources().set();
+        let known = state.bytes(at).sources();
         let mut others = state.valid.without(Set::one(at)).iter();
-        let safe = |other: ReplicaId| state.bytes(other).sources().set().is_subset(known);
+        let safe = |other: ReplicaId| state.bytes(other).sources().is_subset(known);
         if others.clone().any(safe) { None } else { others.next() }
     }
 
@@ -438,7 +449,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn exchange(&mut self, set: Set, at: ReplicaId, reduce: bool) {
+    fn exchange(&mut self, set: PartSet, at: ReplicaId, reduce: bool) {
         for part in set.iter() {
             self.part(part).health = Health::Exchanging { at, reduce, outdated: false };
         }
@@ -494,7 +505,7 @@ impl Draft<'_> {
     }
 
     fn forget(&mut self, lane: Lane) {
-        for bytes in self.parts.iter_mut().flat_map(|state| &mut state.bytes) {
+        for bytes in self.parts.iter_mut().flat_map(|state| state.bytes.iter_mut()) {
             bytes.readers.remove(lane);
             bytes.origins.remove(lane);
             if bytes.writer == Some(lane) {
@@ -504,7 +515,7 @@ impl Draft<'_> {
     }
 
     /// Makes `at` valid by copying the parts that are not valid there.
-    fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn bring(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         let source = |part: PartId| self.source(part, at);
         let copies: Vec<(PartId, ReplicaId)> =
             set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
@@ -526,7 +537,7 @@ impl Draft<'_> {
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
             mark_read(self.bytes(part, from), reads);
             // If bytes go through the host, the host has seen the work that produced them finish.
-            let mut origins = SmallSet::EMPTY;
+            let mut origins = Set::EMPTY;
             if !self.paths.staged(part, from, at) {
                 origins = source.sources();
                 origins.extend(reads);
@@ -536,7 +547,7 @@ impl Draft<'_> {
         }
     }
 
-    fn use_to_read(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_read(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_read(part, at, by);
             mark_read(self.bytes(part, at), by);
@@ -544,15 +555,15 @@ impl Draft<'_> {
     }
 
     /// The user overwrites all values.
-    fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_write(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_write(part, at, by);
-            mark_written(self.bytes(part, at), by, SmallSet::EMPTY);
+            mark_written(self.bytes(part, at), by, Set::EMPTY);
         }
     }
 
     /// The user changes values; the new values depend on the old ones.
-    fn use_to_change(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_change(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             if by.is_none() {
                 self.wait_to_read(part, at, None);
@@ -564,9 +575,9 @@ impl Draft<'_> {
     }
 
     /// Records that values of `into` depend on values of `from`. The readers of `from` have waited for them.
-    fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
+    fn combine(&mut self, from: PartSet, into: PartSet, at: ReplicaId) {
         let sources = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).sources());
-        let sources = sources.fold(SmallSet::EMPTY, SmallSet::union);
+        let sources = sources.fold(Set::EMPTY, Set::union);
         for part in into.iter() {
             let bytes = self.bytes(part, at);
             mark_written(bytes, bytes.writer, bytes.origins.union(sources));
@@ -580,7 +591,7 @@ impl Draft<'_> {
         if valid.contains(at) {
             return None;
         }
-        let peers = valid.and(self.paths.peers[usize::from(at)].set());
+        let peers = valid.and(self.paths.peers[usize::from(at)]);
         let direct = valid.iter().find(|from| self.paths.is_direct(part, *from, at));
         let host = valid.and(self.paths.host);
         peers.first().or(direct).or(host.first()).or(valid.first())
@@ -598,7 +609,7 @@ impl Draft<'_> {
         }
         if who.is_none() {
             let origins = self.bytes(part, at).origins;
-            origins.set().iter().for_each(|origin| self.wait(None, origin));
+            origins.iter().for_each(|origin| self.wait(None, origin));
         }
         let bytes = *self.bytes(part, at);
         let Some(writer) = bytes.writer else { return };
@@ -615,10 +626,10 @@ impl Draft<'_> {
     /// Makes `who` wait for all users of a replica's bytes.
     fn wait_to_write(&mut self, part: PartId, at: ReplicaId, who: Who) {
         let bytes = *self.bytes(part, at);
-        let users = bytes.readers.set().union(bytes.writer.map_or(Set::EMPTY, Set::one));
+        let users = bytes.readers.union(bytes.writer.map_or(Set::EMPTY, Set::one));
         for on in users.iter().filter(|user| who != Some(*user)) {
             if who.is_none() && at == HOST && self.paths.only_copies(on) {
-                self.steps.push(Step::See { part, on, origins: SmallSet::EMPTY });
+                self.steps.push(Step::See { part, on, origins: Set::EMPTY });
             } else {
                 self.wait(who, on);
             }
@@ -644,13 +655,13 @@ impl Draft<'_> {
         }
         if who.is_none() {
             // The host would now know of a failure on this lane.
-            let all = self.parts.iter_mut().flat_map(|state| &mut state.bytes);
+            let all = self.parts.iter_mut().flat_map(|state| state.bytes.iter_mut());
             all.for_each(|bytes| bytes.origins.remove(on));
         }
     }
 
     /// Drops pending contributions if all owned values are overwritten. An overwrite of only some of them is refused.
-    fn drop_pending(&mut self, set: Set) -> Result<(), Refusal> {
+    fn drop_pending(&mut self, set: PartSet) -> Result<(), Refusal> {
         let Some(op) = pending(&self.parts) else { return Ok(()) };
         if !self.of(Role::Owned).is_subset(set) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), op));
@@ -670,7 +681,7 @@ impl Draft<'_> {
     }
 
     /// Contributions can go to parts that have values, and to ghost parts that wait for the same reduction.
-    fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
+    fn check_accumulable(&self, set: PartSet, op: Reduce) -> Result<(), Refusal> {
         if let Some(other) = pending(&self.parts).filter(|other| *other != op) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), other));
         }
@@ -687,7 +698,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn check_readable(&self, set: Set) -> Result<(), Refusal> {
+    fn check_readable(&self, set: PartSet) -> Result<(), Refusal> {
         set.iter().find_map(|part| readable(&self.parts, part)).map_or(Ok(()), Err)
     }
 
@@ -714,16 +725,16 @@ impl Draft<'_> {
     }
 
     /// The ghost parts with contributions.
-    fn pending(&self) -> Set {
+    fn pending(&self) -> PartSet {
         let has = |part: &u8| self.parts[usize::from(*part)].pending.is_some();
         self.all().iter().filter(has).collect()
     }
 
-    fn all(&self) -> Set {
-        Set::below(self.parts.len())
+    fn all(&self) -> PartSet {
+        PartSet::below(self.parts.len())
     }
 
-    fn of(&self, role: Role) -> Set {
+    fn of(&self, role: Role) -> PartSet {
         let has = |part: &u8| self.parts[usize::from(*part)].role == role;
         self.all().iter().filter(has).collect()
     }
@@ -751,16 +762,16 @@ fn mark_read(bytes: &mut Bytes, who: Who) {
 }
 
 /// Records a write that comes after everything else. Its values came through `origins`.
-fn mark_written(bytes: &mut Bytes, who: Who, mut origins: SmallSet) {
+fn mark_written(bytes: &mut Bytes, who: Who, mut origins: Set) {
     who.iter().for_each(|lane| origins.remove(*lane));
-    *bytes = Bytes { writer: who, readers: SmallSet::EMPTY, origins };
+    *bytes = Bytes { writer: who, readers: Set::EMPTY, origins };
 }
 
 /// Clears the origins of replicas that have no values.
 pub(super) fn forget_origins(state: &mut PartState) {
     let held = state.valid.union(state.user().map_or(Set::EMPTY, Set::one));
-    for (_, bytes) in (0..).zip(&mut state.bytes).filter(|(at, _)| !held.contains(*at)) {
-        bytes.origins = SmallSet::EMPTY;
+    for (_, bytes) in (0..).zip(state.bytes.iter_mut()).filter(|(at, _)| !held.contains(*at)) {
+        bytes.origins = Set::EMPTY;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::set::{Set, SmallSet};
+use super::set::{PartSet, Set};
 
 /// The number of a stream within one array. Streams of different devices never share a number.
 pub type Lane = u8;
@@ -16,11 +16,13 @@ pub type Who = Option<Lane>;
 /// The replica in host memory.
 pub const HOST: ReplicaId = 0;
 /// The maximum number of replicas of an array, including the host's.
-pub const REPLICAS: usize = 10;
+pub const REPLICAS: usize = 32;
 /// The maximum number of parts of an array.
-pub const PARTS: usize = 64;
+pub const PARTS: usize = 192;
 /// The maximum number of streams that an array tracks at once.
-pub const LANES: usize = 16;
+pub const LANES: usize = 63;
+/// The number of replicas whose records are stored in the state itself. Most arrays have no others.
+const NEAR: usize = 4;
 
 /// How contributions are combined with the values that they are added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,19 +67,59 @@ pub struct Bytes {
     /// The lane that last wrote the bytes, by a kernel or a copy; `None` once the host has seen that write finish.
     pub writer: Option<Lane>,
     /// The lanes that have read the bytes since, after waiting for the writer.
-    pub readers: SmallSet,
+    pub readers: Set,
     /// Earlier lanes that the values came through, if the host has not seen them finish since. If work on one of them
     /// has failed, the values are lost. Empty if the replica is not valid and not being written.
-    pub origins: SmallSet,
+    pub origins: Set,
 }
 
 impl Bytes {
     /// The streams whose failure makes the values doubtful.
     #[inline]
-    pub fn sources(&self) -> SmallSet {
+    pub fn sources(&self) -> Set {
         let mut all = self.origins;
         all.extend(self.writer);
         all
+    }
+}
+
+/// For each replica, the work on one part's bytes that may still be running.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Records {
+    near: [Bytes; NEAR],
+    /// Those of the other replicas, from the first change of one of these on.
+    far: Option<Box<[Bytes; REPLICAS - NEAR]>>,
+}
+
+impl Records {
+    #[inline]
+    fn at(&self, at: ReplicaId) -> &Bytes {
+        const NONE: Bytes = Bytes { writer: None, readers: Set::EMPTY, origins: Set::EMPTY };
+        let at = usize::from(at);
+        match &self.far {
+            _ if at < NEAR => &self.near[at],
+            Some(far) => &far[at - NEAR],
+            None => &NONE,
+        }
+    }
+
+    #[inline]
+    fn at_mut(&mut self, at: ReplicaId) -> &mut Bytes {
+        let at = usize::from(at);
+        if at < NEAR {
+            return &mut self.near[at];
+        }
+        &mut self.far.get_or_insert_default()[at - NEAR]
+    }
+
+    /// The records in the order of the replicas, without those at the end that never changed.
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.near.iter().chain(self.far.iter().flat_map(|far| far.iter()))
+    }
+
+    /// As `iter`, to change the records.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Bytes> {
+        self.near.iter_mut().chain(self.far.iter_mut().flat_map(|far| far.iter_mut()))
     }
 }
 
@@ -122,7 +164,7 @@ pub enum Health {
 }
 
 /// The state of one part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PartState {
     /// Whether its values are the array's own.
     pub role: Role,
@@ -133,7 +175,7 @@ pub struct PartState {
     /// Whether it can be used.
     pub health: Health,
     /// For each replica, the work on its bytes that may still be running.
-    pub bytes: [Bytes; REPLICAS],
+    pub bytes: Records,
 }
 
 impl PartState {
@@ -144,7 +186,7 @@ impl PartState {
             valid: Set::EMPTY,
             pending: None,
             health: Health::Uninit,
-            bytes: [Bytes::default(); REPLICAS],
+            bytes: Records::default(),
         }
     }
 
@@ -160,13 +202,13 @@ impl PartState {
     /// The work on the bytes of a replica.
     #[inline]
     pub fn bytes(&self, at: ReplicaId) -> &Bytes {
-        &self.bytes[usize::from(at)]
+        self.bytes.at(at)
     }
 
     /// The work on the bytes of a replica, to change its record.
     #[inline]
     pub fn bytes_mut(&mut self, at: ReplicaId) -> &mut Bytes {
-        &mut self.bytes[usize::from(at)]
+        self.bytes.at_mut(at)
     }
 }
 
@@ -176,13 +218,13 @@ pub struct Paths {
     /// Replicas that the host can address.
     pub host: Set,
     /// For each replica, the replicas that it copies from without the host.
-    pub peers: [SmallSet; REPLICAS],
+    pub peers: [Set; REPLICAS],
     /// For each replica on a device, the lane of that device's default stream.
     pub lanes: [Lane; REPLICAS],
     /// The device for which the host's replica is page-locked. No device works in the host's memory then.
     pub locked: Option<ReplicaId>,
     /// The parts that streams of that device copy from and to the host's replica without the host.
-    pub direct: Set,
+    pub direct: PartSet,
     /// The devices whose streams copy from and to the host's replica when a prefetch asks for it, although it is not
     /// page-locked: a thread prepares the copies. No device works in the host's memory then.
     pub workers: Set,

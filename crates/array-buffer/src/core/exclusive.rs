@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use coherence::{Action, HOST, PartId, ReplicaId, Set};
+use coherence::{Action, HOST, PartId, PartSet, ReplicaId};
 use ndarray::{Array, Dimension};
 use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -87,7 +87,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         array: Weak<dyn Resident>,
     ) -> Result<()> {
         let (core, device) = (self.0, budget.device());
-        self.forget_idle_if_full()?;
+        self.forget_idle_if_crowded()?;
         let mut state = core.lock();
         let at = state.replica_or_new(device, &core.mirror)?;
         // A device that works in host memory has no memory of its own.
@@ -117,7 +117,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     /// Keeps the host's replica in memory that is page-locked for `device` from now on.
     pub(crate) fn page_lock(self, device: &Device) -> Result<()> {
         let core = self.0;
-        self.forget_idle_if_full()?;
+        self.forget_idle_if_crowded()?;
         let mut state = core.lock();
         if let Some(known) = state.paths.locked {
             if state.replica(device) == Some(known) {
@@ -152,8 +152,8 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     ///
     /// The failure of a stream that wrote values; these values are lost.
     #[inline]
-    pub(crate) fn forget_idle_if_full(self) -> Result<()> {
-        if self.0.mirror.is_full() {
+    pub(crate) fn forget_idle_if_crowded(self) -> Result<()> {
+        if self.0.mirror.is_crowded() {
             return self.0.lock().forget_idle(&self.0.mirror);
         }
         Ok(())
@@ -187,7 +187,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
 }
 
 /// The parts that are copied from and to page-locked memory row by row.
-pub(super) fn direct_parts(partition: &Partition) -> Set {
+pub(super) fn direct_parts(partition: &Partition) -> PartSet {
     let is_direct = |part: &PartId| partition.runs(*part).nth(DIRECT_RUNS).is_none();
     partition.all().0.iter().filter(is_direct).collect()
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coherence::{
-    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
-    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, SmallSet, Step, Who, plan, readable,
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartSet, PartState, Paths,
+    Plan, REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, Step, Who, plan, readable,
 };
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
@@ -42,6 +42,9 @@ use crate::status::PartStatus;
 use crate::storage::{Hold, Storage};
 use crate::transfer::{End, Piece, Transfers};
 
+/// Exclusive accesses look for idle streams when fewer lanes than this are left.
+const ROOM: usize = 16;
+
 /// The data that an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
     pub(crate) shape: D,
@@ -64,7 +67,7 @@ struct State<T: Element> {
     /// them may still be alive.
     lanes: Vec<TrackedStream>,
     /// Lanes that are no longer in use.
-    free: SmallSet,
+    free: Set,
     constant: bool,
     /// The memory budgets of replicas.
     budgets: Box<[(ReplicaId, Arc<Membership>)]>,
@@ -132,7 +135,7 @@ pub(crate) type Run<T, D> =
 /// A request for parts: who makes it, and why.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) set: Set,
+    pub(crate) set: PartSet,
     /// `None` for the host.
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
@@ -147,7 +150,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request that may neither refresh ghosts nor defer copies.
     pub(crate) fn new(
-        set: Set,
+        set: PartSet,
         stream: Option<&'a Stream>,
         access: &'static str,
         call_site: CallSite,
@@ -163,10 +166,10 @@ impl<T: Element, D> Core<T, D> {
         mirror.set_extra(CHECKS, pattern::is_default());
         let paths = Paths {
             host: Set::one(HOST),
-            peers: [SmallSet::EMPTY; REPLICAS],
+            peers: [Set::EMPTY; REPLICAS],
             lanes: [0; REPLICAS],
             locked: None,
-            direct: Set::EMPTY,
+            direct: PartSet::EMPTY,
             workers: Set::EMPTY,
             relays: Set::EMPTY,
             places: [HOST; LANES],
@@ -183,7 +186,7 @@ impl<T: Element, D> Core<T, D> {
                 paths,
                 devices: vec![None],
                 lanes: Vec::new(),
-                free: SmallSet::EMPTY,
+                free: Set::EMPTY,
                 constant: false,
                 budgets: Box::default(),
                 home: None,
@@ -229,7 +232,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The parts that can be read.
-    pub(crate) fn readable(&self) -> Set {
+    pub(crate) fn readable(&self) -> PartSet {
         let state = self.lock();
         let all = self.partition.all().0;
         all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
@@ -256,7 +259,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The default stream of a device that has all of the parts, or else of a device that has some. `None` if the host
     /// has all of them.
-    pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
+    pub(crate) fn common_stream(&self, set: PartSet) -> Option<Stream> {
         let state = self.lock();
         let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
         let common = valid().fold(Set::below(REPLICAS), Set::and);
@@ -266,7 +269,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// A copy of the host's values of some parts, in the order of the array.
-    pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
+    pub(crate) fn host_copy(&self, set: PartSet) -> Result<Vec<T>> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
         // SAFETY: the caller borrows the array to read these parts, so no access writes them.
         unsafe { self.storage.host_copy(runs) }
@@ -277,7 +280,7 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn view(
         &self,
-        set: Set,
+        set: PartSet,
         at: ReplicaId,
         stream: &Stream,
     ) -> Result<MemoryView<'_, T>> {
@@ -293,14 +296,14 @@ impl<T: Element, D> Core<T, D> {
 
     /// The memory of a part that has memory of its own.
     #[cold]
-    fn own_view(&self, set: Set, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
+    fn own_view(&self, set: PartSet, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
         let layout = self.own_layout(alone(set)?)?;
         self.span(set, at)?.with_layout(0, &layout)?.on_stream(stream)
     }
 
     /// As `view`, to write.
     #[inline]
-    pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn view_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
         }
@@ -310,7 +313,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// As `own_view`, to write.
     #[cold]
-    fn own_view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    fn own_view_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         let layout = self.own_layout(alone(set)?)?;
         self.span_mut(set, at)?.with_layout(0, &layout)
     }
@@ -321,7 +324,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// All elements of a replica from the first to the last of the parts.
-    pub(crate) fn span(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+    pub(crate) fn span(&self, set: PartSet, at: ReplicaId) -> Result<MemoryView<'_, T>> {
         match self.storage.divided(at) {
             Some(divided) => Ok(divided.memory(alone(set)?)?.view()),
             None => self.storage.view(at)?.slice(self.partition.span(set)),
@@ -329,7 +332,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// As `span`, to write.
-    pub(crate) fn span_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn span_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         match self.storage.divided(at) {
             Some(divided) => divided.view_mut(alone(set)?),
             None => self.storage.view_mut(at)?.slice(self.partition.span(set)),
@@ -337,7 +340,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The ranges of the box that the parts tile.
-    fn hull(&self, set: Set) -> Result<Ranges> {
+    fn hull(&self, set: PartSet) -> Result<Ranges> {
         match self.partition.hull(set) {
             (ranges, true) => Ok(ranges),
             _ => {
@@ -380,10 +383,10 @@ impl<T: Element, D> Core<T, D> {
 
     /// The streams whose failure would make the values of the parts at a replica doubtful. `None` if these values are
     /// no longer valid, because such a failure was reported.
-    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Option<Vec<TrackedStream>> {
+    pub(crate) fn origins(&self, set: PartSet, at: ReplicaId) -> Option<Vec<TrackedStream>> {
         let state = self.lock();
         let parts = || set.iter().map(|part| &state.parts[usize::from(part)]);
-        let lanes = parts().map(|part| part.bytes(at).sources().set()).fold(Set::EMPTY, Set::union);
+        let lanes = parts().map(|part| part.bytes(at).sources()).fold(Set::EMPTY, Set::union);
         let origins = lanes.iter().map(|lane| state.lanes[usize::from(lane)].clone());
         parts().all(|part| part.valid.contains(at)).then(|| origins.collect())
     }
@@ -418,7 +421,7 @@ impl<T: Element, D> Core<T, D> {
     /// without values. The values came through `origins`.
     pub(crate) fn begin_with(
         &self,
-        set: Set,
+        set: PartSet,
         at: ReplicaId,
         by: Option<&Stream>,
         origins: &[TrackedStream],
@@ -428,7 +431,7 @@ impl<T: Element, D> Core<T, D> {
             Some(stream) => Some(state.lane(stream, &self.mirror)?.0),
             None => None,
         };
-        let mut through = SmallSet::EMPTY;
+        let mut through = Set::EMPTY;
         for known in origins {
             let (lane, _) = state.lane(&known.stream, &self.mirror)?;
             state.lanes[usize::from(lane)].failures = known.failures;
@@ -530,9 +533,9 @@ impl<T: Element, D> Core<T, D> {
             let divided = self.storage.divided(at);
             if let (Some(divided), Some(stream)) = (divided, request.stream) {
                 let needed = state.needed(request.set, action);
-                let missing: Set =
+                let missing: PartSet =
                     needed.iter().filter(|part| !divided.has_memory(*part)).collect();
-                let got: Set = rooms.iter().map(|room| room.part).collect();
+                let got: PartSet = rooms.iter().map(|room| room.part).collect();
                 let budget = state.budget(at)?;
                 let Request { access, call_site, .. } = *request;
                 let cause = RoomCause { access, call_site, is_charged: is_charged(action) };
@@ -627,7 +630,12 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Sets how long parts stay on a device with a memory budget.
-    pub(crate) fn set_priority(&self, device: &Device, set: Set, priority: Priority) -> Result<()> {
+    pub(crate) fn set_priority(
+        &self,
+        device: &Device,
+        set: PartSet,
+        priority: Priority,
+    ) -> Result<()> {
         let state = self.lock();
         let known = state.replica(device).and_then(|at| state.budget(at).ok());
         let Some(budget) = known else {
@@ -668,7 +676,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.
     #[inline]
-    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
+    pub(crate) fn end(&self, set: PartSet, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
@@ -701,7 +709,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     #[cold]
-    fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
+    fn end_slowly(&self, set: PartSet, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
         let done = plan(&state.parts, set, end, &state.paths)
             .map_err(|why| state.refused(why, "commit", None, &self.partition))?;
@@ -924,7 +932,7 @@ impl<T: Element, D> Core<T, D> {
                     }
                 }
                 // The work that the copies wait for is done as well.
-                origins.set().union(Set::one(on)).iter().try_for_each(|lane| {
+                origins.union(Set::one(on)).iter().try_for_each(|lane| {
                     let known = &lanes[usize::from(lane)];
                     known.stream.check()?;
                     known.check()
@@ -997,7 +1005,7 @@ impl<T: Element> State<T> {
     fn forget(&mut self, lane: Lane) -> Result<()> {
         let stream = self.lanes[usize::from(lane)].stream.clone();
         self.transfers.forget(lane, &stream)?;
-        let all = Set::below(self.parts.len());
+        let all = PartSet::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;
         }
@@ -1014,7 +1022,7 @@ impl<T: Element> State<T> {
     }
 
     /// The parts that need memory in the place of an action on `set`.
-    fn needed(&self, set: Set, action: Action) -> Set {
+    fn needed(&self, set: PartSet, action: Action) -> PartSet {
         let concerned = |part: &PartState| match action {
             Action::Begin { exchange: Exchange::Reduce, .. } => {
                 part.role == Role::Owned || part.pending.is_some()
@@ -1027,7 +1035,7 @@ impl<T: Element> State<T> {
                 let all = (0..).zip(&self.parts).filter(|(_, part)| concerned(part));
                 all.map(|(part, _)| part).collect()
             }
-            _ => Set::EMPTY,
+            _ => PartSet::EMPTY,
         }
     }
 
@@ -1054,7 +1062,7 @@ impl<T: Element> State<T> {
     fn lose(&mut self, lane: Lane) {
         let known = &mut self.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
-        let all = Set::below(self.parts.len());
+        let all = PartSet::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
             self.replace(plan.next, Poison::Work);
         }
@@ -1118,7 +1126,7 @@ impl<T: Element> State<T> {
         if self.is_full() && self.constant {
             self.forget_idle(mirror)?;
         }
-        let free = self.free.set().first();
+        let free = self.free.first();
         if self.is_full() {
             let message = format!(
                 "a {}th stream; an array remembers {LANES} until an exclusive access finds them idle",
@@ -1137,7 +1145,7 @@ impl<T: Element> State<T> {
             None => self.lanes.push(TrackedStream::new(stream)),
         }
         self.paths.places[usize::from(lane)] = at;
-        mirror.set_full(self.is_full());
+        mirror.set_crowded(self.is_crowded());
         Ok(lane)
     }
 
@@ -1183,14 +1191,13 @@ impl<T: Element> State<T> {
     fn end_direct_copies(&mut self, mirror: &Mirror) -> Result<()> {
         self.transfers.finish(None)?;
         let mut ended = Ok(());
-        for part in Set::below(self.parts.len()).iter() {
+        for part in PartSet::below(self.parts.len()).iter() {
             let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
             let copies = |lane: &Lane| self.paths.only_copies(*lane);
             let writer = writer.filter(copies);
-            let used: Set = readers.set().iter().filter(copies).chain(writer).collect();
+            let used: Set = readers.iter().filter(copies).chain(writer).collect();
             // The copies came after the work of the origins.
-            let sources: Set =
-                writer.iter().flat_map(|_| origins.set().iter()).chain(writer).collect();
+            let sources: Set = writer.iter().flat_map(|_| origins.iter()).chain(writer).collect();
             for lane in used.union(sources).iter() {
                 let known = self.lanes[usize::from(lane)].clone();
                 let seen = match used.contains(lane) {
@@ -1211,7 +1218,7 @@ impl<T: Element> State<T> {
             let bytes = self.parts[usize::from(part)].bytes_mut(HOST);
             used.iter().for_each(|lane| bytes.readers.remove(lane));
             if writer.is_some() {
-                (bytes.writer, bytes.origins) = (None, SmallSet::EMPTY);
+                (bytes.writer, bytes.origins) = (None, Set::EMPTY);
             }
         }
         mirror.show(&mut self.parts);
@@ -1220,21 +1227,32 @@ impl<T: Element> State<T> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.lanes.len() >= LANES && self.free == SmallSet::EMPTY
+        self.lanes.len() >= LANES && self.free == Set::EMPTY
     }
 
-    /// Stops tracking idle streams, except default streams. Called when all lanes are in use.
+    /// Whether so few lanes are left that exclusive accesses look for idle streams.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        self.lanes.len().min(LANES) - self.free.len() > LANES - ROOM
+    }
+
+    /// Stops tracking idle streams, except default streams. A constant array, which notes them behind all lanes, calls
+    /// it only if all lanes are in use.
     fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
+        if self.constant && !self.is_full() {
+            return Ok(());
+        }
         let settled = self.forget_settled(mirror);
-        mirror.set_full(self.is_full());
+        mirror.set_crowded(self.is_crowded());
         mirror.publish(&self.parts);
         settled
     }
 
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
         let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
-        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free.set());
-        for lane in Set::below(LANES).without(kept).iter() {
+        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
+        let lanes = Set::below(self.lanes.len().min(LANES));
+        for lane in lanes.without(kept).iter() {
             let stream = &self.lanes[usize::from(lane)].stream;
             if !matches!(stream.is_done(), Ok(true)) {
                 continue;
@@ -1252,8 +1270,10 @@ impl<T: Element> State<T> {
             self.free.insert(lane);
             mirror.clear_lane(lane);
             let idle = &self.lanes[usize::from(lane)];
-            let noted = self.lanes[LANES..].iter().any(|known| known.stream == idle.stream);
-            if self.constant && !noted {
+            // Behind all lanes.
+            let noted =
+                |more: &[TrackedStream]| more.iter().any(|known| known.stream == idle.stream);
+            if self.constant && !self.lanes.get(LANES..).is_some_and(noted) {
                 self.lanes.push(idle.clone());
             }
         }
@@ -1354,7 +1374,7 @@ fn is_charged(action: Action) -> bool {
 }
 
 /// The only part of the set.
-fn alone(set: Set) -> Result<PartId> {
+fn alone(set: PartSet) -> Result<PartId> {
     match set.first() {
         Some(part) if set.len() == 1 => Ok(part),
         _ => {

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coherence::{
-    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
-    kept, loss, merge, rejoin, waits,
+    Action, HOST, Health, LANES, PARTS, PartId, PartSet, PartState, REPLICAS, ReplicaId, Role, Set,
+    common, kept, loss, merge, rejoin, waits,
 };
 use runtime_core::{Element, Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 4;
 
 /// A part to be made, and the parts that have its elements now.
 struct Goal {
-    pieces: Set,
+    pieces: PartSet,
     /// Where the pieces must be brought to, since no replica has all of their values.
     place: Option<ReplicaId>,
 }
@@ -105,7 +105,7 @@ impl<T: Element, D> Core<T, D> {
             let refined = self.partition.refined(boxes);
             let state = self.state.get_mut();
             let of = |(_, [old, _]): &(Ranges, [PartId; 2])| usize::from(*old);
-            let parts = cut.iter().map(|cut| state.parts[of(cut)]).collect();
+            let parts = cut.iter().map(|cut| state.parts[of(cut)].clone()).collect();
             let writers = cut.iter().map(|cut| state.writers[of(cut)]).collect();
             self.install((refined, parts, writers));
         }
@@ -125,9 +125,9 @@ impl<T: Element, D> Core<T, D> {
 
     /// Waits until the copies of parts to a replica are done. If one fails later, the part that they join would be lost
     /// as a whole.
-    fn see(&self, set: Set, at: ReplicaId) -> Result<()> {
+    fn see(&self, set: PartSet, at: ReplicaId) -> Result<()> {
         let mut state = self.lock();
-        let sources = |part: PartId| state.parts[usize::from(part)].bytes(at).sources().set();
+        let sources = |part: PartId| state.parts[usize::from(part)].bytes(at).sources();
         let lanes = set.iter().map(sources).fold(Set::EMPTY, Set::union);
         for lane in lanes.iter() {
             if let Err(error) = state.lanes[usize::from(lane)].synchronize() {
@@ -201,7 +201,7 @@ impl<T: Element, D> Core<T, D> {
                 mirror.set_lane(lane, stream, at);
             }
         }
-        mirror.set_full(state.is_full());
+        mirror.set_crowded(state.is_crowded());
         state.transfers.forget_parts();
         if state.paths.locked.is_some() {
             state.paths.direct = direct_parts(&partition);
@@ -213,7 +213,7 @@ impl<T: Element, D> Core<T, D> {
 }
 
 impl<T: Element> State<T> {
-    fn pieces(&self, numbers: Set) -> Vec<(PartId, &PartState)> {
+    fn pieces(&self, numbers: PartSet) -> Vec<(PartId, &PartState)> {
         numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
     }
 
@@ -232,7 +232,7 @@ impl<T: Element> State<T> {
     fn lost(&self) -> Option<PartId> {
         let is_lost =
             |part: &PartId| kept(self.parts[usize::from(*part)].health) == Health::Poisoned;
-        Set::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
+        PartSet::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
     }
 
     /// The replicas in which any part has values.

@@ -15,7 +15,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
     /// Lets the device work in the host's replica from now on, in unified memory.
     pub(crate) fn unify(self, device: &Device, call_site: CallSite) -> Result<()> {
         let core = self.0;
-        self.forget_idle_if_full()?;
+        self.forget_idle_if_crowded()?;
         let mut state = core.lock();
         let refuse = |kind, message| Err(Error::new(kind, "unify", message).on(device.id()));
         if state.replica(device) == Some(HOST) {

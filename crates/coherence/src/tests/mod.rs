@@ -2,11 +2,11 @@
 
 mod exhaustive;
 mod machine;
+mod numbers;
 mod random;
 
-use super::set::SmallSet;
 use super::state::{LANES, PartState, Paths, REPLICAS, Role};
-use super::{Lane, Set};
+use super::{Lane, PartId, PartSet, Set};
 
 /// The number of replicas in the tests: the host's, and one on each of two devices.
 const PLACES: u8 = 3;
@@ -25,7 +25,7 @@ impl World {
     fn waits(&self, who: Lane, on: Lane) -> bool {
         let at = |lane| self.lanes.iter().position(|lanes| lanes.contains(&lane));
         let (Some(who), Some(on)) = (at(who), at(on)) else { return false };
-        who == on || self.paths.peers[who].set().iter().any(|peer| usize::from(peer) == on)
+        who == on || self.paths.peers[who].iter().any(|peer| usize::from(peer) == on)
     }
 }
 
@@ -37,7 +37,7 @@ const ONE: Lanes = [&[0], &[1], &[2]];
 const MANY: Lanes = [&[0, 3], &[1, 4], &[2]];
 
 fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
-    let mut reach = [SmallSet::EMPTY; REPLICAS];
+    let mut reach = [Set::EMPTY; REPLICAS];
     for (a, b) in peers {
         reach[usize::from(*a)].insert(*b);
         reach[usize::from(*b)].insert(*a);
@@ -50,7 +50,7 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (at, lanes) in (0..).zip(lanes) {
         lanes.iter().for_each(|lane| places[usize::from(*lane)] = at);
     }
-    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
+    let (host, locked, direct) = (Set::one(0), None, PartSet::EMPTY);
     let (workers, relays) = (Set::EMPTY, Set::EMPTY);
     let paths =
         Paths { host, peers: reach, lanes: default, locked, direct, workers, relays, places };
@@ -77,7 +77,7 @@ fn shared(lanes: Lanes) -> World {
 
 /// A device for which the host's replica is page-locked, and a device that does not reach it. The parts in `direct` are
 /// copied directly.
-fn locked(lanes: Lanes, direct: Set) -> World {
+fn locked(lanes: Lanes, direct: PartSet) -> World {
     let mut world = World { name: "locked", ..apart(lanes) };
     (world.paths.locked, world.paths.direct) = (Some(1), direct);
     world
@@ -88,6 +88,15 @@ fn with_workers(world: World, devices: &[u8]) -> World {
     let workers = devices.iter().copied().collect();
     let paths = Paths { workers, relays: workers, ..world.paths };
     World { name: "workers", paths, ..world }
+}
+
+/// All subsets but the empty one.
+fn subsets(all: PartSet) -> impl Iterator<Item = PartSet> + Clone {
+    let members: Vec<PartId> = all.iter().collect();
+    (1..1_usize << members.len()).map(move |chosen| {
+        let is_chosen = |(index, _): &(usize, &PartId)| chosen & 1 << index != 0;
+        members.iter().enumerate().filter(is_chosen).map(|(_, part)| *part).collect()
+    })
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {
