@@ -50,11 +50,8 @@ record! {
 
 /// Copies of boxes have gaps on both sides here.
 fn records_move_as_numbers_do(setup: &Setup) {
-    let sample = |i: usize, j: usize| Sample {
-        place: [i as f32, j as f32, 0.5],
-        kind: 7,
-        value: -0.0,
-    };
+    let sample =
+        |i: usize, j: usize| Sample { place: [i as f32, j as f32, 0.5], kind: 7, value: -0.0 };
     let values = Array2::from_shape_fn((4, 6), |(i, j)| sample(i, j));
     let left = [0..4, 0..2];
     let right = [0..4, 2..6];

@@ -26,7 +26,7 @@ use common::world::{Cube, Flat, World};
 use common::{Case, Shape};
 use halo::communicator::{Buffer, Communicator};
 use halo::{
-    Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Kind, Quantity, Result, Topology,
+    Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Kind, Quantity, Result, Staging, Topology,
 };
 use halo_mpi::MpiCommunicator;
 use launcher::{mpiexec, output};
@@ -225,9 +225,17 @@ fn ranks_on_different_devices_exchange_halos() {
         let topology = Topology::cartesian(&[2], &[2], &[true])?;
         let field = FieldSpec::new("f", DType::U8, &[Dim::axis(0, 1).halo(1, 1)])?;
         let quantities = [Quantity::scalar(field)];
-        let options = HaloOptions::default();
-        let mut halo =
-            HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+        let ranks = Arc::new(ranks);
+        let make = |staging| {
+            let options = HaloOptions { staging, ..Default::default() };
+            HaloExchange::new(Arc::clone(&ranks) as _, &topology, &quantities, &device, &options)
+        };
+        // MPI does not take the memory of rank 1.
+        let refused = make(Staging::Device).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+        let words = ["ranks [1] could not", "passes no memory of sim:0"][rank];
+        assert!(refused.message().contains(words), "{refused}");
+        let mut halo = make(Staging::Auto)?;
         let own = if rank == 0 { 10 } else { 20 };
         let mut values = device.memory_from_slice(&stream, &[0_u8, own, 0])?;
         halo.exchange(&stream, &mut [values.view_mut().into()])?;

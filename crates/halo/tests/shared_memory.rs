@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use backend_host::HostDevice;
-use backend_sim::{SimConfig, SimDevice};
+use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
 use halo::communicator::{Communicator, Faults, FaultyCommunicator, ThreadCommunicator};
 use halo::{
     Combine, Error, ErrorKind, Field, HaloExchange, HaloOptions, Quantity, Result, Staging,
@@ -52,6 +52,13 @@ fn adopted(device: &Device, memory: &Arc<Memory<f64>>, first: usize) -> Memory<f
 fn exchange(halo: &mut HaloExchange, memory: &mut Memory<f64>) -> Result<()> {
     let stream = halo.device().default_stream();
     halo.exchange(&stream, &mut [memory.view_mut().into()])
+}
+
+/// The next allocation fails.
+fn refuse_memory(device: &Device) {
+    let sim = SimHandle::of(device).unwrap();
+    let next = sim.counts().allocations + sim.counts().pinned_allocations + 1;
+    sim.inject(Fault::fail(Operation::Allocation, next));
 }
 
 /// Counts ranks. A rank that waits for others sends them nothing.
@@ -260,18 +267,21 @@ fn an_exchange_that_did_not_start_uses_no_elements() {
     let both = Count::default();
     ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
-        let pool_bytes = (rank == 0).then_some(8);
-        let options = HaloOptions { pool_bytes, ..options(false, Staging::Device) };
+        let options = options(false, Staging::Device);
         let mut halo = join(Arc::new(ranks), &device, &options).unwrap();
         let mut own = adopted(&device, &memory, 0);
         let stream = device.default_stream();
-        both.wait_for(rank);
+        both.raise();
+        both.wait_for(2 + rank);
+        if rank == 0 {
+            refuse_memory(&device);
+        }
         let started = halo.start(&stream, &mut [own.view_mut().into()]).map(drop);
         let kind = started.err().map(|error| error.kind());
-        assert_eq!(kind, (rank == 0).then_some(ErrorKind::LimitExceeded));
+        assert_eq!(kind, (rank == 0).then_some(ErrorKind::OutOfMemory));
         both.raise();
         // No rank drops its memory before the other has started.
-        both.wait_for(2);
+        both.wait_for(4);
     })
     .unwrap();
 }
@@ -284,8 +294,7 @@ fn a_rank_whose_start_failed_cannot_start_with_elements_of_another_rank() {
     let both = Count::default();
     ThreadCommunicator::run(2, |ranks| {
         let rank = ranks.rank();
-        let pool_bytes = (rank == 1).then_some(8);
-        let options = HaloOptions { pool_bytes, ..options(false, Staging::Device) };
+        let options = options(false, Staging::Device);
         let mut halo = join(Arc::new(ranks), &device, &options).unwrap();
         let stream = device.default_stream();
         let mut own = adopted(&device, &memory, 0);
@@ -298,8 +307,9 @@ fn a_rank_whose_start_failed_cannot_start_with_elements_of_another_rank() {
         } else {
             both.wait_for(1);
             let mut other = values(1, &stream);
+            refuse_memory(&device);
             let started = halo.start(&stream, &mut [other.view_mut().into()]).map(drop);
-            assert_eq!(started.unwrap_err().kind(), ErrorKind::LimitExceeded);
+            assert_eq!(started.unwrap_err().kind(), ErrorKind::OutOfMemory);
             let started = halo.start(&stream, &mut [own.view_mut().into()]).map(drop);
             both.raise();
             started.unwrap_err()

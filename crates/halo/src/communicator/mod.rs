@@ -51,6 +51,9 @@ pub use thread::{Direct, LentViews, Loan, LoanEvents, LoanSession, ThreadCommuni
 /// The tag of the messages of collective calls. No other message may use it.
 pub const COLLECTIVE_TAG: u32 = 0;
 
+/// The most looks at requests before a wait reads the clock.
+const MAX_LOOKS: u32 = 1 << 16;
+
 /// An upper limit of the number of ranks, larger than any machine has.
 pub(crate) const MAX_RANKS: usize = 1 << 24;
 
@@ -168,7 +171,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 
     /// Whether a wait looks at its requests again, after this number of looks, before it reads the clock and calls
     /// [`wait_beyond`](Self::wait_beyond). A transport that has to be asked for messages may answer `true` for some
-    /// microseconds.
+    /// microseconds. It is not asked after 65 535 looks.
     fn looks_again(&self, _looks: u32) -> bool {
         false
     }
@@ -205,7 +208,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
                 return Ok(None);
             }
             looks += 1;
-            if self.looks_again(looks) {
+            // A transport that always wants to look again must not outlast the timeout.
+            if looks < MAX_LOOKS && self.looks_again(looks) {
                 continue;
             }
             let deadline = *until.get_or_insert_with(|| deadline(timeout));

@@ -25,7 +25,7 @@ use crate::options::{HaloOptions, MissingCorners, Staging};
 use crate::plan::Plan;
 use crate::plan::attributes::Attributes;
 use crate::plan::fingerprint::PlanFingerprint;
-use crate::plan::transfer::{Fields, Pattern};
+use crate::plan::transfer::{Fields, Pattern, refuse};
 use crate::topology::Topology;
 
 /// Packs and unpacks the fields of one rank.
@@ -95,6 +95,28 @@ impl Engine {
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
         })
+    }
+
+    /// Refuses options under which no exchange could pass its messages.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`.
+    pub(crate) fn check_messages(&self, passes_memory: bool) -> Result<()> {
+        let (rank, device, bytes) = (self.rank, self.device.id(), message_bytes(&self.plan));
+        let limit = self.pool.lock().limit();
+        if bytes > limit {
+            return Err(refuse(format!(
+                "rank {rank}: pool_bytes is {limit}, and the messages of one exchange have {bytes}"
+            )));
+        }
+        let is_device = self.options.staging == Staging::Device;
+        if is_device && bytes > 0 && !passes_memory && !self.is_addressable {
+            return Err(refuse(format!(
+                "rank {rank}: Staging::Device, and the transport passes no memory of {device}"
+            )));
+        }
+        Ok(())
     }
 
     /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
@@ -396,6 +418,10 @@ impl fmt::Debug for Engine {
 
 /// Four times the bytes of the messages of one exchange.
 fn default_limit(plan: &Plan) -> usize {
+    message_bytes(plan).saturating_mul(4)
+}
+
+fn message_bytes(plan: &Plan) -> usize {
     let messages = plan.sends.iter().chain(&plan.receives);
-    messages.map(|message| message.bytes).fold(0, usize::saturating_add).saturating_mul(4)
+    messages.map(|message| message.bytes).fold(0, usize::saturating_add)
 }

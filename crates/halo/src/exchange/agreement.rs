@@ -1,10 +1,10 @@
 //! The agreement of the ranks when they make an exchange: they compare their plans, and find the first difference.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime_core::{Error, ErrorKind, Result, bytemuck};
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, deadline};
 use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
 use crate::options::HaloOptions;
@@ -131,7 +131,10 @@ fn find(
     channel: u32,
     timeout: Duration,
 ) -> Result<Option<Error>> {
-    let collect = |mine: &[u8]| gather(ranks, channel, mine, timeout);
+    // One time limit for all gathers: their number depends on what other ranks say.
+    let until = deadline(timeout);
+    let left = || until.saturating_duration_since(Instant::now());
+    let collect = |mine: &[u8]| gather(ranks, channel, mine, left());
     let numbers = |own: usize| -> Result<Vec<usize>> {
         let all = collect(&(own as u64).to_le_bytes())?;
         let numbers = all.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));

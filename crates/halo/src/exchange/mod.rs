@@ -156,7 +156,9 @@ impl HaloExchange {
         Channel::check(communicator, options.channel)?;
         Channel::discard_old(communicator, options.channel)?;
         let passes = communicator.passes_memory_of(device);
-        Engine::new(topology, rank, quantities, device, options, passes)
+        let engine = Engine::new(topology, rank, quantities, device, options, passes)?;
+        engine.check_messages(passes)?;
+        Ok(engine)
     }
 
     /// Starts to fill the halos. Blocks only if the pool is full and must wait for a buffer that is still in use.
