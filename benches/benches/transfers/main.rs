@@ -12,8 +12,14 @@
 //!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
+//! With the feature `opencl` and where StarPU is installed, the loop over tiles also runs on an OpenCL device, beside
+//! the same loop by StarPU.
+//!
 //! The other device is simulated. Its link has a rate, and its kernels run one after the other.
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
+
+#[cfg(feature = "opencl")]
+mod starpu;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +30,7 @@ use array_buffer::{ArrayBuffer, LeastRecentlyUsed, MemoryBudget, Partition, Part
 use backend_sim::{SimConfig, SimDevice};
 use benches::Bench;
 use ndarray::{Array1, Ix1};
-use runtime_core::{Device, Grid, HostModule, Kernel, Launch, Result, Stream, args};
+use runtime_core::{Device, Grid, HostModule, Kernel, Launch, MemoryViewMut, Result, Stream, args};
 
 /// The rate of each direction of the link.
 const BYTES_PER_SECOND: u64 = 1 << 30;
@@ -81,19 +87,11 @@ impl Setup {
             .collect()
     }
 
-    /// Changes all tiles on the device, and then one element of each on the host.
     fn run(&self, tiles: &mut [ArrayBuffer<f64, Ix1>]) -> Result<()> {
-        for (tile, stream) in tiles.iter_mut().zip(self.streams.iter().cycle()) {
-            let mut guard = tile.read_write(stream)?;
-            let launch = Launch::cover(1, 1);
+        let launch = Launch::cover(1, 1);
+        up_changed_down(tiles, &self.streams, |stream, tile| {
             // SAFETY: the kernel is safe Rust that accesses only its argument.
-            unsafe { self.kernel.launch(stream, &launch, args![guard.view_mut()?]) }?;
-            guard.commit()?;
-            tile.prefetch_host()?;
-        }
-        tiles.iter_mut().try_for_each(|tile| {
-            tile.read_write_host()?[0] += 1.0;
-            Ok(())
+            unsafe { self.kernel.launch(stream, &launch, args![tile]) }
         })
     }
 
@@ -110,6 +108,24 @@ impl Setup {
         let longest = copy.max(self.time);
         longest * (TILES - 1) + steps.iter().sum::<Duration>()
     }
+}
+
+/// Changes all tiles on the device by this launch, and then one element of each on the host.
+fn up_changed_down(
+    tiles: &mut [ArrayBuffer<f64, Ix1>],
+    streams: &[Stream],
+    change: impl Fn(&Stream, MemoryViewMut<'_, f64>) -> Result<()>,
+) -> Result<()> {
+    for (tile, stream) in tiles.iter_mut().zip(streams.iter().cycle()) {
+        let mut guard = tile.read_write(stream)?;
+        change(stream, guard.view_mut()?)?;
+        guard.commit()?;
+        tile.prefetch_host()?;
+    }
+    tiles.iter_mut().try_for_each(|tile| {
+        tile.read_write_host()?[0] += 1.0;
+        Ok(())
+    })
 }
 
 /// An array in tiles, of which few have room on the device.
@@ -438,5 +454,7 @@ fn main() -> Result<ExitCode> {
             }
         }
     }
+    #[cfg(feature = "opencl")]
+    starpu::compare(&mut bench)?;
     Ok(bench.finish())
 }
