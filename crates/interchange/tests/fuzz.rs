@@ -83,10 +83,9 @@ fn span(size: usize, shape: &[i64], strides: Option<&[i64]>) -> Option<(i128, i1
     match strides {
         Some(strides) => steps.extend(strides.iter().map(|stride| i128::from(*stride))),
         None => {
-            product(shape.iter().map(|extent| i128::from(*extent).max(1)))?;
             for dim in 0..shape.len() {
                 let inner = shape[dim + 1..].iter().map(|extent| i128::from(*extent).max(1));
-                steps.push(inner.product());
+                steps.push(product(inner)?);
             }
         }
     }
