@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use coherence::{Access, Action, HOST, PartSet, Reduce, ReplicaId};
+use coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
 use ndarray::{Array, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -400,7 +400,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part. The failure of an
     /// earlier writer, if the array must stop tracking that writer's stream.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
-        let mut taken = PartSet::EMPTY;
+        let mut taken = Set::EMPTY;
         for set in sets {
             self.check(set)?;
             if !taken.and(set.0).is_empty() {
@@ -788,7 +788,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
         let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
-        let readable: PartSet = self.core.readable().union(self.core.partition.owned().0);
+        let readable: Set = self.core.readable().union(self.core.partition.owned().0);
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
@@ -959,8 +959,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     #[inline]
-    pub(crate) fn all(&self) -> PartSet {
-        PartSet::below(self.core.partition.count())
+    pub(crate) fn all(&self) -> Set {
+        Set::below(self.core.partition.count())
     }
 
     fn request<'a>(

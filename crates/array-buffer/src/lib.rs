@@ -209,7 +209,7 @@
 //!
 //! # Limits
 //!
-//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 192 parts, and
+//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
 //! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including the default streams
 //! of its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a 64th stream
 //! finds no room, the access returns an error. A [constant](Constant) array has no exclusive accesses. It stops

@@ -10,8 +10,8 @@
 use std::panic::Location;
 
 use coherence::{
-    Access, HOST, HOST_BIT, LANES, Lane, PartSet, PartState, REPLICAS, ReplicaId, Who,
-    fast_readers, owner, take_up,
+    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
+    owner, take_up,
 };
 
 // Those of the parent module: tests replace them.
@@ -224,7 +224,7 @@ impl Mirror {
 
     /// The replica where the parts can be read on `stream` without any action.
     #[inline]
-    pub(crate) fn read(&self, set: PartSet, stream: u64) -> Option<ReplicaId> {
+    pub(crate) fn read(&self, set: Set, stream: u64) -> Option<ReplicaId> {
         // A constant array forgets idle streams while others read it, so the lane may be another stream's by now. Then
         // the bits that `readable` acquires were published after a removal that is not in `removals`.
         let removals = self.removals.load(Ordering::Acquire);
@@ -235,12 +235,12 @@ impl Mirror {
 
     /// Whether the host can read the parts without any action.
     #[inline]
-    pub(crate) fn read_host(&self, set: PartSet) -> bool {
+    pub(crate) fn read_host(&self, set: Set) -> bool {
         self.readable(set, HOST, HOST_BIT)
     }
 
     #[inline]
-    fn readable(&self, set: PartSet, at: ReplicaId, bit: u64) -> bool {
+    fn readable(&self, set: Set, at: ReplicaId, bit: u64) -> bool {
         set.iter().all(|part| {
             let part = &self.parts[usize::from(part)];
             // Acquire in this order: if the record of a forgotten write has moved to the state, its readers are gone.
@@ -256,7 +256,7 @@ impl Mirror {
     #[inline]
     pub(crate) fn write(
         &self,
-        set: PartSet,
+        set: Set,
         at: ReplicaId,
         who: Who,
         access: Access,

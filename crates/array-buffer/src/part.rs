@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use coherence::{Access, PartSet, Reduce};
+use coherence::{Access, Reduce, Set};
 use ndarray::Dimension;
 use runtime_core::{Element, Result, Stream};
 
@@ -16,13 +16,13 @@ use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGua
 /// makes it.
 pub struct PartMut<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
-    pub(crate) set: PartSet,
+    pub(crate) set: Set,
 }
 
 /// Some parts of an array, borrowed to read. [`ArrayBuffer::part`](crate::ArrayBuffer::part) makes it.
 pub struct PartRef<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
-    pub(crate) set: PartSet,
+    pub(crate) set: Set,
 }
 
 impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
@@ -208,7 +208,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
 
 fn prefetch<T: Element, D>(
     core: &Core<T, D>,
-    set: PartSet,
+    set: Set,
     stream: Option<&Stream>,
     call_site: CallSite,
     may_refresh: bool,

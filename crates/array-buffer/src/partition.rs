@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
-use coherence::{PARTS, PartSet, Role};
+use coherence::{PARTS, Role, Set};
 use runtime_core::{Element, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
 
@@ -17,18 +17,18 @@ use smallvec::SmallVec;
 /// assert!(ends.contains(3) && !ends.contains(1));
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Parts(pub(crate) PartSet);
+pub struct Parts(pub(crate) Set);
 
 impl Parts {
     /// The empty set.
-    pub const NONE: Self = Self(PartSet::EMPTY);
+    pub const NONE: Self = Self(Set::EMPTY);
 
-    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 192 parts.
+    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 64 parts.
     pub fn one(part: usize) -> Self {
         u8::try_from(part)
             .ok()
             .filter(|part| usize::from(*part) < PARTS)
-            .map_or(Self::NONE, |part| Self(PartSet::one(part)))
+            .map_or(Self::NONE, |part| Self(Set::one(part)))
     }
 
     /// Whether the part is in the set.
@@ -162,7 +162,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); the parts that make up the rest count toward the limit of 192.
+    /// As [`new`](Self::new); the parts that make up the rest count toward the limit of 64.
     pub fn around(
         shape: &[usize],
         owned: &[Range<usize>],
@@ -190,7 +190,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are no parts or more than 192, if a box exceeds the array, if two boxes overlap, or if
+    /// `InvalidArgument` if there are no parts or more than 64, if a box exceeds the array, if two boxes overlap, or if
     /// elements are left over. The message names the parts.
     pub fn new(
         shape: &[usize],
@@ -389,7 +389,7 @@ impl Partition {
 
     /// All parts.
     pub fn all(&self) -> Parts {
-        Parts(PartSet::below(self.parts.len()))
+        Parts(Set::below(self.parts.len()))
     }
 
     /// The owned parts.
@@ -405,7 +405,7 @@ impl Partition {
     /// The ghost parts that the caller gave, which an exchange fills. The ghost parts that [`around`](Self::around) and
     /// [`with_ghosts`](Self::with_ghosts) make from the rest of the array are not included.
     pub fn exchanged(&self) -> Parts {
-        Parts(self.ghosts().0.and(PartSet::below(self.given.into())))
+        Parts(self.ghosts().0.and(Set::below(self.given.into())))
     }
 
     /// The index ranges of a part, one for each dimension; empty for a number that is no part.
@@ -452,7 +452,7 @@ impl Partition {
     }
 
     /// The parts that have elements in a box of as many dimensions.
-    pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> PartSet {
+    pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> Set {
         self.all().0.iter().filter(|part| overlap(self.ranges((*part).into()), ranges)).collect()
     }
 
@@ -480,7 +480,7 @@ impl Partition {
     }
 
     /// The bounding box of the parts, and whether they tile it.
-    pub(crate) fn hull(&self, set: PartSet) -> (Ranges, bool) {
+    pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
         if self.is_all(set) {
             return (self.shape().iter().map(|extent| 0..*extent).collect(), true);
         }
@@ -500,7 +500,7 @@ impl Partition {
     }
 
     /// The elements from the first to the last of the parts, in memory.
-    pub(crate) fn span(&self, set: PartSet) -> Range<usize> {
+    pub(crate) fn span(&self, set: Set) -> Range<usize> {
         let (hull, _) = self.hull(set);
         if hull.iter().any(Range::is_empty) {
             return 0..0;
@@ -534,8 +534,8 @@ impl Partition {
 
     /// Whether the set contains all parts.
     #[inline]
-    pub(crate) fn is_all(&self, set: PartSet) -> bool {
-        set == PartSet::below(self.parts.len())
+    pub(crate) fn is_all(&self, set: Set) -> bool {
+        set == Set::below(self.parts.len())
     }
 
     /// The [runs](Self::runs) of a part, and where each is in a contiguous copy of the part.
@@ -581,7 +581,7 @@ impl Partition {
     }
 }
 
-/// The number of parts, of which there are at most 192.
+/// The number of parts, of which there are at most 64.
 fn count<P>(parts: &[P]) -> u8 {
     parts.len().to_le_bytes()[0]
 }
@@ -732,9 +732,9 @@ mod tests {
             let outside = cube.ranges(side).iter().filter(|range| **range != (1..4)).count();
             assert_eq!((outside, cube.len(u8::try_from(side).unwrap())), (1, 9));
         }
-        assert_eq!(Partition::with_ghosts(&[3; 6], &[(1, 1); 6]).unwrap().count(), 73);
-        let error = Partition::with_ghosts(&[3; 10], &[(1, 1); 10]).unwrap_err();
-        assert!(error.message().contains("201 parts"), "{error}");
+        assert_eq!(Partition::with_ghosts(&[3; 5], &[(1, 1); 5]).unwrap().count(), 51);
+        let error = Partition::with_ghosts(&[3; 6], &[(1, 1); 6]).unwrap_err();
+        assert!(error.message().contains("73 parts"), "{error}");
         assert_eq!(Partition::with_ghosts(&[4, 0], &[(1, 1), (0, 0)]).unwrap().count(), 1);
 
         let padded = Partition::around(&[4, 8], &[1..3, 2..5], &[&[0..1, 2..5], &[1..3, 1..2]]);

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use coherence::{HOST, PartId, PartSet, REPLICAS, ReplicaId};
+use coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{
@@ -170,7 +170,7 @@ pub(crate) struct Hold(Box<Held>);
 
 struct Held {
     users: Arc<[AtomicU32]>,
-    set: PartSet,
+    set: Set,
 }
 
 impl Clone for Hold {
@@ -230,7 +230,7 @@ impl<T: Element> Divided<T> {
     }
 
     /// Holds the memory of some parts, under the state's lock.
-    pub(crate) fn hold(&self, set: PartSet) -> Hold {
+    pub(crate) fn hold(&self, set: Set) -> Hold {
         for part in set.iter() {
             self.users[usize::from(part)].fetch_add(1, Ordering::Relaxed);
         }

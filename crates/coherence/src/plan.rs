@@ -1,7 +1,7 @@
 //! The transition function: the steps that an action needs, their order, and the state afterwards.
 
 use super::fast_path::{pending, readable};
-use super::set::{PartSet, Set};
+use super::set::Set;
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
     Who,
@@ -160,12 +160,7 @@ pub struct Plan {
 /// # Errors
 ///
 /// A [`Refusal`] if the state of the parts does not allow the action.
-pub fn plan(
-    parts: &[PartState],
-    set: PartSet,
-    action: Action,
-    paths: &Paths,
-) -> Result<Plan, Refusal> {
+pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Result<Plan, Refusal> {
     let paths = &paths.during(parts, set, action);
     let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
     match action {
@@ -194,7 +189,7 @@ impl Paths {
     /// How bytes are copied for an action. Only a prefetch asks for copies that a thread prepares, and only if no lane
     /// of another device would have to be waited for that uses the host's bytes: a lane cannot wait for lanes that its
     /// device does not reach.
-    pub fn during(&self, parts: &[PartState], set: PartSet, action: Action) -> Self {
+    pub fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
         let Action::Prefetch { at, .. } = action else {
             return Self { workers: Set::EMPTY, relays: Set::EMPTY, ..*self };
         };
@@ -269,26 +264,20 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn read(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn read(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         self.use_to_read(set, at, by);
         Ok(())
     }
 
-    fn prefetch(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn prefetch(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         Ok(())
     }
 
-    fn acquire(
-        &mut self,
-        set: PartSet,
-        at: ReplicaId,
-        by: Who,
-        access: Access,
-    ) -> Result<(), Refusal> {
+    fn acquire(&mut self, set: Set, at: ReplicaId, by: Who, access: Access) -> Result<(), Refusal> {
         match access {
             Access::ReadWrite => {
                 self.check_readable(set)?;
@@ -315,7 +304,7 @@ impl Draft<'_> {
     }
 
     /// Fills fresh ghost parts with the neutral value of the contributions, if there is one.
-    fn fill(&mut self, set: PartSet, at: ReplicaId, by: Who, op: Reduce) {
+    fn fill(&mut self, set: Set, at: ReplicaId, by: Who, op: Reduce) {
         for part in set.iter() {
             self.part(part).valid = Set::EMPTY;
             if op != Reduce::Replace {
@@ -324,7 +313,7 @@ impl Draft<'_> {
         }
     }
 
-    fn commit(&mut self, set: PartSet) -> Result<(), Refusal> {
+    fn commit(&mut self, set: Set) -> Result<(), Refusal> {
         let mut owned = false;
         for part in set.iter() {
             let (at, access, outdated) = self.writing(part)?;
@@ -345,7 +334,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, set: PartSet) -> Result<(), Refusal> {
+    fn keep(&mut self, set: Set) -> Result<(), Refusal> {
         for part in set.iter() {
             let (_, access, outdated) = self.writing(part)?;
             let state = self.part(part);
@@ -362,7 +351,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn abort(&mut self, set: PartSet) -> Result<(), Refusal> {
+    fn abort(&mut self, set: Set) -> Result<(), Refusal> {
         for part in set.iter() {
             self.writing(part)?;
             poison(self.part(part));
@@ -370,7 +359,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn make_room(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
+    fn make_room(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
         let in_use = |part: &u8| self.parts[usize::from(*part)].user() == Some(at);
         if let Some(part) = set.iter().find(in_use) {
             return Err(Refusal::InUse(part));
@@ -378,12 +367,12 @@ impl Draft<'_> {
         self.evict(set, at)
     }
 
-    fn evict(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
+    fn evict(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
         let last = |part: &u8| {
             let state = &self.parts[usize::from(*part)];
             state.valid == Set::one(at) && state.health == Health::Good
         };
-        let moved: PartSet = set.iter().filter(last).collect();
+        let moved: Set = set.iter().filter(last).collect();
         match moved.first() {
             Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
             _ => self.bring(moved, HOST, None),
@@ -449,7 +438,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn exchange(&mut self, set: PartSet, at: ReplicaId, reduce: bool) {
+    fn exchange(&mut self, set: Set, at: ReplicaId, reduce: bool) {
         for part in set.iter() {
             self.part(part).health = Health::Exchanging { at, reduce, outdated: false };
         }
@@ -515,7 +504,7 @@ impl Draft<'_> {
     }
 
     /// Makes `at` valid by copying the parts that are not valid there.
-    fn bring(&mut self, set: PartSet, at: ReplicaId, by: Who) {
+    fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
         let source = |part: PartId| self.source(part, at);
         let copies: Vec<(PartId, ReplicaId)> =
             set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
@@ -547,7 +536,7 @@ impl Draft<'_> {
         }
     }
 
-    fn use_to_read(&mut self, set: PartSet, at: ReplicaId, by: Who) {
+    fn use_to_read(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_read(part, at, by);
             mark_read(self.bytes(part, at), by);
@@ -555,7 +544,7 @@ impl Draft<'_> {
     }
 
     /// The user overwrites all values.
-    fn use_to_write(&mut self, set: PartSet, at: ReplicaId, by: Who) {
+    fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_write(part, at, by);
             mark_written(self.bytes(part, at), by, Set::EMPTY);
@@ -563,7 +552,7 @@ impl Draft<'_> {
     }
 
     /// The user changes values; the new values depend on the old ones.
-    fn use_to_change(&mut self, set: PartSet, at: ReplicaId, by: Who) {
+    fn use_to_change(&mut self, set: Set, at: ReplicaId, by: Who) {
         for part in set.iter() {
             if by.is_none() {
                 self.wait_to_read(part, at, None);
@@ -575,7 +564,7 @@ impl Draft<'_> {
     }
 
     /// Records that values of `into` depend on values of `from`. The readers of `from` have waited for them.
-    fn combine(&mut self, from: PartSet, into: PartSet, at: ReplicaId) {
+    fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
         let sources = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).sources());
         let sources = sources.fold(Set::EMPTY, Set::union);
         for part in into.iter() {
@@ -661,7 +650,7 @@ impl Draft<'_> {
     }
 
     /// Drops pending contributions if all owned values are overwritten. An overwrite of only some of them is refused.
-    fn drop_pending(&mut self, set: PartSet) -> Result<(), Refusal> {
+    fn drop_pending(&mut self, set: Set) -> Result<(), Refusal> {
         let Some(op) = pending(&self.parts) else { return Ok(()) };
         if !self.of(Role::Owned).is_subset(set) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), op));
@@ -681,7 +670,7 @@ impl Draft<'_> {
     }
 
     /// Contributions can go to parts that have values, and to ghost parts that wait for the same reduction.
-    fn check_accumulable(&self, set: PartSet, op: Reduce) -> Result<(), Refusal> {
+    fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
         if let Some(other) = pending(&self.parts).filter(|other| *other != op) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), other));
         }
@@ -698,7 +687,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn check_readable(&self, set: PartSet) -> Result<(), Refusal> {
+    fn check_readable(&self, set: Set) -> Result<(), Refusal> {
         set.iter().find_map(|part| readable(&self.parts, part)).map_or(Ok(()), Err)
     }
 
@@ -725,16 +714,16 @@ impl Draft<'_> {
     }
 
     /// The ghost parts with contributions.
-    fn pending(&self) -> PartSet {
+    fn pending(&self) -> Set {
         let has = |part: &u8| self.parts[usize::from(*part)].pending.is_some();
         self.all().iter().filter(has).collect()
     }
 
-    fn all(&self) -> PartSet {
-        PartSet::below(self.parts.len())
+    fn all(&self) -> Set {
+        Set::below(self.parts.len())
     }
 
-    fn of(&self, role: Role) -> PartSet {
+    fn of(&self, role: Role) -> Set {
         let has = |part: &u8| self.parts[usize::from(*part)].role == role;
         self.all().iter().filter(has).collect()
     }

@@ -2,108 +2,78 @@
 
 use std::fmt;
 
-/// A set of numbers below 64 × `WORDS`, with one bit for each.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Bits<const WORDS: usize>([u64; WORDS]);
+/// A set of parts, replicas or lanes, which are numbers below 64.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Set(u64);
 
-/// A set of replicas or lanes.
-pub type Set = Bits<1>;
-/// A set of parts.
-pub type PartSet = Bits<3>;
-
-/// The numbers that one word has bits for.
-const WORD: usize = 64;
-
-/// The word of a number, and its bit there.
-#[inline]
-fn place(member: u8) -> (usize, u64) {
-    (usize::from(member) / WORD, 1 << (usize::from(member) % WORD))
-}
-
-impl<const WORDS: usize> Bits<WORDS> {
+impl Set {
     /// The set without members.
-    pub const EMPTY: Self = Self([0; WORDS]);
+    pub const EMPTY: Self = Self(0);
 
-    /// The set of one number.
+    /// The set of one number below 64.
     #[inline]
     pub fn one(member: u8) -> Self {
-        let mut set = Self::EMPTY;
-        set.insert(member);
-        set
+        Self(1 << member)
     }
 
-    /// The numbers below `count`, or all that the set has bits for.
+    /// The numbers below `count`, which is at most 64.
     #[inline]
     pub fn below(count: usize) -> Self {
-        let mut left = count;
-        Self([(); WORDS].map(|()| {
-            let here = left.min(WORD);
-            left -= here;
-            if here == WORD { u64::MAX } else { (1 << here) - 1 }
-        }))
+        if count >= 64 { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// The words with the bits of the members.
+    /// One bit for each member.
     #[inline]
-    pub fn words(self) -> [u64; WORDS] {
+    pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether a number is a member.
+    /// Whether a number below 64 is a member.
     #[inline]
     pub fn contains(self, member: u8) -> bool {
-        let (word, bit) = place(member);
-        self.0[word] & bit != 0
+        self.0 & (1 << member) != 0
     }
 
-    /// Adds a number.
+    /// Adds a number below 64.
     #[inline]
     pub fn insert(&mut self, member: u8) {
-        let (word, bit) = place(member);
-        self.0[word] |= bit;
+        self.0 |= 1 << member;
     }
 
-    /// Removes a number.
+    /// Removes a number below 64.
     #[inline]
     pub fn remove(&mut self, member: u8) {
-        let (word, bit) = place(member);
-        self.0[word] &= !bit;
+        self.0 &= !(1 << member);
     }
 
     /// Whether there is no member.
     #[inline]
     pub fn is_empty(self) -> bool {
-        self == Self::EMPTY
+        self.0 == 0
     }
 
     /// The number of members.
     #[inline]
     pub fn len(self) -> usize {
-        self.0.map(|word| word.count_ones() as usize).iter().sum()
-    }
-
-    #[inline]
-    fn combine(mut self, other: Self, bits: fn(u64, u64) -> u64) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word = bits(*word, other));
-        self
+        self.0.count_ones() as usize
     }
 
     /// The members of either set.
     #[inline]
     pub fn union(self, other: Self) -> Self {
-        self.combine(other, |a, b| a | b)
+        Self(self.0 | other.0)
     }
 
     /// The members of both sets.
     #[inline]
     pub fn and(self, other: Self) -> Self {
-        self.combine(other, |a, b| a & b)
+        Self(self.0 & other.0)
     }
 
     /// The members that `other` lacks.
     #[inline]
     pub fn without(self, other: Self) -> Self {
-        self.combine(other, |a, b| a & !b)
+        Self(self.0 & !other.0)
     }
 
     /// Whether all members are in `of`.
@@ -121,25 +91,19 @@ impl<const WORDS: usize> Bits<WORDS> {
     /// The members in increasing order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u8> + Clone {
-        let (mut left, mut word) = (self.0, 0);
+        let mut left = self.0;
         std::iter::from_fn(move || {
-            while left.get(word)? == &0 {
-                word += 1;
+            if left == 0 {
+                return None;
             }
-            let member = word * WORD + left[word].trailing_zeros() as usize;
-            left[word] &= left[word] - 1;
-            Some(member.to_le_bytes()[0])
+            let member = left.trailing_zeros().to_le_bytes()[0];
+            left &= left - 1;
+            Some(member)
         })
     }
 }
 
-impl<const WORDS: usize> Default for Bits<WORDS> {
-    fn default() -> Self {
-        Self::EMPTY
-    }
-}
-
-impl<const WORDS: usize> FromIterator<u8> for Bits<WORDS> {
+impl FromIterator<u8> for Set {
     fn from_iter<I: IntoIterator<Item = u8>>(members: I) -> Self {
         let mut set = Self::EMPTY;
         set.extend(members);
@@ -147,39 +111,14 @@ impl<const WORDS: usize> FromIterator<u8> for Bits<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Extend<u8> for Bits<WORDS> {
+impl Extend<u8> for Set {
     fn extend<I: IntoIterator<Item = u8>>(&mut self, members: I) {
         members.into_iter().for_each(|member| self.insert(member));
     }
 }
 
-impl<const WORDS: usize> fmt::Debug for Bits<WORDS> {
+impl fmt::Debug for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_of_every_word_are_found_in_order() {
-        let mut set: PartSet = [191, 64, 63, 0, 128].into_iter().collect();
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 128, 191]);
-        assert!(
-            set.len() == 5
-                && set.is_subset(PartSet::below(192))
-                && !set.is_subset(PartSet::below(191))
-        );
-        set.remove(64);
-        assert!(!set.contains(64) && set.contains(63) && set.first() == Some(0));
-        for count in [0, 1, 63, 64, 65, 128, 191, 192, 1000] {
-            assert_eq!(PartSet::below(count).len(), count.min(192));
-        }
-        assert_eq!(
-            PartSet::below(130).without(PartSet::below(127)).iter().collect::<Vec<_>>(),
-            [127, 128, 129]
-        );
     }
 }

@@ -43,7 +43,8 @@ fn options(direct: bool, staging: Staging) -> HaloOptions {
 /// Adopts five elements of a memory, starting with this one.
 fn adopted(device: &Device, memory: &Arc<Memory<f64>>, first: usize) -> Memory<f64> {
     let native = memory.native().unwrap();
-    let handle = NativeHandle { raw: native.raw + first * size_of::<f64>(), ..native };
+    let raw = native.raw + first * size_of::<f64>();
+    let handle = NativeHandle { api: device.native().api, raw, ..native };
     // SAFETY: the memory is freed after its owners. Ranks access elements at the same time only if these are apart,
     // which is what the tests show.
     unsafe { device.memory_adopt(handle, 5, Arc::clone(memory)) }.unwrap()
@@ -142,9 +143,9 @@ fn fields_of_two_ranks_that_share_elements_are_refused_on_every_path() {
         },
     ];
     let paths = [Staging::Pinned, Staging::Device, Staging::Auto].map(|way| options(false, way));
-    for open in [host, sim] {
+    for (open, other) in [(host as fn() -> Device, sim as fn() -> Device), (sim, host)] {
         let one = open();
-        for devices in [[one.clone(), one], [open(), open()]] {
+        for devices in [[one.clone(), one], [open(), open()], [open(), other()]] {
             for options in paths.iter().chain(&[options(true, Staging::Auto)]) {
                 for (one_use, first) in uses.into_iter().zip([0, 3, 4, 1, 3]) {
                     refuse(&devices, first, options, one_use, |ranks| Arc::new(ranks));

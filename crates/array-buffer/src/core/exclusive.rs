@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use coherence::{Action, HOST, PartId, PartSet, ReplicaId};
+use coherence::{Action, HOST, PartId, ReplicaId, Set};
 use ndarray::{Array, Dimension};
 use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -187,7 +187,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
 }
 
 /// The parts that are copied from and to page-locked memory row by row.
-pub(super) fn direct_parts(partition: &Partition) -> PartSet {
+pub(super) fn direct_parts(partition: &Partition) -> Set {
     let is_direct = |part: &PartId| partition.runs(*part).nth(DIRECT_RUNS).is_none();
     partition.all().0.iter().filter(is_direct).collect()
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coherence::{
-    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartSet, PartState, Paths,
-    Plan, REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, Step, Who, plan, readable,
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
+    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, Step, Who, plan, readable,
 };
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
@@ -135,7 +135,7 @@ pub(crate) type Run<T, D> =
 /// A request for parts: who makes it, and why.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) set: PartSet,
+    pub(crate) set: Set,
     /// `None` for the host.
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
@@ -150,7 +150,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request that may neither refresh ghosts nor defer copies.
     pub(crate) fn new(
-        set: PartSet,
+        set: Set,
         stream: Option<&'a Stream>,
         access: &'static str,
         call_site: CallSite,
@@ -169,7 +169,7 @@ impl<T: Element, D> Core<T, D> {
             peers: [Set::EMPTY; REPLICAS],
             lanes: [0; REPLICAS],
             locked: None,
-            direct: PartSet::EMPTY,
+            direct: Set::EMPTY,
             workers: Set::EMPTY,
             relays: Set::EMPTY,
             places: [HOST; LANES],
@@ -232,7 +232,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The parts that can be read.
-    pub(crate) fn readable(&self) -> PartSet {
+    pub(crate) fn readable(&self) -> Set {
         let state = self.lock();
         let all = self.partition.all().0;
         all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
@@ -259,7 +259,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The default stream of a device that has all of the parts, or else of a device that has some. `None` if the host
     /// has all of them.
-    pub(crate) fn common_stream(&self, set: PartSet) -> Option<Stream> {
+    pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
         let state = self.lock();
         let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
         let common = valid().fold(Set::below(REPLICAS), Set::and);
@@ -269,7 +269,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// A copy of the host's values of some parts, in the order of the array.
-    pub(crate) fn host_copy(&self, set: PartSet) -> Result<Vec<T>> {
+    pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
         // SAFETY: the caller borrows the array to read these parts, so no access writes them.
         unsafe { self.storage.host_copy(runs) }
@@ -280,7 +280,7 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn view(
         &self,
-        set: PartSet,
+        set: Set,
         at: ReplicaId,
         stream: &Stream,
     ) -> Result<MemoryView<'_, T>> {
@@ -296,14 +296,14 @@ impl<T: Element, D> Core<T, D> {
 
     /// The memory of a part that has memory of its own.
     #[cold]
-    fn own_view(&self, set: PartSet, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
+    fn own_view(&self, set: Set, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
         let layout = self.own_layout(alone(set)?)?;
         self.span(set, at)?.with_layout(0, &layout)?.on_stream(stream)
     }
 
     /// As `view`, to write.
     #[inline]
-    pub(crate) fn view_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
         }
@@ -313,7 +313,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// As `own_view`, to write.
     #[cold]
-    fn own_view_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    fn own_view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         let layout = self.own_layout(alone(set)?)?;
         self.span_mut(set, at)?.with_layout(0, &layout)
     }
@@ -324,7 +324,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// All elements of a replica from the first to the last of the parts.
-    pub(crate) fn span(&self, set: PartSet, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+    pub(crate) fn span(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
         match self.storage.divided(at) {
             Some(divided) => Ok(divided.memory(alone(set)?)?.view()),
             None => self.storage.view(at)?.slice(self.partition.span(set)),
@@ -332,7 +332,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// As `span`, to write.
-    pub(crate) fn span_mut(&self, set: PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn span_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         match self.storage.divided(at) {
             Some(divided) => divided.view_mut(alone(set)?),
             None => self.storage.view_mut(at)?.slice(self.partition.span(set)),
@@ -340,7 +340,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The ranges of the box that the parts tile.
-    fn hull(&self, set: PartSet) -> Result<Ranges> {
+    fn hull(&self, set: Set) -> Result<Ranges> {
         match self.partition.hull(set) {
             (ranges, true) => Ok(ranges),
             _ => {
@@ -383,7 +383,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The streams whose failure would make the values of the parts at a replica doubtful. `None` if these values are
     /// no longer valid, because such a failure was reported.
-    pub(crate) fn origins(&self, set: PartSet, at: ReplicaId) -> Option<Vec<TrackedStream>> {
+    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Option<Vec<TrackedStream>> {
         let state = self.lock();
         let parts = || set.iter().map(|part| &state.parts[usize::from(part)]);
         let lanes = parts().map(|part| part.bytes(at).sources()).fold(Set::EMPTY, Set::union);
@@ -421,7 +421,7 @@ impl<T: Element, D> Core<T, D> {
     /// without values. The values came through `origins`.
     pub(crate) fn begin_with(
         &self,
-        set: PartSet,
+        set: Set,
         at: ReplicaId,
         by: Option<&Stream>,
         origins: &[TrackedStream],
@@ -533,9 +533,9 @@ impl<T: Element, D> Core<T, D> {
             let divided = self.storage.divided(at);
             if let (Some(divided), Some(stream)) = (divided, request.stream) {
                 let needed = state.needed(request.set, action);
-                let missing: PartSet =
+                let missing: Set =
                     needed.iter().filter(|part| !divided.has_memory(*part)).collect();
-                let got: PartSet = rooms.iter().map(|room| room.part).collect();
+                let got: Set = rooms.iter().map(|room| room.part).collect();
                 let budget = state.budget(at)?;
                 let Request { access, call_site, .. } = *request;
                 let cause = RoomCause { access, call_site, is_charged: is_charged(action) };
@@ -630,12 +630,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Sets how long parts stay on a device with a memory budget.
-    pub(crate) fn set_priority(
-        &self,
-        device: &Device,
-        set: PartSet,
-        priority: Priority,
-    ) -> Result<()> {
+    pub(crate) fn set_priority(&self, device: &Device, set: Set, priority: Priority) -> Result<()> {
         let state = self.lock();
         let known = state.replica(device).and_then(|at| state.budget(at).ok());
         let Some(budget) = known else {
@@ -676,7 +671,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.
     #[inline]
-    pub(crate) fn end(&self, set: PartSet, quick: bool, alone: bool, end: Verdict) -> Result<()> {
+    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
@@ -709,7 +704,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     #[cold]
-    fn end_slowly(&self, set: PartSet, end: Action, poison: Poison, others: bool) -> Result<()> {
+    fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
         let done = plan(&state.parts, set, end, &state.paths)
             .map_err(|why| state.refused(why, "commit", None, &self.partition))?;
@@ -1005,7 +1000,7 @@ impl<T: Element> State<T> {
     fn forget(&mut self, lane: Lane) -> Result<()> {
         let stream = self.lanes[usize::from(lane)].stream.clone();
         self.transfers.forget(lane, &stream)?;
-        let all = PartSet::below(self.parts.len());
+        let all = Set::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;
         }
@@ -1022,7 +1017,7 @@ impl<T: Element> State<T> {
     }
 
     /// The parts that need memory in the place of an action on `set`.
-    fn needed(&self, set: PartSet, action: Action) -> PartSet {
+    fn needed(&self, set: Set, action: Action) -> Set {
         let concerned = |part: &PartState| match action {
             Action::Begin { exchange: Exchange::Reduce, .. } => {
                 part.role == Role::Owned || part.pending.is_some()
@@ -1035,7 +1030,7 @@ impl<T: Element> State<T> {
                 let all = (0..).zip(&self.parts).filter(|(_, part)| concerned(part));
                 all.map(|(part, _)| part).collect()
             }
-            _ => PartSet::EMPTY,
+            _ => Set::EMPTY,
         }
     }
 
@@ -1062,7 +1057,7 @@ impl<T: Element> State<T> {
     fn lose(&mut self, lane: Lane) {
         let known = &mut self.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
-        let all = PartSet::below(self.parts.len());
+        let all = Set::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
             self.replace(plan.next, Poison::Work);
         }
@@ -1191,7 +1186,7 @@ impl<T: Element> State<T> {
     fn end_direct_copies(&mut self, mirror: &Mirror) -> Result<()> {
         self.transfers.finish(None)?;
         let mut ended = Ok(());
-        for part in PartSet::below(self.parts.len()).iter() {
+        for part in Set::below(self.parts.len()).iter() {
             let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
             let copies = |lane: &Lane| self.paths.only_copies(*lane);
             let writer = writer.filter(copies);
@@ -1374,7 +1369,7 @@ fn is_charged(action: Action) -> bool {
 }
 
 /// The only part of the set.
-fn alone(set: PartSet) -> Result<PartId> {
+fn alone(set: Set) -> Result<PartId> {
     match set.first() {
         Some(part) if set.len() == 1 => Ok(part),
         _ => {

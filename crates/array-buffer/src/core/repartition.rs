@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coherence::{
-    Action, HOST, Health, LANES, PARTS, PartId, PartSet, PartState, REPLICAS, ReplicaId, Role, Set,
-    common, kept, loss, merge, rejoin, waits,
+    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
+    kept, loss, merge, rejoin, waits,
 };
 use runtime_core::{Element, Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 4;
 
 /// A part to be made, and the parts that have its elements now.
 struct Goal {
-    pieces: PartSet,
+    pieces: Set,
     /// Where the pieces must be brought to, since no replica has all of their values.
     place: Option<ReplicaId>,
 }
@@ -125,7 +125,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// Waits until the copies of parts to a replica are done. If one fails later, the part that they join would be lost
     /// as a whole.
-    fn see(&self, set: PartSet, at: ReplicaId) -> Result<()> {
+    fn see(&self, set: Set, at: ReplicaId) -> Result<()> {
         let mut state = self.lock();
         let sources = |part: PartId| state.parts[usize::from(part)].bytes(at).sources();
         let lanes = set.iter().map(sources).fold(Set::EMPTY, Set::union);
@@ -213,7 +213,7 @@ impl<T: Element, D> Core<T, D> {
 }
 
 impl<T: Element> State<T> {
-    fn pieces(&self, numbers: PartSet) -> Vec<(PartId, &PartState)> {
+    fn pieces(&self, numbers: Set) -> Vec<(PartId, &PartState)> {
         numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
     }
 
@@ -232,7 +232,7 @@ impl<T: Element> State<T> {
     fn lost(&self) -> Option<PartId> {
         let is_lost =
             |part: &PartId| kept(self.parts[usize::from(*part)].health) == Health::Poisoned;
-        PartSet::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
+        Set::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
     }
 
     /// The replicas in which any part has values.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coherence::{Access, PartSet, ReplicaId};
+use coherence::{Access, ReplicaId, Set};
 use runtime_core::{
     DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
 };
@@ -37,7 +37,7 @@ impl StreamRef<'_> {
 pub struct ReadGuard<'b, T: Element, D> {
     core: &'b Core<T, D>,
     stream: StreamRef<'b>,
-    set: PartSet,
+    set: Set,
     at: ReplicaId,
     _hold: Option<Hold>,
 }
@@ -46,7 +46,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: PartSet,
+        set: Set,
         stream: StreamRef<'b>,
         call_site: CallSite,
         may_refresh: bool,
@@ -141,7 +141,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: PartSet,
+        set: Set,
         stream: StreamRef<'b>,
         access: Access,
         call_site: CallSite,
@@ -218,7 +218,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     }
 
     #[inline]
-    fn lend(&mut self, set: PartSet) -> Result<MemoryViewMut<'_, T>> {
+    fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_, T>> {
         let view = self.held.core.view_mut(set, self.at)?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
@@ -280,7 +280,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     }
 }
 
-fn one(set: PartSet, part: usize) -> Result<PartSet> {
+fn one(set: Set, part: usize) -> Result<Set> {
     let parts = Parts::one(part);
     if parts.is_empty() || !parts.0.is_subset(set) {
         let message = format!("part {part} of a guard of parts {set:?}");

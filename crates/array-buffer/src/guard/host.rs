@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use coherence::{Access, PartSet};
+use coherence::{Access, Set};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
@@ -21,7 +21,7 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: PartSet,
+        set: Set,
         call_site: CallSite,
         may_refresh: bool,
     ) -> Result<Self> {
@@ -57,7 +57,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
     #[inline(always)]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: PartSet,
+        set: Set,
         access: Access,
         call_site: CallSite,
         alone: bool,
@@ -112,7 +112,7 @@ impl<T: Element, D: Dimension> DerefMut for HostWriteGuard<'_, T, D> {
 #[inline]
 fn tiled<T: Element, D>(
     core: &Core<T, D>,
-    set: PartSet,
+    set: Set,
 ) -> Result<Option<impl Deref<Target = [std::ops::Range<usize>]> + use<T, D>>> {
     if core.partition.is_all(set) {
         return Ok(None);

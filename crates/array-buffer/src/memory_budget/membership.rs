@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coherence::{PartId, PartSet, ReplicaId};
+use coherence::{PartId, ReplicaId, Set};
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
 use super::budget::{
@@ -34,7 +34,7 @@ impl Membership {
     pub(crate) fn rooms<T: Element>(
         &self,
         needed: &[(PartId, usize)],
-        missing: PartSet,
+        missing: Set,
         cause: RoomCause,
     ) -> Result<Vec<Room<T>>> {
         let set = needed.iter().map(|(part, _)| *part).collect();
@@ -130,7 +130,7 @@ impl Membership {
     }
 
     /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
-    pub(crate) fn look_ahead(&self, needed: PartSet, cause: RoomCause) {
+    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) {
         self.budget.look_ahead(self.owner, needed, cause);
     }
 
@@ -155,7 +155,7 @@ impl Membership {
     }
 
     /// The parts are used; `reads` says whether their values are needed. Returns whether a step is repeated.
-    pub(crate) fn touch(&self, parts: PartSet, reads: bool) -> bool {
+    pub(crate) fn touch(&self, parts: Set, reads: bool) -> bool {
         let mut account = self.budget.account();
         account.ledger.touch(self.owner, parts, reads);
         account.ahead.is_some()

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
-use coherence::PartSet;
+use coherence::Set;
 use runtime_core::{Error, ErrorKind, Result, StreamOptions};
 
 use super::budget::{Ahead, Known, MemoryBudget, RoomCause, Standing, WINDOW};
@@ -72,13 +72,13 @@ impl MemoryBudget {
 
     /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
     /// If a copy cannot begin, the access that needs it makes it, and returns the error if there is one.
-    pub(super) fn look_ahead(&self, owner: Owner, needed: PartSet, cause: RoomCause) {
+    pub(super) fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) {
         if let Err(error) = self.try_look_ahead(owner, needed, cause) {
             tracing::debug!(%error, "a copy ahead of its use did not begin");
         }
     }
 
-    fn try_look_ahead(&self, owner: Owner, needed: PartSet, cause: RoomCause) -> Result<()> {
+    fn try_look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
         let (ahead, missing) = {
             let account = self.account();
             let Some(ahead) = &account.ahead else { return Ok(()) };

@@ -20,8 +20,8 @@ fn places(world: &World) -> Vec<(u8, Who)> {
     host.chain(lanes).collect()
 }
 
-fn actions(world: &World, parts: usize) -> Vec<(PartSet, Action)> {
-    let all = PartSet::below(parts);
+fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
+    let all = Set::below(parts);
     let sets = subsets(all);
     let mut actions = Vec::new();
     for (at, by) in places(world) {
@@ -75,7 +75,7 @@ fn machine(parts: &[PartState]) -> Machine {
 }
 
 fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> {
-    let parts = PartSet::below(parts.len());
+    let parts = Set::below(parts.len());
     parts.iter().flat_map(|part| (0..PLACES).map(move |at| (part, at)))
 }
 
@@ -83,7 +83,7 @@ fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> 
 fn marks_hold(
     machine: &Machine,
     next: &[PartState],
-    evicted: Option<(PartSet, u8)>,
+    evicted: Option<(Set, u8)>,
 ) -> Result<(), String> {
     let gone = |(part, at): &(PartId, u8)| {
         evicted.is_some_and(|(set, of)| set.contains(*part) && of == *at)
@@ -138,7 +138,7 @@ fn state_holds(parts: &[PartState]) -> Result<(), String> {
 }
 
 /// Whether values can be read, defined again independently.
-fn has_values(parts: &[PartState], set: PartSet) -> bool {
+fn has_values(parts: &[PartState], set: Set) -> bool {
     set.iter().all(|part| {
         let state = &parts[usize::from(part)];
         let contributions =
@@ -161,12 +161,12 @@ fn by(action: Action) -> Option<(u8, Who)> {
 }
 
 /// The parts whose bytes the action needs in its place.
-fn wanted(parts: &[PartState], set: PartSet, action: Action) -> PartSet {
-    let owned: PartSet = PartSet::below(parts.len())
+fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
+    let owned: Set = Set::below(parts.len())
         .iter()
         .filter(|part| parts[usize::from(*part)].role == Role::Owned)
         .collect();
-    let pending: PartSet = PartSet::below(parts.len())
+    let pending: Set = Set::below(parts.len())
         .iter()
         .filter(|part| parts[usize::from(*part)].pending.is_some())
         .collect();
@@ -177,21 +177,21 @@ fn wanted(parts: &[PartState], set: PartSet, action: Action) -> PartSet {
         Action::Acquire { access: Access::Accumulate(_), .. } => set.and(owned.union(pending)),
         Action::Begin { exchange: Exchange::Broadcast, .. } => owned,
         Action::Begin { exchange: Exchange::Reduce, .. } => owned.union(pending),
-        _ => PartSet::EMPTY,
+        _ => Set::EMPTY,
     }
 }
 
 /// The parts whose bytes the user of the action will write.
-fn written(parts: &[PartState], set: PartSet, action: Action) -> PartSet {
+fn written(parts: &[PartState], set: Set, action: Action) -> Set {
     let is = |role| {
         let has = move |part: &u8| parts[usize::from(*part)].role == role;
-        PartSet::below(parts.len()).iter().filter(has).collect::<PartSet>()
+        Set::below(parts.len()).iter().filter(has).collect::<Set>()
     };
     match action {
         Action::Acquire { .. } => set,
         Action::Begin { exchange: Exchange::Broadcast, .. } => is(Role::Ghost),
         Action::Begin { exchange: Exchange::Reduce, .. } => is(Role::Owned),
-        _ => PartSet::EMPTY,
+        _ => Set::EMPTY,
     }
 }
 
@@ -275,7 +275,7 @@ fn of_bytes(state: &PartState, at: u8) -> Set {
 fn check(
     world: &World,
     parts: &[PartState],
-    set: PartSet,
+    set: Set,
     action: Action,
     plan: &Plan,
 ) -> Result<(), String> {
@@ -290,7 +290,7 @@ fn check(
     // Data: only missing bytes are copied, each once, and from a valid replica.
     let mut current: Vec<Set> = parts.iter().map(|state| state.valid).collect();
     let mut machine = machine(parts);
-    let mut copied = PartSet::EMPTY;
+    let mut copied = Set::EMPTY;
     let mut sources = SourceSets::of(parts);
     let paths = world.paths.during(parts, set, action);
     for (index, step) in plan.steps.iter().enumerate() {
@@ -335,7 +335,7 @@ fn check(
         }
     }
     if let Some((at, by)) = by(action) {
-        let missing: PartSet =
+        let missing: Set =
             wanted.iter().filter(|part| !parts[usize::from(*part)].valid.contains(at)).collect();
         if copied != missing {
             return Err(format!("copied {copied:?}, missing {missing:?}"));
@@ -457,7 +457,7 @@ fn check(
 fn expected(
     world: &World,
     parts: &[PartState],
-    set: PartSet,
+    set: Set,
     action: Action,
     plan: &Plan,
 ) -> Result<(), String> {
@@ -576,7 +576,7 @@ fn before_knows(machine: &Machine, who: Who, on: Lane) -> bool {
 /// Checks that a refusal has its reason in the state.
 fn check_refusal(
     parts: &[PartState],
-    set: PartSet,
+    set: Set,
     action: Action,
     why: Refusal,
 ) -> Result<(), String> {
@@ -611,11 +611,11 @@ fn check_refusal(
 
 /// Checks that the mirror says "no action" exactly where the transition function does nothing.
 fn check_fast_path(world: &World, parts: &[PartState]) -> Result<(), String> {
-    for part in PartSet::below(parts.len()).iter() {
+    for part in Set::below(parts.len()).iter() {
         for (at, by) in places(world) {
             let bit = by.map_or(HOST_BIT, |lane| 1 << lane);
             let hit = fast_readers(parts, part)[usize::from(at)] & bit != 0;
-            let set = PartSet::one(part);
+            let set = Set::one(part);
             let read = plan(parts, set, Action::Read { at, by }, &world.paths);
             let idle = read.is_ok_and(|plan| plan.steps.is_empty() && plan.next == parts);
             if hit != idle {
@@ -668,7 +668,7 @@ fn pack(state: &PartState) -> u128 {
         Health::Exchanging { at, reduce, outdated } => (4 + u128::from(reduce), at, 0, outdated),
     };
     let fields = [
-        (3, u128::from(state.valid.words()[0])),
+        (3, u128::from(state.valid.bits())),
         (3, state.pending.map_or(0, op)),
         (3, health),
         (2, at.into()),
@@ -677,7 +677,7 @@ fn pack(state: &PartState) -> u128 {
     ];
     let marks = (0..PLACES).map(|at| state.bytes(at)).flat_map(|bytes| {
         let writer = bytes.writer.map_or(7, u128::from);
-        [(3, writer), (5, bytes.readers.words()[0].into()), (5, bytes.origins.words()[0].into())]
+        [(3, writer), (5, bytes.readers.bits().into()), (5, bytes.origins.bits().into())]
     });
     fields.into_iter().chain(marks).fold(0, |all, (bits, field)| {
         assert!(field < 1 << bits, "{field} has more than {bits} bits");
@@ -742,17 +742,17 @@ fn two_owned_parts_with_a_device_in_host_memory() {
 
 #[test]
 fn two_owned_parts_of_page_locked_host_memory() {
-    closure(locked(ONE, PartSet::below(2)), &[Role::Owned, Role::Owned], 281_961);
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Owned], 281_961);
 }
 
 #[test]
 fn a_part_that_is_copied_directly_beside_one_that_is_not() {
-    closure(locked(ONE, PartSet::one(0)), &[Role::Owned, Role::Owned], 146_556);
+    closure(locked(ONE, Set::one(0)), &[Role::Owned, Role::Owned], 146_556);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
-    closure(locked(ONE, PartSet::below(2)), &[Role::Owned, Role::Ghost], 874_998);
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 874_998);
 }
 
 #[test]
@@ -780,7 +780,7 @@ fn one_part_used_by_several_streams_of_each_device() {
     closure(apart(MANY), &[Role::Owned], 984);
     closure(peers(MANY), &[Role::Owned], 2211);
     closure(shared(MANY), &[Role::Owned], 735);
-    closure(locked(MANY, PartSet::one(0)), &[Role::Owned], 4745);
+    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4745);
 }
 
 #[test]

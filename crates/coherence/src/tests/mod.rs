@@ -6,7 +6,7 @@ mod numbers;
 mod random;
 
 use super::state::{LANES, PartState, Paths, REPLICAS, Role};
-use super::{Lane, PartId, PartSet, Set};
+use super::{Lane, PartId, Set};
 
 /// The number of replicas in the tests: the host's, and one on each of two devices.
 const PLACES: u8 = 3;
@@ -50,7 +50,7 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (at, lanes) in (0..).zip(lanes) {
         lanes.iter().for_each(|lane| places[usize::from(*lane)] = at);
     }
-    let (host, locked, direct) = (Set::one(0), None, PartSet::EMPTY);
+    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
     let (workers, relays) = (Set::EMPTY, Set::EMPTY);
     let paths =
         Paths { host, peers: reach, lanes: default, locked, direct, workers, relays, places };
@@ -77,7 +77,7 @@ fn shared(lanes: Lanes) -> World {
 
 /// A device for which the host's replica is page-locked, and a device that does not reach it. The parts in `direct` are
 /// copied directly.
-fn locked(lanes: Lanes, direct: PartSet) -> World {
+fn locked(lanes: Lanes, direct: Set) -> World {
     let mut world = World { name: "locked", ..apart(lanes) };
     (world.paths.locked, world.paths.direct) = (Some(1), direct);
     world
@@ -91,7 +91,7 @@ fn with_workers(world: World, devices: &[u8]) -> World {
 }
 
 /// All subsets but the empty one.
-fn subsets(all: PartSet) -> impl Iterator<Item = PartSet> + Clone {
+fn subsets(all: Set) -> impl Iterator<Item = Set> + Clone {
     let members: Vec<PartId> = all.iter().collect();
     (1..1_usize << members.len()).map(move |chosen| {
         let is_chosen = |(index, _): &(usize, &PartId)| chosen & 1 << index != 0;

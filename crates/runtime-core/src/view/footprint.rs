@@ -15,7 +15,7 @@ use crate::{DeviceId, Layout};
 #[derive(Clone)]
 pub struct Footprint {
     memory: Weak<dyn Used>,
-    /// The device whose addresses these are. `None` for memory that the host can address.
+    /// The device whose addresses these are. `None` for memory at addresses of the host.
     device: Option<DeviceId>,
     place: (usize, usize),
     layout: Layout,
@@ -26,13 +26,14 @@ impl Footprint {
     pub(super) fn of(view: &Untyped<'_>) -> Option<Self> {
         let allocation = view.allocation();
         let memory = allocation.shared().filter(|_| !view.is_empty())?;
-        let is_visible = allocation.is_host_visible();
+        let is_visible = allocation.is_host_visible() || allocation.device().has_host_addresses();
         let device = if is_visible { None } else { Some(allocation.device().id().clone()) };
         Some(Self { memory, device, place: view.place(), layout: view.layout })
     }
 
     /// Whether elements of both share bytes, and both memories still exist. The devices may differ if they have the
-    /// same number, or if the host can address both memories. Otherwise as
+    /// same number, or if both memories are at addresses of the host: it can address them, or their devices have
+    /// [host addresses](crate::Device::has_host_addresses). Otherwise as
     /// [`MemoryView::overlaps`](crate::MemoryView::overlaps).
     pub fn overlaps(&self, other: &Self) -> bool {
         let ((space, one), (another, two)) = (self.place, other.place);
