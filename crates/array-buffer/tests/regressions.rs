@@ -437,7 +437,7 @@ fn many_readers_one_writer(setup: &Setup) {
 }
 
 fn pinned_source_outlives_copy(setup: &Setup) {
-    for _ in 0..10 {
+    for _ in 0..if cfg!(miri) { 2 } else { 10 } {
         let array = counting(3000);
         let stream = setup.stream();
         let mut seen = setup.a.memory_allocate::<f64>(3000).unwrap();
