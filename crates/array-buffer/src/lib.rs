@@ -146,28 +146,28 @@
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.
 //!
-//! Copies that no stream of the access can make run on the default stream of the device that has the values: those to the
-//! host, except from page-locked memory, and those to a device that this one does not reach. So the host also waits for
-//! other work on that stream, and the access returns a failure of that work if no other call has returned it. A program
-//! that computes on streams of its own and leaves the default stream empty avoids both.
+//! Copies that no stream of the access can make run on the default stream of the device that has the values: those to
+//! the host, except from page-locked memory, and those to a device that this one does not reach. So the host also waits
+//! for other work on that stream, and the access returns a failure of that work if no other call has returned it. A
+//! program that computes on streams of its own and leaves the default stream empty avoids both.
 //!
 //! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
-//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a long
-//! kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps between its
-//! rows is copied row by row, and each row may block.
+//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a
+//! long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
+//! between its rows is copied row by row, and each row may block.
 //!
 //! A prefetch does not copy values from or to the host itself, except up to 64 KiB to a device. It enqueues all copies,
 //! and a thread fills or empties their pinned memory: two pieces for each stream, of 2 to 16 MiB each, which all arrays
 //! share. With these in place, a prefetch of up to 1 GiB that has no gaps takes less than a millisecond, whatever is
-//! enqueued before it; the first one allocates them. Work that is enqueued on the stream afterwards sees the values. The
-//! next access of the host to the part waits for the thread: to write after a prefetch to a device, until the values are
-//! in pinned memory; to use the values after [`prefetch_host`](ArrayBuffer::prefetch_host), until they are there. A
-//! prefetch between devices that do not reach each other works in the same way: the thread copies from pinned memory of
-//! one to pinned memory of the other, while both devices copy. Work on the source's stream waits until the thread has
-//! copied the last two pieces. A prefetch waits like a read, and [`TransferReport::prefetches_that_waited`] counts its
-//! copies, if a device has no [gates](runtime_core::Device::gate), or if it would have to wait for copies of the same
-//! part between the host and another device.
+//! enqueued before it; the first one allocates them. Work that is enqueued on the stream afterwards sees the values.
+//! The next access of the host to the part waits for the thread: to write after a prefetch to a device, until the
+//! values are in pinned memory; to use the values after [`prefetch_host`](ArrayBuffer::prefetch_host), until they are
+//! there. A prefetch between devices that do not reach each other works in the same way: the thread copies from pinned
+//! memory of one to pinned memory of the other, while both devices copy. Work on the source's stream waits until the
+//! thread has copied the last two pieces. A prefetch waits like a read, and [`TransferReport::prefetches_that_waited`]
+//! counts its copies, if a device has no [gates](runtime_core::Device::gate), or if it would have to wait for copies of
+//! the same part between the host and another device.
 //!
 //! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device
 //! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It
@@ -210,11 +210,12 @@
 //! # Limits
 //!
 //! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including the default streams
-//! of its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a 64th stream
-//! finds no room, the access returns an error. A [constant](Constant) array has no exclusive accesses. It stops
-//! tracking idle streams when it needs room, but keeps a handle of each stream, and so the stream, until the array is
-//! dropped.
+//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including the default streams of
+//! its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
+//! 64th stream finds no room, the access returns an error. Accesses to parts of [`split`](ArrayBuffer::split) and
+//! [`lend`] drop none. A device keeps its place until the array is dropped. A [constant](Constant) array has no
+//! exclusive accesses. It stops tracking idle streams when it needs room, but keeps a handle of each stream, and so the
+//! stream, until the array is dropped.
 #![deny(unsafe_code)]
 
 mod budget;

@@ -181,7 +181,8 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// A failed copy to the host provides no values, even if another caller received its failure.
+/// A failed copy to the host provides no values, even if another caller received its failure. The next access copies
+/// again, because the writer is known to have succeeded.
 #[test]
 fn a_failed_copy_whose_error_another_caller_received() {
     for setup in [Setup::peers(), Setup::apart()] {
@@ -201,7 +202,7 @@ fn a_failed_copy_whose_error_another_caller_received() {
         let read = with_subscriber(asks, || array.read_host().map(|values| values[0]));
         assert_eq!(reported.load(Ordering::Relaxed), 1);
         assert_eq!(read.unwrap_err().kind(), ErrorKind::DeviceFault);
-        assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(values(&array), [1.0; 50]);
     }
 }
 

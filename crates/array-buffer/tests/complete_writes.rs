@@ -18,7 +18,7 @@ use common::{Setup, counting, set, values};
 use ndarray::{Array1, Array2, Dimension, Ix1, Ix2, s};
 use proptest::prelude::*;
 use runtime_core::bytemuck::cast_slice;
-use runtime_core::{Complex, Element};
+use runtime_core::{Complex, Element, Stream, record};
 
 fn checked<D: Dimension>(mut array: ArrayBuffer<f64, D>) -> ArrayBuffer<f64, D> {
     array.set_check_writes(true);
@@ -304,6 +304,48 @@ proptest! {
         let error = guard.commit().unwrap_err();
         prop_assert!(error.message().contains(&format!("element [{first}] ")), "{}", error);
     }
+}
+
+record! {
+    struct Particle {
+        position: [f64; 3],
+        charge: f32,
+        cell: u32,
+    }
+}
+
+/// Fields of eight bytes in one record, and smaller ones in many.
+#[test]
+fn fields_of_records_are_found() {
+    let setup = Setup::apart();
+    let write = |stream: Option<&Stream>, change: fn(usize, &mut Particle)| {
+        let mut array = ArrayBuffer::<Particle, _>::uninit(1000).unwrap();
+        array.set_check_writes(true);
+        let zero = Particle { position: [0.0; 3], charge: 0.0, cell: 0 };
+        match stream {
+            None => {
+                let mut guard = array.write_host().unwrap();
+                guard.iter_mut().enumerate().for_each(|(index, particle)| change(index, particle));
+                guard.commit()
+            }
+            Some(stream) => {
+                let mut guard = array.write(stream).unwrap();
+                guard.view_mut().unwrap().fill(stream, zero).unwrap();
+                guard.commit()
+            }
+        }
+    };
+    let one = write(None, |index, particle| {
+        particle.position[..2].fill(1.0);
+        if index != 700 {
+            particle.position[2] = 1.0;
+        }
+        (particle.charge, particle.cell) = (1.0, 7);
+    });
+    assert_left_out(one.unwrap_err(), line!() - 18, &["[700]"]);
+    let many = write(None, |_, particle| (particle.position, particle.charge) = ([1.0; 3], 1.0));
+    assert_eq!(many.unwrap_err().kind(), ErrorKind::Poisoned);
+    write(Some(&setup.s), |_, _| {}).unwrap();
 }
 
 /// A complex number of which one half was left out.

@@ -73,7 +73,10 @@ fn records_move_as_numbers_do(setup: &Setup) {
         assert!(array.read_host().unwrap().indexed_iter().all(|((i, j), x)| *x == expected(i, j)));
         let refused = array.accumulate(&setup.s, Reduce::Sum).map(drop).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-        assert!(refused.message().contains("a sum reduction of Sample"), "{refused}");
+        assert!(
+            refused.message().contains("a sum reduction of Sample { place: f32 × 3"),
+            "{refused}"
+        );
     }
     // Memory without gaps.
     let mut memory = setup.a.memory_from_slice(&setup.s, &[sample(1, 2); 5]).unwrap();

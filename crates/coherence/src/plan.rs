@@ -229,11 +229,18 @@ pub fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
 
 impl Plan {
     /// The state after step number `failed` failed: as before, plus the access records of work that was, or may have
-    /// been, enqueued.
+    /// been, enqueued. Values whose writers the host has seen finish do not depend on these any more: otherwise the
+    /// failure of a copy on a writer's lane would count as the writer's.
     pub fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
         let mut parts = before.to_vec();
-        for step in &self.steps[..=failed] {
+        for (index, step) in self.steps[..=failed].iter().enumerate() {
             match *step {
+                Step::Wait { who: None, on } if index < failed => {
+                    // The record of a guard stands for its later work, too.
+                    let ended = parts.iter_mut().filter(|state| state.health == Health::Good);
+                    let all = ended.flat_map(|state| state.bytes.iter_mut());
+                    all.for_each(|bytes| see_lane(bytes, on));
+                }
                 Step::Wait { .. } | Step::See { .. } => {}
                 Step::Copy { part, from, to, reads, writes } => {
                     let state = &mut parts[usize::from(part)];
@@ -770,6 +777,14 @@ fn mark_added(bytes: &mut Bytes, who: Who) {
     bytes.writer = Some(lane);
     // The writer is never among the readers.
     bytes.readers.remove(lane);
+}
+
+/// Records that the host has waited for all work on a lane.
+fn see_lane(bytes: &mut Bytes, on: Lane) {
+    bytes.origins.remove(on);
+    if bytes.writer == Some(on) {
+        *bytes = seen_by_host(*bytes, on);
+    }
 }
 
 /// The access records that remain after the host has waited for the writer.

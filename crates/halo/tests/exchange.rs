@@ -122,7 +122,7 @@ fn ranks_whose_records_have_other_fields_are_refused() {
         cells(ranks, dtype).map(drop).unwrap_err()
     });
     for error in errors.unwrap() {
-        assert!(error.message().contains("flow: 2 × i32, kind: 1 × u32"), "{error}");
+        assert!(error.message().contains("Cell { flow: i32 × 2, kind: u32 }"), "{error}");
     }
 }
 

@@ -90,7 +90,7 @@ impl DType {
         }
     }
 
-    /// The name used in messages and reports, such as `f64`; the name of a struct.
+    /// The name, such as `f64`; the name of a struct, whose fields are in messages, too.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -131,7 +131,10 @@ impl DType {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Self::Record(record) => record.fmt(f),
+            _ => f.pad(self.name()),
+        }
     }
 }
 

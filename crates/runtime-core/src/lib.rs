@@ -104,3 +104,5 @@ pub use view::{
     AnyView, AnyViewMut, Dynamic, Footprint, MemoryView, MemoryViewMut, UnfinishedWrite,
     WriteReport,
 };
+#[doc(hidden)]
+pub use {core::mem::offset_of, core::stringify, record::HasLayout};

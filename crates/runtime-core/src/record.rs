@@ -1,5 +1,7 @@
 //! Elements that are structs.
 
+use std::fmt;
+
 use bytemuck::Pod;
 
 use crate::{DType, Element};
@@ -23,46 +25,70 @@ pub struct RecordField {
 }
 
 /// A type that a field of a [`record!`](crate::record) can have: an element, or an array of elements.
-pub trait Member: Pod {
+pub trait Member: Pod + sealed::Sealed {
     /// The type of the elements.
-    const DTYPE: DType;
+    const ELEMENT: DType;
     /// The number of elements. `[[f64; 3]; 2]` has 6.
     const COUNT: usize;
 }
 
+mod sealed {
+    use super::{Element, Member};
+
+    #[expect(unnameable_types, reason = "programs implement it for no type")]
+    pub trait Sealed {}
+
+    impl<T: Element> Sealed for T {}
+    impl<M: Member, const N: usize> Sealed for [M; N] {}
+}
+
 impl<T: Element> Member for T {
-    const DTYPE: DType = <T as Element>::DTYPE;
+    const ELEMENT: DType = T::DTYPE;
     const COUNT: usize = 1;
 }
 
 impl<M: Member, const N: usize> Member for [M; N] {
-    const DTYPE: DType = M::DTYPE;
+    const ELEMENT: DType = M::ELEMENT;
     const COUNT: usize = N * M::COUNT;
+}
+
+/// The layout of a struct that [`record!`](crate::record) declares.
+#[doc(hidden)]
+pub trait HasLayout {
+    const LAYOUT: Record;
 }
 
 impl Record {
     /// The greatest alignment of a record.
     const MAX_ALIGN: usize = 16;
+    /// The greatest size of a record: copies in pieces move whole elements.
+    const MAX_SIZE: usize = 1 << 16;
 
     /// The layout of the struct `S`.
     ///
     /// # Panics
     ///
-    /// When the program is compiled: if the fields leave bytes of the struct out, if it has no bytes, or if it needs an
-    /// alignment of more than 16 bytes.
+    /// When the program is compiled: if the fields leave bytes of the struct out, or are not in the order of their
+    /// offsets; if it has no bytes, or more than 65 536; or if it needs an alignment of more than 16 bytes.
     #[doc(hidden)]
     pub const fn of<S>(name: &'static str, fields: &'static [RecordField]) -> Self {
         let (size, align) = (size_of::<S>(), align_of::<S>());
         let (mut filled, mut index) = (0, 0);
         while index < fields.len() {
-            filled += fields[index].dtype.size() * fields[index].count;
+            let RecordField { offset, dtype, count, .. } = &fields[index];
+            assert!(
+                *offset == filled,
+                "the record has padding: order its fields by size, or add fields that fill the gaps"
+            );
+            filled += dtype.size() * *count;
             index += 1;
         }
-        assert!(size > 0, "a record needs at least one byte");
         assert!(
             filled == size,
             "the record has padding: order its fields by size, or add fields that fill the gaps"
         );
+        assert!(size > 0, "a record needs at least one byte");
+        assert!(size <= Self::MAX_SIZE, "a record has at most 65536 bytes");
         assert!(align <= Self::MAX_ALIGN, "a record is aligned to at most 16 bytes");
         Self { name, size, align, fields }
     }
@@ -100,11 +126,35 @@ impl Record {
     }
 }
 
+/// Its name and its fields: two records of one name may differ.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {{ ", self.name)?;
+        for (index, field) in self.fields.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{}: {}", field.name, field.dtype)?;
+            if field.count != 1 {
+                write!(f, " × {}", field.count)?;
+            }
+        }
+        f.write_str(" }")
+    }
+}
+
 impl RecordField {
-    /// A field of type `M` at this offset.
+    /// The field of `S` at this offset, whose type is that of what the function returns.
     #[doc(hidden)]
-    pub const fn of<M: Member>(name: &'static str, offset: usize) -> Self {
-        Self { name, offset, dtype: M::DTYPE, count: M::COUNT }
+    pub const fn of<S, M: Member>(name: &'static str, offset: usize, _: fn(S) -> M) -> Self {
+        let (dtype, count) = (M::ELEMENT, M::COUNT);
+        assert!(
+            size_of::<M>() == dtype.size() * count,
+            "the field has another size than its elements"
+        );
+        let name = match name.as_bytes() {
+            [b'r', b'#', ..] => name.split_at(2).1,
+            _ => name,
+        };
+        Self { name, offset, dtype, count }
     }
 
     /// The name.
@@ -131,7 +181,8 @@ impl RecordField {
 /// Declares a struct that can be an array element.
 ///
 /// The struct has the layout of C, and is `Copy`, [`Pod`](bytemuck::Pod) and an [`Element`]. The fields are elements,
-/// arrays of elements, or other records. They leave no gaps: a struct with padding does not compile. Its
+/// arrays of elements, or other records. They leave no gaps: a struct with padding does not compile. It has at most
+/// 65 536 bytes. Its
 /// [`DType`](crate::DType) is a [`DType::Record`](crate::DType::Record), which describes the fields.
 ///
 /// ```
@@ -159,11 +210,17 @@ impl RecordField {
 /// five dimensions with gaps. To pass one record as a value, write `&Plain(record)`. DLPack and the array interfaces
 /// refuse records.
 ///
-/// A gap is an error, because its bytes would have no values:
+/// A gap is an error, because its bytes would have no values. So is a struct that is too large:
 ///
 /// ```compile_fail,E0080
 /// runtime_core::record! {
 ///     struct Gap { small: u8, large: f64 }
+/// }
+/// ```
+///
+/// ```compile_fail,E0080
+/// runtime_core::record! {
+///     struct Large { all: [f64; 8193] }
 /// }
 /// ```
 #[macro_export]
@@ -181,14 +238,19 @@ macro_rules! record {
             $($(#[$field_meta])* $field_vis $field: $type,)*
         }
 
+        // No name of this block is in scope of a field's type.
         const _: () = {
-            const LAYOUT: $crate::Record = $crate::Record::of::<$name>(
-                ::core::stringify!($name),
-                &[$($crate::RecordField::of::<$type>(
-                    ::core::stringify!($field),
-                    ::core::mem::offset_of!($name, $field),
-                )),*],
-            );
+            impl $crate::HasLayout for $name {
+                const LAYOUT: $crate::Record = $crate::Record::of::<$name>(
+                    $crate::stringify!($name),
+                    // The types are those that the fields have, whatever the tokens say.
+                    &[$($crate::RecordField::of(
+                        $crate::stringify!($field),
+                        $crate::offset_of!($name, $field),
+                        |record: $name| record.$field,
+                    )),*],
+                );
+            }
 
             // SAFETY: all fields are `Pod`, and zero is a value of each.
             unsafe impl $crate::bytemuck::Zeroable for $name {}
@@ -196,7 +258,8 @@ macro_rules! record {
             unsafe impl $crate::bytemuck::Pod for $name {}
             // SAFETY: the layout is that of the struct.
             unsafe impl $crate::Element for $name {
-                const DTYPE: $crate::DType = $crate::DType::Record(&LAYOUT);
+                const DTYPE: $crate::DType =
+                    $crate::DType::Record(&<$name as $crate::HasLayout>::LAYOUT);
             }
         };
     };

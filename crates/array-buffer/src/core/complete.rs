@@ -117,7 +117,12 @@ impl<T: Element, D> Core<T, D> {
                 values
             }
         };
-        let numbers = if matches!(T::DTYPE, DType::C64 | DType::C128) { 2 } else { 1 };
+        let numbers = match T::DTYPE {
+            DType::C64 | DType::C128 => 2,
+            // A field may be left out.
+            DType::Record(record) => record.size(),
+            _ => 1,
+        };
         let size = size_of::<T>() / numbers;
         let left = self.pattern().first_left(size, bytemuck::cast_slice(&values));
         // Views are read in row-major order, and the host's memory in its own order.

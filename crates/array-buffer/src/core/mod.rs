@@ -542,7 +542,8 @@ impl<T: Element, D> Core<T, D> {
                 if std::mem::take(&mut is_first) {
                     let overwrites =
                         matches!(action, Action::Acquire { access: Access::Write, .. });
-                    looks_ahead = budget.touch(needed, !overwrites);
+                    let is_prefetch = matches!(action, Action::Prefetch { .. });
+                    looks_ahead = budget.touch(needed, !overwrites, is_prefetch);
                     if !missing.is_empty() || looks_ahead {
                         // A refused access frees no memory.
                         self.plan(&state, request, action, is_charged(action))?;
@@ -1123,10 +1124,12 @@ impl<T: Element> State<T> {
         }
         let free = self.free.first();
         if self.is_full() {
-            let message = format!(
-                "a {}th stream; an array remembers {LANES} until an exclusive access finds them idle",
-                LANES + 1
-            );
+            let until = match self.constant {
+                true => "they are idle",
+                false => "an exclusive access finds them idle",
+            };
+            let message =
+                format!("a {}th stream; an array remembers {LANES} until {until}", LANES + 1);
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let lane = free.unwrap_or(self.lanes.len().to_le_bytes()[0]);
@@ -1156,7 +1159,8 @@ impl<T: Element> State<T> {
         }
         let at = if shares { usize::from(HOST) } else { self.devices.len() };
         if at == REPLICAS {
-            let message = format!("a replica on {}; an array has {REPLICAS}", device.id());
+            let message =
+                format!("a replica on {}; an array has {REPLICAS}, with the host's", device.id());
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let at = at.to_le_bytes()[0];

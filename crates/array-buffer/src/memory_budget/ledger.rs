@@ -1,6 +1,6 @@
 //! The account of a budget: which part has how much memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coherence::{PartId, Set};
@@ -21,6 +21,8 @@ pub(crate) struct Ledger {
     clock: u64,
     /// Parts that have memory.
     resident: BTreeMap<Key, Resident>,
+    /// Parts that were prefetched and not used since.
+    prefetched: BTreeSet<Key>,
     /// Priorities other than the default.
     priorities: BTreeMap<Key, (Priority, u64)>,
     /// The uses since a recording began.
@@ -138,11 +140,12 @@ impl Ledger {
 
     /// The part has no memory any more. The memory stays in the account until it is released.
     pub(crate) fn leave(&mut self, key: Key) -> u64 {
+        self.prefetched.remove(&key);
         self.resident.remove(&key).map_or(0, |gone| gone.bytes)
     }
 
-    /// The parts were used.
-    pub(crate) fn touch(&mut self, owner: Owner, parts: Set, reads: bool) {
+    /// The parts were used, or only prefetched.
+    pub(crate) fn touch(&mut self, owner: Owner, parts: Set, reads: bool, is_prefetch: bool) {
         let last = self.recorded.as_ref().and_then(|uses| uses.last());
         let access = last.map_or(0, |last| last.access + usize::from(last.reads));
         for part in parts.iter() {
@@ -153,6 +156,10 @@ impl Ledger {
             if let Some(repeated) = &mut self.repeated {
                 repeated.use_now((owner, part));
             }
+            match is_prefetch {
+                true => self.prefetched.insert((owner, part)),
+                false => self.prefetched.remove(&(owner, part)),
+            };
             if let Some(resident) = self.resident.get_mut(&(owner, part)) {
                 resident.last_use = self.clock;
             }
@@ -220,6 +227,7 @@ impl Ledger {
             self.resident.iter().filter(|(key, _)| of(key)).map(|(_, r)| r.bytes).sum::<u64>();
         self.resident.retain(|key, _| !of(key));
         self.priorities.retain(|key, _| !of(key));
+        self.prefetched.retain(|key| !of(key));
     }
 
     /// The parts that may leave to make room for `needed` parts of `owner`. It is not yet known whether they must be
@@ -229,7 +237,12 @@ impl Ledger {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
             let next_use = self.next_read(*key);
-            (*key, Candidate { bytes, last_use, next_use, priority, must_copy: false })
+            // Prefetches that no access takes up do not hold memory for ever. A use counts at most three times.
+            let age = self.clock.saturating_sub(last_use);
+            let is_prefetched =
+                self.prefetched.contains(key) && age <= 6 * self.resident.len() as u64;
+            let must_copy = false;
+            (*key, Candidate { bytes, last_use, next_use, priority, must_copy, is_prefetched })
         });
         let may_leave = |(key, of): &(Key, Candidate)| {
             of.priority != Priority::Keep
@@ -242,7 +255,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, VecDeque};
+    use std::collections::VecDeque;
 
     use super::*;
 
@@ -312,7 +325,7 @@ mod tests {
                     true
                 });
                 go(&|ledger, model| {
-                    ledger.touch(key.0, Set::one(key.1), true);
+                    ledger.touch(key.0, Set::one(key.1), true, false);
                     // In the order of their last use.
                     model.resident.retain(|of| *of != key);
                     model.resident.push(key);

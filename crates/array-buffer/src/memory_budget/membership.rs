@@ -154,10 +154,11 @@ impl Membership {
         account.ledger.release(bytes);
     }
 
-    /// The parts are used; `reads` says whether their values are needed. Returns whether a step is repeated.
-    pub(crate) fn touch(&self, parts: Set, reads: bool) -> bool {
+    /// The parts are used, or only prefetched; `reads` says whether their values are needed. Returns whether a step is
+    /// repeated.
+    pub(crate) fn touch(&self, parts: Set, reads: bool, is_prefetch: bool) -> bool {
         let mut account = self.budget.account();
-        account.ledger.touch(self.owner, parts, reads);
+        account.ledger.touch(self.owner, parts, reads, is_prefetch);
         account.ahead.is_some()
     }
 

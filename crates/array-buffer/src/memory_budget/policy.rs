@@ -31,6 +31,8 @@ pub struct Candidate {
     pub priority: Priority,
     /// Whether its values exist nowhere else, so that they must be copied to the host first.
     pub must_copy: bool,
+    /// Whether it was prefetched not long ago, and not used since.
+    pub is_prefetched: bool,
 }
 
 /// Chooses what leaves a device to make room.
@@ -41,26 +43,26 @@ pub trait Policy: Send + Sync + 'static {
 
 /// Parts of low priority leave first. Among equals, the part leaves first whose values a [recorded
 /// step](super::MemoryBudget::repeat) needs last. If no step is repeated, the order is that of [`LeastRecentlyUsed`].
-/// This is the default policy. For parts of one size, no policy moves fewer parts to the device (Belady, IBM Systems
-/// Journal 5, 1966).
+/// This is the default policy. While a step is repeated whose parts have one size, no policy moves fewer parts to the
+/// device (Belady, IBM Systems Journal 5, 1966).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatestNextUse;
 
 impl Policy for LatestNextUse {
     fn choose(&self, candidates: &[Candidate]) -> usize {
         let next = |of: &Candidate| Reverse(of.next_use.unwrap_or(u64::MAX));
-        first(candidates, |of| (of.priority, next(of), of.must_copy, of.last_use))
+        first(candidates, |of| (of.priority, next(of), of.is_prefetched, of.must_copy, of.last_use))
     }
 }
 
-/// Parts of low priority leave first; among equals, those whose values are elsewhere; among equals, those that were
-/// used least recently.
+/// Parts of low priority leave first. Among equals, parts that were prefetched and not used since leave last. Among
+/// equals, parts whose values are elsewhere leave first; among equals, those that were used least recently.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastRecentlyUsed;
 
 impl Policy for LeastRecentlyUsed {
     fn choose(&self, candidates: &[Candidate]) -> usize {
-        first(candidates, |of| (of.priority, of.must_copy, of.last_use))
+        first(candidates, |of| (of.priority, of.is_prefetched, of.must_copy, of.last_use))
     }
 }
 

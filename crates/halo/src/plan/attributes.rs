@@ -1,7 +1,5 @@
 //! The attributes of an exchange that must be the same on all ranks, in readable form.
 
-use runtime_core::{DType, RecordField};
-
 use super::transfer::Fields;
 use crate::field::FieldSpec;
 use crate::options::HaloOptions;
@@ -80,20 +78,6 @@ fn of_options(options: &HaloOptions) -> Vec<Attribute> {
     ]
 }
 
-/// Records of one name are the same only if their fields are.
-fn element_type(dtype: DType) -> String {
-    match dtype {
-        DType::Record(record) => {
-            let field = |field: &RecordField| {
-                format!("{}: {} × {}", field.name(), field.count(), element_type(field.dtype()))
-            };
-            let fields: Vec<String> = record.fields().iter().map(field).collect();
-            format!("{dtype} {{ {} }}", fields.join(", "))
-        }
-        _ => dtype.to_string(),
-    }
-}
-
 fn of_fields(fields: &Fields) -> Vec<Attribute> {
     let specs = fields.specs();
     let mut all = vec![Attribute::new("number of fields", specs.len().to_string())];
@@ -102,7 +86,7 @@ fn of_fields(fields: &Fields) -> Vec<Attribute> {
         let field = format!("field {index}, {}", name(spec));
         add(format!("name of field {index}"), name(spec));
         add(format!("kind of {field}"), format!("{:?}", fields.kind(index)));
-        add(format!("element type of {field}"), element_type(spec.dtype()));
+        add(format!("element type of {field}"), spec.dtype().to_string());
         add(format!("number of dimensions of {field}"), spec.dims().len().to_string());
         for (number, dim) in spec.dims().iter().enumerate() {
             let dimension = format!("dimension {number} of {field}");
