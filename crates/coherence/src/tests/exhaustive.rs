@@ -732,32 +732,32 @@ fn two_owned_parts_on_devices_that_are_no_peers() {
 
 #[test]
 fn two_owned_parts_on_peers() {
-    closure(peers(ONE), &[Role::Owned, Role::Owned], 184_041);
+    closure(peers(ONE), &[Role::Owned, Role::Owned], 284_414);
 }
 
 #[test]
 fn two_owned_parts_with_a_device_in_host_memory() {
-    closure(shared(ONE), &[Role::Owned, Role::Owned], 27_889);
+    closure(shared(ONE), &[Role::Owned, Role::Owned], 38_933);
 }
 
 #[test]
 fn two_owned_parts_of_page_locked_host_memory() {
-    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Owned], 281_961);
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Owned], 317_449);
 }
 
 #[test]
 fn a_part_that_is_copied_directly_beside_one_that_is_not() {
-    closure(locked(ONE, Set::one(0)), &[Role::Owned, Role::Owned], 146_556);
+    closure(locked(ONE, Set::one(0)), &[Role::Owned, Role::Owned], 155_633);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
-    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 874_998);
+    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 973_280);
 }
 
 #[test]
 fn two_owned_parts_whose_prefetches_are_prepared() {
-    closure(with_workers(apart(ONE), &[1]), &[Role::Owned, Role::Owned], 291_600);
+    closure(with_workers(apart(ONE), &[1]), &[Role::Owned, Role::Owned], 317_728);
 }
 
 #[test]
@@ -767,26 +767,26 @@ fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
 
 #[test]
 fn an_owned_and_a_ghost_part_on_peers() {
-    closure(peers(ONE), &[Role::Owned, Role::Ghost], 586_922);
+    closure(peers(ONE), &[Role::Owned, Role::Ghost], 908_409);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_with_a_device_in_host_memory() {
-    closure(shared(ONE), &[Role::Owned, Role::Ghost], 92_616);
+    closure(shared(ONE), &[Role::Owned, Role::Ghost], 132_696);
 }
 
 #[test]
 fn one_part_used_by_several_streams_of_each_device() {
     closure(apart(MANY), &[Role::Owned], 984);
-    closure(peers(MANY), &[Role::Owned], 2211);
-    closure(shared(MANY), &[Role::Owned], 735);
-    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4745);
+    closure(peers(MANY), &[Role::Owned], 2817);
+    closure(shared(MANY), &[Role::Owned], 1012);
+    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4766);
 }
 
 #[test]
 fn one_part_whose_prefetches_are_prepared_for_two_devices() {
-    closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 1590);
-    closure(with_workers(peers(ONE), &[1, 2]), &[Role::Owned], 2005);
-    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 18_271);
-    closure(with_workers(peers(MANY), &[1, 2]), &[Role::Owned], 27_870);
+    closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 1791);
+    closure(with_workers(peers(ONE), &[1, 2]), &[Role::Owned], 2404);
+    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 26_455);
+    closure(with_workers(peers(MANY), &[1, 2]), &[Role::Owned], 47_555);
 }
