@@ -4,8 +4,8 @@
 //! Then sweeps over an array of four times the memory that it may have on the device: as a recorded step that repeats,
 //! beside the same sweeps with the parts leaving that were used least recently, and beside the least time.
 //!
-//! With the feature `opencl`, host and an OpenCL device take turns on an array: in one replica that both share, beside two
-//! replicas.
+//! With the feature `opencl`, host and an OpenCL device take turns on an array: in one replica that both share, beside
+//! two replicas.
 //!
 //! Prefetches of ordinary memory, and between devices that do not reach each other, beside reads that copy the same
 //! values in the calling thread.
@@ -254,8 +254,8 @@ fn locks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Copies an array to a stream's device by a prefetch, or by a read. Returns how long the call takes, and how long it is
-/// until the values are there.
+/// Copies an array to a stream's device by a prefetch, or by a read. Returns how long the call takes, and how long it
+/// is until the values are there.
 fn bring(
     array: &ArrayBuffer<f64, Ix1>,
     stream: &Stream,

@@ -17,9 +17,9 @@ use crate::call_site::{At, CallSite};
 
 /// An array with a lock and any number of owners, for threads, and for languages without borrowing.
 ///
-/// Guards own a share of the array and lend the [`ArrayBuffer`]. The caller gives a timeout for waiting. The error names
-/// the holder of the array. A thread that would wait for itself gets an error at once. The thread that took a guard
-/// counts as its holder, also after the guard was moved to another thread.
+/// Guards own a share of the array and lend the [`ArrayBuffer`]. The caller gives a timeout for waiting. The error
+/// names the holder of the array. A thread that would wait for itself gets an error at once. The thread that took a
+/// guard counts as its holder, also after the guard was moved to another thread.
 ///
 /// ```
 /// use std::time::Duration;

@@ -49,7 +49,10 @@ impl Backend for SimBackend {
     fn open(&self, selector: &Selector) -> Result<Device> {
         let index = selector.index()?;
         let config = self.configs.get(index).ok_or_else(|| {
-            let message = format!("{selector}: there are {} simulated devices", self.configs.len());
+            let message = format!(
+                "{selector}: there are {} simulated devices; `SimBackend::with_devices` makes more",
+                self.configs.len()
+            );
             Error::new(ErrorKind::UnknownDevice, "open", message)
         })?;
         let set = |config: SimConfig, (option, value): &(String, String)| config.set(option, value);

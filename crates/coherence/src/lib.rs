@@ -1,7 +1,7 @@
 //! The coherence protocol of one array: the state of its parts, and the one function that changes it.
 //!
-//! This crate is not for programs. It has the decisions of the crate `array-buffer`, which carries them out. It knows no
-//! device and no memory, and uses only the standard library. So its tests visit every state, and each mutant of it
+//! This crate is not for programs. It has the decisions of the crate `array-buffer`, which carries them out. It knows
+//! no device and no memory, and uses only the standard library. So its tests visit every state, and each mutant of it
 //! compiles on its own.
 //!
 //! An array is divided into *parts*, which are [owned or ghosts](Role). Each part has *replicas*: one on the host, and
@@ -48,8 +48,8 @@
 //! - A good owned part is valid somewhere.
 //! - The [accesses without an action](fast_readers) are those for which [`plan`] has neither a step nor a change.
 //!
-//! The page `docs/coherence.md` of the repository has the table of states and actions, the rules for waits, and the list
-//! of proofs.
+//! The page `docs/coherence.md` of the repository has the table of states and actions, the rules for waits, and the
+//! list of proofs.
 
 mod fast_path;
 mod merge;

@@ -44,8 +44,8 @@ pub enum Staging {
     Auto,
     /// Through pinned (page-locked) host memory.
     Pinned,
-    /// In the device's memory. [`HaloExchange::new`](crate::HaloExchange::new) refuses it if the transport does not pass
-    /// this memory.
+    /// In the device's memory. [`HaloExchange::new`](crate::HaloExchange::new) refuses it if the transport does not
+    /// pass this memory.
     Device,
 }
 
@@ -123,8 +123,8 @@ pub struct HaloOptions {
     /// Whether events measure the times of launches: see [`HaloStatistics`](crate::HaloStatistics). Bytes are always
     /// counted.
     pub timing: bool,
-    /// The most bytes that all message buffers may have together, at least those of the messages of one exchange in both
-    /// directions. The default is four times as many;
+    /// The most bytes that all message buffers may have together, at least those of the messages of one exchange in
+    /// both directions. The default is four times as many;
     /// [`synchronize_shared`](crate::HaloExchange::synchronize_shared) raises it to four times its own.
     pub pool_bytes: Option<usize>,
     /// Distinguishes exchanges that use one communicator at the same time: each has its own channel. Ranks finish them

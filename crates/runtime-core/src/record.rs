@@ -182,8 +182,7 @@ impl RecordField {
 ///
 /// The struct has the layout of C, and is `Copy`, [`Pod`](bytemuck::Pod) and an [`Element`]. The fields are elements,
 /// arrays of elements, or other records. They leave no gaps: a struct with padding does not compile. It has at most
-/// 65 536 bytes. Its
-/// [`DType`](crate::DType) is a [`DType::Record`](crate::DType::Record), which describes the fields.
+/// 65 536 bytes. Its [`DType`](crate::DType) is a [`DType::Record`](crate::DType::Record), which describes the fields.
 ///
 /// ```
 /// #![forbid(unsafe_code)]

@@ -50,6 +50,8 @@ pub(super) fn run(totals: &mut Totals, exhaustive: bool) {
         let mut all = cargo(&combinations);
         all.env("HALO_EXHAUSTIVE", "1");
         totals.tests("halo, all combinations", || Ok(TestRun::of([all])), &[], "");
+        let large = ["test", "--package", "array-buffer", "--test", "prefetch", "--", "--ignored"];
+        totals.tests("arrays of a gibibyte", || Ok(TestRun::of([cargo(&large)])), &[], "");
     }
     if install::intel_library().exists() {
         let run = || {
