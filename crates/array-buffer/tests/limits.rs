@@ -7,24 +7,18 @@
 
 mod common;
 
-use array_buffer::{ArrayBuffer, Partition, Parts};
+use array_buffer::{ArrayBuffer, Parts};
 use backend_sim::SimBackend;
 use coherence::{LANES, PARTS, REPLICAS};
-use common::{Setup, add, quick};
+use common::{Setup, add_part, quick, row};
 use ndarray::{Array1, Ix1};
 use runtime_core::{Device, DeviceRegistry, ErrorKind, Stream};
 
 /// An array of two elements in each part: `[0, 1, 2, …]`.
 fn parted(parts: usize) -> array_buffer::Result<ArrayBuffer<f64, Ix1>> {
-    let ranges: Vec<_> = (0..parts).map(|part| 2 * part..2 * part + 2).collect();
-    let owned: Vec<_> = ranges.iter().map(std::slice::from_ref).collect();
+    let partition = row(&(0..=parts).map(|part| 2 * part).collect::<Vec<_>>())?;
     let values = Array1::from_iter((0..2 * parts).map(|value| value as f64));
-    ArrayBuffer::from_array_with(values, Partition::new(&[2 * parts], &owned, &[])?)
-}
-
-fn add_to(array: &mut ArrayBuffer<f64, Ix1>, part: usize, stream: &Stream, by: f64) {
-    let [mut part] = array.split([Parts::one(part)]).unwrap();
-    add(&mut part.read_write(stream).unwrap(), stream, by).unwrap();
+    ArrayBuffer::from_array_with(values, partition)
 }
 
 fn devices(count: usize) -> Vec<Device> {
@@ -40,7 +34,7 @@ fn every_part_of_as_many_as_there_may_be_is_its_own() {
     let mut array = parted(PARTS).unwrap();
     for part in 0..PARTS {
         let stream = if part % 2 == 0 { &setup.s } else { &setup.t };
-        add_to(&mut array, part, stream, part as f64);
+        add_part(&mut array, part, stream, part as f64).unwrap();
     }
     // Each part moves alone.
     let last = Parts::one(PARTS - 1);
@@ -69,7 +63,7 @@ fn as_many_devices_as_there_may_be_pass_an_array_on() {
     let mut array = parted(2).unwrap();
     for round in 1..4 {
         for device in used {
-            add_to(&mut array, round % 2, &device.default_stream(), 1.0);
+            add_part(&mut array, round % 2, &device.default_stream(), 1.0).unwrap();
         }
         // All have a valid replica.
         for device in used {
@@ -100,7 +94,7 @@ fn as_many_streams_as_there_may_be_share_an_array() {
     let mut expected = [0.0, 2.0, 4.0, 6.0, 8.0];
     for turn in 0..6 * others {
         let (part, by) = (turn * 3 % 5, (turn % 7) as f64);
-        add_to(&mut array, part, &streams[turn * 11 % others], by);
+        add_part(&mut array, part, &streams[turn * 11 % others], by).unwrap();
         expected[part] += by;
         drop(array.part(Parts::one(turn % 5)).unwrap().read(&streams[turn * 7 % others]).unwrap());
     }

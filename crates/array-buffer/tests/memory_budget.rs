@@ -18,19 +18,17 @@ use array_buffer::{
     Policy, Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, counting, values, values_on};
+use common::{Setup, add, add_to, counting, row, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1, Ix2};
-use runtime_core::{ErrorKind, Memory, Result, Stream};
+use runtime_core::{ErrorKind, Memory, Stream};
 
 /// The number of elements of a part, and its bytes.
 const LEN: usize = 10;
 const PART: u64 = 80;
 
 fn partition(parts: usize) -> Partition {
-    let ranges: Vec<_> = (0..parts).map(|part| [LEN * part..LEN * (part + 1)]).collect();
-    let ranges: Vec<_> = ranges.iter().map(|range| &range[..]).collect();
-    Partition::new(&[LEN * parts], &ranges, &[]).unwrap()
+    row(&(0..=parts).map(|part| LEN * part).collect::<Vec<_>>()).unwrap()
 }
 
 /// `[0, 1, 2, …]` in parts of ten elements, within the budget.
@@ -39,11 +37,6 @@ fn parted(parts: usize, budget: &MemoryBudget) -> ArrayBuffer<f64, Ix1> {
     let mut array = ArrayBuffer::from_array_with(start, partition(parts)).unwrap();
     array.set_memory_budget(budget).unwrap();
     array
-}
-
-fn add_to(array: &mut ArrayBuffer<f64, Ix1>, part: usize, stream: &Stream) -> Result<()> {
-    let [mut part] = array.split([Parts::one(part)]).unwrap();
-    add(&mut part.read_write(stream)?, stream, 1.0)
 }
 
 /// Whether a part has values on the device.

@@ -14,28 +14,21 @@ use array_buffer::{
 };
 use backend_sim::{Fault, Operation, SimHandle};
 use coherence::{LANES, PARTS};
-use common::{Setup, add, counting, fail_late, quick, set, values, values_on};
+use common::{Setup, add, add_to, counting, fail_late, quick, set, values, values_on};
 use gate::start;
 use ndarray::{Array2, Ix1, Ix2};
-use runtime_core::{ErrorKind, Result, Stream};
+use runtime_core::{ErrorKind, Stream};
 
 const SHAPE: [usize; 2] = [12, 10];
 
 fn row(cuts: &[usize]) -> Partition {
-    let ranges: Vec<_> = cuts.windows(2).map(|cut| [cut[0]..cut[1]]).collect();
-    let ranges: Vec<_> = ranges.iter().map(|range| &range[..]).collect();
-    Partition::new(&[*cuts.last().unwrap()], &ranges, &[]).unwrap()
+    common::row(cuts).unwrap()
 }
 
 /// `[0, 1, 2, …]` in parts that end at the cuts.
 fn parted(cuts: &[usize]) -> ArrayBuffer<f64, Ix1> {
     let values = ndarray::Array1::from_iter((0..*cuts.last().unwrap()).map(|value| value as f64));
     ArrayBuffer::from_array_with(values, row(cuts)).unwrap()
-}
-
-fn add_to(array: &mut ArrayBuffer<f64, Ix1>, part: usize, stream: &Stream) -> Result<()> {
-    let [mut part] = array.split([Parts::one(part)]).unwrap();
-    add(&mut part.read_write(stream)?, stream, 1.0)
 }
 
 /// Numbers that depend on the seed alone.

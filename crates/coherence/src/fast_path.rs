@@ -22,7 +22,7 @@ pub fn fast_readers(parts: &[PartState], part: PartId) -> [u64; REPLICAS] {
         let bytes = state.bytes(at);
         let host = if at == HOST && bytes.sources() == Set::EMPTY { HOST_BIT } else { 0 };
         let writer = bytes.writer.map_or(0, |lane| 1 << lane);
-        users[usize::from(at)] = bytes.readers.bits() | writer | host;
+        users[usize::from(at)] = bytes.readers.0 | writer | host;
     }
     users
 }

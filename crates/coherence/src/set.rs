@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A set of parts, replicas or lanes, which are numbers below 64.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Set(u64);
+pub struct Set(pub(crate) u64);
 
 impl Set {
     /// The set without members.
@@ -20,12 +20,6 @@ impl Set {
     #[inline]
     pub fn below(count: usize) -> Self {
         if count >= 64 { Self(u64::MAX) } else { Self((1 << count) - 1) }
-    }
-
-    /// One bit for each member.
-    #[inline]
-    pub fn bits(self) -> u64 {
-        self.0
     }
 
     /// Whether a number below 64 is a member.

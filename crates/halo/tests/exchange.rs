@@ -64,7 +64,9 @@ record! {
 
 /// Also records of one name are different if their fields are.
 mod other {
-    runtime_core::record! {
+    use runtime_core::{DType, Element, record};
+
+    record! {
         struct Cell {
             flow: [i32; 2],
             kind: u32,
@@ -72,8 +74,6 @@ mod other {
     }
 
     pub(crate) const CELL: DType = <Cell as Element>::DTYPE;
-
-    use runtime_core::{DType, Element};
 }
 
 fn cells(ranks: ThreadCommunicator, dtype: DType) -> Result<(HaloExchange, Device)> {

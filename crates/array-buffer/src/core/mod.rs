@@ -1269,10 +1269,8 @@ impl<T: Element> State<T> {
             self.free.insert(lane);
             mirror.clear_lane(lane);
             let idle = &self.lanes[usize::from(lane)];
-            // Behind all lanes.
-            let noted =
-                |more: &[TrackedStream]| more.iter().any(|known| known.stream == idle.stream);
-            if self.constant && !self.lanes.get(LANES..).is_some_and(noted) {
+            let mut noted = self.lanes.iter().skip(LANES);
+            if self.constant && !noted.any(|known| known.stream == idle.stream) {
                 self.lanes.push(idle.clone());
             }
         }

@@ -237,7 +237,7 @@ impl Ledger {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
             let next_use = self.next_read(*key);
-            // Prefetches that no access takes up do not hold memory for ever. A use counts at most three times.
+            // A part that was prefetched and is never used leaves, too. The clock counts a use at most three times.
             let age = self.clock.saturating_sub(last_use);
             let is_prefetched =
                 self.prefetched.contains(key) && age <= 6 * self.resident.len() as u64;

@@ -5,7 +5,7 @@ use std::env;
 use std::io::{Write, stderr};
 use std::time::Duration;
 
-use array_buffer::{ArrayBuffer, Result, WriteGuard};
+use array_buffer::{ArrayBuffer, Partition, Parts, Result, WriteGuard};
 use backend_cuda::CudaBackend;
 use backend_hip::HipBackend;
 use backend_host::HostDevice;
@@ -127,6 +127,33 @@ pub(crate) fn moved(device: &Device) -> (u64, u64) {
     let counts = SimHandle::of(device).unwrap().counts();
     let to = counts.to_device.bytes + counts.from_peers.bytes;
     (to, counts.from_device.bytes)
+}
+
+/// A row of parts that end at the cuts, of which the first is 0.
+pub(crate) fn row(cuts: &[usize]) -> Result<Partition> {
+    let ranges: Vec<_> = cuts.windows(2).map(|cut| cut[0]..cut[1]).collect();
+    let owned: Vec<_> = ranges.iter().map(std::slice::from_ref).collect();
+    Partition::new(&[*cuts.last().unwrap()], &owned, &[])
+}
+
+/// Adds `by` to all elements of one part, on the stream's device.
+pub(crate) fn add_part(
+    array: &mut ArrayBuffer<f64, Ix1>,
+    part: usize,
+    stream: &Stream,
+    by: f64,
+) -> Result<()> {
+    let [mut part] = array.split([Parts::one(part)]).unwrap();
+    add(&mut part.read_write(stream)?, stream, by)
+}
+
+/// As `add_part`, by 1.
+pub(crate) fn add_to(
+    array: &mut ArrayBuffer<f64, Ix1>,
+    part: usize,
+    stream: &Stream,
+) -> Result<()> {
+    add_part(array, part, stream, 1.0)
 }
 
 /// Adds `by` to all elements of the guard's box, on its device.

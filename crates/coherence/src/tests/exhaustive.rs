@@ -22,7 +22,7 @@ fn places(world: &World) -> Vec<(u8, Who)> {
 
 fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
     let all = Set::below(parts);
-    let sets = subsets(all);
+    let sets = (1..=all.0).map(Set);
     let mut actions = Vec::new();
     for (at, by) in places(world) {
         for set in sets.clone() {
@@ -668,7 +668,7 @@ fn pack(state: &PartState) -> u128 {
         Health::Exchanging { at, reduce, outdated } => (4 + u128::from(reduce), at, 0, outdated),
     };
     let fields = [
-        (3, u128::from(state.valid.bits())),
+        (3, u128::from(state.valid.0)),
         (3, state.pending.map_or(0, op)),
         (3, health),
         (2, at.into()),
@@ -677,7 +677,7 @@ fn pack(state: &PartState) -> u128 {
     ];
     let marks = (0..PLACES).map(|at| state.bytes(at)).flat_map(|bytes| {
         let writer = bytes.writer.map_or(7, u128::from);
-        [(3, writer), (5, bytes.readers.bits().into()), (5, bytes.origins.bits().into())]
+        [(3, writer), (5, bytes.readers.0.into()), (5, bytes.origins.0.into())]
     });
     fields.into_iter().chain(marks).fold(0, |all, (bits, field)| {
         assert!(field < 1 << bits, "{field} has more than {bits} bits");

@@ -6,7 +6,7 @@ mod numbers;
 mod random;
 
 use super::state::{LANES, PartState, Paths, REPLICAS, Role};
-use super::{Lane, PartId, Set};
+use super::{Lane, Set};
 
 /// The number of replicas in the tests: the host's, and one on each of two devices.
 const PLACES: u8 = 3;
@@ -88,15 +88,6 @@ fn with_workers(world: World, devices: &[u8]) -> World {
     let workers = devices.iter().copied().collect();
     let paths = Paths { workers, relays: workers, ..world.paths };
     World { name: "workers", paths, ..world }
-}
-
-/// All subsets but the empty one.
-fn subsets(all: Set) -> impl Iterator<Item = Set> + Clone {
-    let members: Vec<PartId> = all.iter().collect();
-    (1..1_usize << members.len()).map(move |chosen| {
-        let is_chosen = |(index, _): &(usize, &PartId)| chosen & 1 << index != 0;
-        members.iter().enumerate().filter(is_chosen).map(|(_, part)| *part).collect()
-    })
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {

@@ -29,10 +29,7 @@ pub(crate) fn constants(
     }
     let mut values = Vec::new();
     for spec in specs {
-        let Some(element) = element(spec.dtype(), value) else {
-            return Err(no_numbers(spec));
-        };
-        values.extend(element);
+        values.extend(element(spec.dtype(), value).ok_or_else(|| no_numbers(spec))?);
     }
     // On another stream, the device could skip the copy behind a failure.
     let own = device.stream_create(&StreamOptions::default())?;
