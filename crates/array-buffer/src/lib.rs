@@ -222,6 +222,7 @@ mod budget;
 mod buffer;
 mod call_site;
 mod check;
+mod copy_stream;
 mod core;
 mod exchange;
 mod guard;

@@ -34,6 +34,8 @@ pub(crate) struct Mirror {
     extras: AtomicU8,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
     hidden: AtomicU32,
+    /// Parts whose readers all need the state, because copies of them are running, as bits.
+    running: AtomicU64,
 }
 
 #[derive(Default)]
@@ -99,6 +101,7 @@ impl Mirror {
             crowded: AtomicBool::new(false),
             extras: AtomicU8::new(0),
             hidden: AtomicU32::new(0),
+            running: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +166,15 @@ impl Mirror {
     /// Lets all accesses in a replica use the state from now on.
     pub(crate) fn hide(&self, at: ReplicaId) {
         self.hidden.fetch_or(1 << at, Ordering::Relaxed);
+    }
+
+    /// Lets all readers of these parts use the state, and those of other parts no longer. Returns whether that changes
+    /// anything; then the caller publishes the state.
+    pub(crate) fn set_running(&self, parts: Set) -> bool {
+        let bits = parts.iter().fold(0, |bits, part| bits | 1 << part);
+        let before = self.running.load(Ordering::Relaxed);
+        self.running.store(bits, Ordering::Relaxed);
+        before != bits
     }
 
     /// Whether only the borrower of an array that is borrowed exclusively uses the state. Otherwise arrays with the
@@ -351,11 +363,13 @@ impl Mirror {
         let (hidden, has_extras) = (self.hidden.load(Ordering::Relaxed), self.has_extras());
         let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
         let used = self.replicas.load(Ordering::Relaxed);
+        let running = self.running.load(Ordering::Relaxed);
         for (part, mirror) in (0..).zip(&self.parts) {
             let users = fast_readers(state, part);
             for ((at, readers), users) in (0..).zip(&mirror.readers[..used]).zip(users) {
                 // Releases the values that they may read.
-                readers.store(if is_shown(at) { users } else { 0 }, Ordering::Release);
+                let users = if is_shown(at) && running & (1 << part) == 0 { users } else { 0 };
+                readers.store(users, Ordering::Release);
             }
             let owner = owner(state, part).filter(|owner| is_shown(owner.at) && !has_extras);
             let word = owner.map_or(0, |owner| {

@@ -117,8 +117,9 @@ impl TransferReport {
         &self.refreshes
     }
 
-    /// The number of copies that a [`prefetch`](crate::ArrayBuffer::prefetch) or
-    /// [`prefetch_host`](crate::ArrayBuffer::prefetch_host) made in the calling thread, which waited for them: see
+    /// How often a [`prefetch`](crate::ArrayBuffer::prefetch) or [`prefetch_host`](crate::ArrayBuffer::prefetch_host)
+    /// held its caller: for a copy that it made in the calling thread, or for room under a
+    /// [`MemoryBudget`](crate::MemoryBudget), which [counts](crate::MemoryBudget::waits) the latter too. See
     /// [blocking](crate#blocking).
     pub fn prefetches_that_waited(&self) -> u64 {
         self.waits
@@ -276,9 +277,11 @@ impl Ledger {
         }
     }
 
-    /// Records that a copy of a prefetch held the caller.
-    pub(crate) fn add_wait(&mut self) {
-        self.rare.get_or_insert_default().waits += 1;
+    /// Records that copies of a prefetch, or room for it, held the caller.
+    pub(crate) fn add_waits(&mut self, count: u64) {
+        if count > 0 {
+            self.rare.get_or_insert_default().waits += count;
+        }
     }
 
     pub(crate) fn report(&self, name: impl Fn(ReplicaId) -> String) -> TransferReport {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
-use coherence::{HOST, Lane, PartId, Reduce, ReplicaId};
+use coherence::{HOST, Lane, PartId, Reduce, ReplicaId, Set};
 use runtime_core::{
     Combine, DType, Element, Error, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned,
     RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream, Support,
@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 2 << 20;
 /// Pinned memory and plans, which the transfers of one array reuse.
 pub(crate) struct Transfers<T: Element> {
     pinned: Vec<(ReplicaId, [Pinned<T>; 2])>,
-    plans: Vec<((ReplicaId, PartId, Shape), RegionPlan)>,
+    plans: Vec<(Key, RegionPlan)>,
     /// The latest direct copies of a part on a lane.
     ends: Vec<((PartId, Lane), Copies)>,
     /// What prefetches of ordinary host memory need.
@@ -64,6 +64,18 @@ enum Copies {
     /// They need the host's replica no longer. Whether they wrote it.
     Over(bool),
 }
+
+/// What the host waits for.
+pub(crate) enum Awaited {
+    Nothing,
+    Until(Event),
+    Job(Arc<Progress>),
+    /// A stream, and copies that a thread prepares for it.
+    Stream(Vec<Arc<Progress>>),
+}
+
+/// A part of a replica, and the task of a plan for it.
+type Key = (ReplicaId, PartId, Shape);
 
 /// The task of a region plan for a part. Slot 0 is the array, slot 1 the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,6 +350,39 @@ impl<T: Element> Transfers<T> {
                 stream.synchronize().map(|()| true)
             }
         }
+    }
+
+    /// What the host waits for that [`see`](Self::see) would wait for; or, without a part, a wait for a lane.
+    pub(crate) fn awaited(&self, part: Option<PartId>, lane: Lane) -> Awaited {
+        let known = self.ends.iter().find(|(of, _)| Some(of.0) == part && of.1 == lane);
+        match known.map(|(_, copies)| copies) {
+            Some(Copies::Until(end)) => Awaited::Until(end.clone()),
+            Some(Copies::Prepared(job, _)) => Awaited::Job(Arc::clone(job)),
+            Some(Copies::Over(_)) => Awaited::Nothing,
+            Some(Copies::Unknown) | None => {
+                let jobs = self.jobs().into_iter().filter(|(of, _)| *of == lane);
+                Awaited::Stream(jobs.map(|(_, job)| job).collect())
+            }
+        }
+    }
+
+    /// Takes what copies of parts between replicas use, for copies that are made without the lock.
+    pub(crate) fn lend(&mut self, places: Set, parts: Set) -> Self {
+        let mut lent = Self::new();
+        for at in places.iter() {
+            if let Some(index) = self.pinned.iter().position(|(of, _)| *of == at) {
+                lent.pinned.push(self.pinned.swap_remove(index));
+            }
+        }
+        let is_lent = |plan: &mut (Key, RegionPlan)| parts.contains(plan.0.1);
+        lent.plans = self.plans.extract_if(.., is_lent).collect();
+        lent
+    }
+
+    /// The reverse of `lend`.
+    pub(crate) fn give_back(&mut self, lent: Self) {
+        self.pinned.extend(lent.pinned);
+        self.plans.extend(lent.plans);
     }
 
     /// The copies that a thread prepares for each lane, as far as they may still need the host's memory.

@@ -193,9 +193,9 @@ fn a_failed_copy_whose_error_another_caller_received() {
         setup.s.synchronize().unwrap();
         SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
         let reported = Arc::<AtomicUsize>::default();
-        let (stream, count) = (setup.s.clone(), reported.clone());
+        let (device, count) = (setup.a.clone(), reported.clone());
         let asks = Acts(move || {
-            if stream.synchronize().is_err() {
+            if device.synchronize().is_err() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });

@@ -222,8 +222,7 @@ fn a_write_waits_for_the_copy_and_not_for_the_kernels_behind_it() {
     assert_eq!(values_on(&array, s), [5.0; 100]);
 }
 
-/// A copy that fails after it was enqueued is an error of the next access. As with every failure on a stream, the
-/// values that the stream wrote are lost, and others are not.
+/// A copy that fails after it was enqueued is an error of the next access, once, and loses nothing.
 #[test]
 fn failures_of_copies_are_errors_of_the_next_access() {
     let setup = Setup::peers();
@@ -239,9 +238,10 @@ fn failures_of_copies_are_errors_of_the_next_access() {
     array.prefetch_host().unwrap();
     let error = array.read_host().unwrap_err();
     assert_eq!(error.device(), Some(setup.a.id()), "{error}");
-    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
-    array.write_host().unwrap().fill(1.0);
-    assert_eq!(values_on(&array, s), [1.0; 100]);
+    assert!(error.message().contains("the 800 bytes of part 0 of an array of f64 [100]"), "{error}");
+    s.synchronize().unwrap();
+    assert_eq!(values(&array), [3.0; 100]);
+    assert_eq!(values_on(&array, s), [3.0; 100]);
 }
 
 /// The failure of a kernel reaches the host with the copy of its values.
@@ -377,8 +377,6 @@ fn the_host_writes_on_when_the_device_is_lost() {
             setup.a.synchronize().unwrap();
         }
         SimHandle::of(&setup.a).unwrap().lose();
-        let lost = array.write_host().map(drop).unwrap_err();
-        assert_eq!(lost.kind(), ErrorKind::DeviceLost);
         array.write_host().unwrap().fill(2.0);
         assert_eq!(values_on(&array, &setup.t), [2.0; 10]);
         assert_eq!(array.into_inner().unwrap().to_vec(), [2.0; 10]);

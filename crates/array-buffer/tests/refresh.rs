@@ -723,6 +723,7 @@ fn a_registration_needs_room_for_its_stream(setup: &Setup) {
             break;
         }
     }
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
     array.on_stale_ghosts(&setup.s, |_| Ok(())).unwrap();
     // A forgotten exchange is not a running one.
     std::mem::forget(array.begin_exchange(&setup.s, Exchange::Broadcast).unwrap());

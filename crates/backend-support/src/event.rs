@@ -1,30 +1,23 @@
 //! Events: recorded points in queues. Threads and other queues wait until a queue reaches them.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime_core::Result;
 
 use crate::lock;
-use crate::queue::{Queue, Shared};
+use crate::queue::{Point, Queue};
 
 /// A recorded point in a queue. Recording the event again replaces the earlier point. A wait refers to the point that
 /// was the latest when the wait began.
 #[derive(Debug, Default)]
 pub struct Event {
-    latest: Mutex<Option<Latest>>,
-}
-
-/// The latest recorded point, and its queue as long as the queue exists.
-#[derive(Clone, Debug)]
-struct Latest {
-    mark: Arc<Mark>,
-    queue: Weak<Shared>,
+    latest: Mutex<Option<Point>>,
 }
 
 /// A recorded point in a queue.
 #[derive(Debug, Default)]
-struct Mark {
+pub(crate) struct Mark {
     reached: OnceLock<Instant>,
     waiting: Mutex<usize>,
     changed: Condvar,
@@ -40,7 +33,7 @@ impl Mark {
         }
     }
 
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         if self.is_reached() {
             return;
         }
@@ -52,13 +45,13 @@ impl Mark {
         *waiting -= 1;
     }
 
-    fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.reached.get().is_some()
     }
 }
 
 /// Sets its point as reached when it is dropped, so that a task that never ran does not block waiters.
-struct Reach(Arc<Mark>);
+pub(crate) struct Reach(pub(crate) Arc<Mark>);
 
 impl Drop for Reach {
     fn drop(&mut self) {
@@ -78,19 +71,8 @@ impl Event {
     ///
     /// As [`Queue::submit`]. The earlier point is then kept.
     pub fn record(&self, queue: &Queue) -> Result<()> {
-        let mark = Arc::new(Mark::default());
-        let reach = Reach(Arc::clone(&mark));
-        match queue.try_turn() {
-            Some(turn) => {
-                drop(reach);
-                drop(turn);
-            }
-            None => queue.submit_always(move || {
-                drop(reach);
-                Ok(())
-            })?,
-        }
-        *lock(&self.latest) = Some(Latest { mark, queue: queue.downgrade() });
+        let point = queue.record()?;
+        *lock(&self.latest) = Some(point);
         Ok(())
     }
 
@@ -101,10 +83,7 @@ impl Event {
     /// As [`Queue::submit`].
     pub fn hold_up(&self, queue: &Queue) -> Result<()> {
         match self.latest() {
-            Some(Latest { mark, .. }) if !mark.is_reached() => queue.submit_always(move || {
-                mark.wait();
-                Ok(())
-            }),
+            Some(point) if !point.mark.is_reached() => queue.wait_for(point),
             _ => Ok(()),
         }
     }
@@ -116,12 +95,12 @@ impl Event {
     ///
     /// As [`Queue::turn`].
     pub fn wait(&self) -> Result<()> {
-        let Some(Latest { mark, queue }) = self.latest() else { return Ok(()) };
-        if let (false, Some(queue)) = (mark.is_reached(), queue.upgrade()) {
-            queue.check_wait()?;
-            queue.assist_until(|| mark.is_reached());
+        let Some(point) = self.latest() else { return Ok(()) };
+        point.check_wait()?;
+        if let Some(queue) = point.queue() {
+            queue.assist_until(|| point.mark.is_reached());
         }
-        mark.wait();
+        point.mark.wait();
         Ok(())
     }
 
@@ -141,7 +120,7 @@ impl Event {
         }
     }
 
-    fn latest(&self) -> Option<Latest> {
+    fn latest(&self) -> Option<Point> {
         lock(&self.latest).clone()
     }
 }
@@ -228,6 +207,35 @@ mod tests {
         assert!(!event.is_done());
         drop(open_second);
         event.wait().unwrap();
+    }
+
+    /// The wait would end only after the task that waits, however many queues are between.
+    #[test]
+    fn a_task_is_refused_to_wait_for_what_comes_after_it() {
+        let (first, second, third) = (queue(0), queue(1), queue(2));
+        let [own, through, last] = [(); 3].map(|()| Arc::new(Event::new()));
+        let (begin, begun) = mpsc::channel::<()>();
+        let (said, heard) = mpsc::channel();
+        let (early, waits, last_queue) =
+            (Arc::new(Event::new()), Arc::clone(&last), third.downgrade());
+        early.record(&third).unwrap();
+        let earlier = Arc::clone(&early);
+        first
+            .submit(move || {
+                begun.recv().unwrap();
+                said.send(waits.wait().is_err_and(|error| error.is_refused_wait())).unwrap();
+                said.send(earlier.wait().is_ok() && last_queue.upgrade().is_some()).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        own.record(&first).unwrap();
+        own.hold_up(&second).unwrap();
+        through.record(&second).unwrap();
+        through.hold_up(&third).unwrap();
+        last.record(&third).unwrap();
+        begin.send(()).unwrap();
+        assert!(heard.recv().unwrap() && heard.recv().unwrap());
+        [first, second, third].iter().for_each(|queue| queue.synchronize().unwrap());
     }
 
     #[test]

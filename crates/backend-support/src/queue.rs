@@ -13,12 +13,36 @@ use runtime_core::contract::Released;
 use runtime_core::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
+use crate::event::{Mark, Reach};
 use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
 struct Task {
     run: Box<dyn FnOnce() -> Result<()> + Send>,
     /// Whether it runs even after a failure.
     always: bool,
+    /// What it waits for.
+    after: Option<Point>,
+}
+
+/// A recorded point in a queue, as long as the queue exists.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) mark: Arc<Mark>,
+    queue: Weak<Shared>,
+    /// The number of tasks and turns up to the point.
+    count: u64,
+}
+
+impl Point {
+    /// The point's queue, if the point is not reached.
+    pub(crate) fn queue(&self) -> Option<Arc<Shared>> {
+        self.queue.upgrade().filter(|_| !self.mark.is_reached())
+    }
+
+    /// Refuses a wait by a task (of a kernel, for instance) for a point that comes after the task.
+    pub(crate) fn check_wait(&self) -> Result<()> {
+        self.queue().map_or(Ok(()), |queue| queue.check_wait(self.count))
+    }
 }
 
 /// An in-order queue of tasks with its own thread.
@@ -50,6 +74,8 @@ struct State {
     entries: VecDeque<Entry>,
     /// Whether a thread runs a task or has its turn.
     running: bool,
+    /// What the running task waits for.
+    after: Option<Point>,
     /// The number of tasks and turns that have ended.
     ended: u64,
     /// The smallest value of `ended` that a thread at `ends` waits for.
@@ -78,7 +104,7 @@ impl Queue {
     ///
     /// `Driver` if the system cannot start the queue's thread. The task is then dropped.
     pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        self.push(Task { run: Box::new(task), always: false })
+        self.push(Task { run: Box::new(task), always: false, after: None }).map(drop)
     }
 
     /// As [`submit`](Self::submit), for a task that runs even after a failure, because other threads or queues wait for
@@ -87,18 +113,48 @@ impl Queue {
         &self,
         task: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        self.push(Task { run: Box::new(task), always: true })
+        self.push(Task { run: Box::new(task), always: true, after: None }).map(drop)
     }
 
-    fn push(&self, task: Task) -> Result<()> {
+    /// Records the end of everything submitted so far.
+    pub(crate) fn record(&self) -> Result<Point> {
+        let mark = Arc::<Mark>::default();
+        let reach = Reach(Arc::clone(&mark));
+        let queue = self.downgrade();
+        if let Some(turn) = self.try_turn() {
+            drop(reach);
+            drop(turn);
+            return Ok(Point { mark, queue, count: 0 });
+        }
+        let run = Box::new(move || {
+            drop(reach);
+            Ok(())
+        });
+        let count = self.push(Task { run, always: true, after: None })?;
+        Ok(Point { mark, queue, count })
+    }
+
+    /// Makes tasks submitted from now on wait for a point of another queue.
+    pub(crate) fn wait_for(&self, point: Point) -> Result<()> {
+        let mark = Arc::clone(&point.mark);
+        let run = Box::new(move || {
+            mark.wait();
+            Ok(())
+        });
+        self.push(Task { run, always: true, after: Some(point) }).map(drop)
+    }
+
+    /// Returns the number of tasks and turns submitted so far, with this one.
+    fn push(&self, task: Task) -> Result<u64> {
         let mut state = self.shared.lock();
         if state.worker == Worker::Absent {
             self.start()?;
             state.worker = Worker::Awake;
         }
         state.entries.push_back(Entry::Task(task));
+        let count = state.submitted();
         self.shared.unlock(state);
-        Ok(())
+        Ok(count)
     }
 
     fn start(&self) -> Result<()> {
@@ -135,7 +191,7 @@ impl Queue {
     ///
     /// `InvalidArgument` in a task of this queue, because the task would wait for itself.
     pub fn turn(&self) -> Result<Turn<'_>> {
-        self.shared.check_wait()?;
+        self.shared.check_wait(u64::MAX)?;
         Ok(self.shared.turn())
     }
 
@@ -240,8 +296,9 @@ impl State {
             return None;
         }
         match self.entries.pop_front() {
-            Some(Entry::Task(task)) => {
+            Some(Entry::Task(mut task)) => {
                 self.running = true;
+                self.after = task.after.take();
                 Some(task)
             }
             _ => None,
@@ -257,15 +314,42 @@ thread_local! {
 }
 
 impl Shared {
-    /// Refuses a wait by a task (of a kernel, for instance) for the task's own queue.
-    pub(crate) fn check_wait(&self) -> Result<()> {
-        let address = ptr::from_ref(self).addr();
-        if !RUNNING.with(|running| running.borrow().contains(&address)) {
+    /// Refuses a wait by a task (of a kernel, for instance) for the first `count` tasks and turns, if these come after
+    /// the task.
+    fn check_wait(&self, count: u64) -> Result<()> {
+        let is_in_task = RUNNING.with(|running| !running.borrow().is_empty());
+        if !is_in_task || !self.comes_after_caller(count, &mut SmallVec::new()) {
             return Ok(());
         }
         let message = "a kernel waits for the stream that it runs on";
         let refused = Error::new(ErrorKind::InvalidArgument, "wait", message);
         Err(refused.on(&self.identity.device).of_refused_wait())
+    }
+
+    /// Whether the first `count` tasks and turns end only after a task that this thread runs: one of this queue, or of a
+    /// queue that one of them waits for.
+    fn comes_after_caller(&self, count: u64, seen: &mut SmallVec<[usize; 4]>) -> bool {
+        let address = ptr::from_ref(self).addr();
+        if RUNNING.with(|running| running.borrow().contains(&address)) {
+            return true;
+        }
+        if seen.contains(&address) {
+            return false;
+        }
+        seen.push(address);
+        let points: SmallVec<[Point; 4]> = {
+            let state = self.lock();
+            let first = state.ended + u64::from(state.running);
+            let entries = (first..count).zip(&state.entries);
+            let waits = entries.filter_map(|(_, entry)| match entry {
+                Entry::Task(task) => task.after.clone(),
+                Entry::Turn => None,
+            });
+            state.after.iter().cloned().chain(waits).collect()
+        };
+        points.iter().any(|point| {
+            point.queue().is_some_and(|queue| queue.comes_after_caller(point.count, seen))
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -356,6 +440,7 @@ impl Shared {
     /// Marks the current task or turn as ended.
     fn end(&self, state: &mut State) {
         state.running = false;
+        state.after = None;
         state.ended += 1;
         if state.awaited.is_some_and(|awaited| awaited <= state.ended) {
             state.awaited = None;
@@ -387,7 +472,7 @@ impl Shared {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.check_wait()?;
+        self.check_wait(u64::MAX)?;
         self.wait();
         Ok(())
     }
@@ -506,6 +591,7 @@ impl Queues {
         let state = State {
             entries: VecDeque::new(),
             running: false,
+            after: None,
             ended: 0,
             awaited: None,
             worker: Worker::Absent,
@@ -532,7 +618,7 @@ impl Queues {
     pub fn synchronize(&self) -> Result<()> {
         let queues: Vec<Arc<Shared>> =
             lock(&self.queues).queues.iter().filter_map(|(queue, _)| queue.upgrade()).collect();
-        queues.iter().try_for_each(|queue| queue.check_wait())?;
+        queues.iter().try_for_each(|queue| queue.check_wait(u64::MAX))?;
         for queue in &queues {
             queue.wait();
         }

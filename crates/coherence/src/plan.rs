@@ -147,6 +147,8 @@ pub enum Step {
 /// The steps to carry out, and the state once they are enqueued.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The parts that the action is about, and those whose states it changes.
+    pub set: Set,
     /// What to do, in this order.
     pub steps: Vec<Step>,
     /// The state of each part, once the steps are enqueued.
@@ -162,7 +164,9 @@ pub struct Plan {
 /// A [`Refusal`] if the state of the parts does not allow the action.
 pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Result<Plan, Refusal> {
     let paths = &paths.during(parts, set, action);
-    let mut draft = Draft { parts: parts.to_vec(), steps: Vec::new(), paths, committed: false };
+    let set = if let Action::Begin { .. } = action { Set::below(parts.len()) } else { set };
+    let mut draft =
+        Draft { parts: parts.to_vec(), set, steps: Vec::new(), paths, committed: false };
     match action {
         Action::Read { at, by } => draft.read(set, at, by)?,
         Action::Acquire { at, by, access } => draft.acquire(set, at, by, access)?,
@@ -180,9 +184,11 @@ pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Res
         Action::Lost { lane } => draft.lost(lane),
         Action::Forget { lane } => draft.forget(lane),
     }
-    let Draft { mut parts, steps, committed, .. } = draft;
-    parts.iter_mut().for_each(forget_origins);
-    Ok(Plan { steps, next: parts, committed })
+    let Draft { parts: mut next, steps, committed, .. } = draft;
+    next.iter_mut().for_each(forget_origins);
+    let changed = (0..).zip(parts.iter().zip(&next)).filter(|(_, (old, new))| old != new);
+    let set = changed.map(|(part, _)| part).collect::<Set>().union(set);
+    Ok(Plan { set, steps, next, committed })
 }
 
 impl Paths {
@@ -228,18 +234,25 @@ pub fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
 }
 
 impl Plan {
-    /// The state after step number `failed` failed: as before, plus the access records of work that was, or may have
-    /// been, enqueued. Values whose writers the host has seen finish do not depend on these any more: otherwise the
-    /// failure of a copy on a writer's lane would count as the writer's.
-    pub fn interrupted(&self, before: &[PartState], failed: usize) -> Vec<PartState> {
+    /// Records that the host has waited for all work on a lane, in the states for which the plan was made.
+    pub fn see(&self, parts: &mut [PartState], on: Lane) {
+        for part in self.set.iter() {
+            let state = &mut parts[usize::from(part)];
+            // The record of a guard stands for its later work, too.
+            if state.health == Health::Good {
+                state.bytes.iter_mut().for_each(|bytes| see_lane(bytes, on));
+            }
+        }
+    }
+
+    /// The state after the last of some `steps` of this plan has failed: as before, plus the access records of work that
+    /// was, or may have been, enqueued. Values whose writers the host has seen finish do not depend on these any more.
+    pub fn interrupted(&self, before: &[PartState], steps: &[Step]) -> Vec<PartState> {
         let mut parts = before.to_vec();
-        for (index, step) in self.steps[..=failed].iter().enumerate() {
+        for (index, step) in steps.iter().enumerate() {
             match *step {
-                Step::Wait { who: None, on } if index < failed => {
-                    // The record of a guard stands for its later work, too.
-                    let ended = parts.iter_mut().filter(|state| state.health == Health::Good);
-                    let all = ended.flat_map(|state| state.bytes.iter_mut());
-                    all.for_each(|bytes| see_lane(bytes, on));
+                Step::Wait { who: None, on } if index + 1 < steps.len() => {
+                    self.see(&mut parts, on);
                 }
                 Step::Wait { .. } | Step::See { .. } => {}
                 Step::Copy { part, from, to, reads, writes } => {
@@ -265,6 +278,8 @@ impl Plan {
 
 struct Draft<'a> {
     parts: Vec<PartState>,
+    /// The parts that the action is about.
+    set: Set,
     steps: Vec<Step>,
     paths: &'a Paths,
     committed: bool,
@@ -523,18 +538,17 @@ impl Draft<'_> {
         }
         for (part, from) in copies {
             let source = *self.bytes(part, from);
-            // The source is read on its writer's lane, or after the host has seen the writer finish; or directly from
-            // the host's replica, on the lane that needs it.
-            let (reads, writes) = self.paths.copiers(part, (from, at), source.writer, by);
+            let (reads, writes) = self.paths.copiers(part, (from, at), by);
+            let staged = self.paths.staged(part, from, at);
             if reads.is_some() {
                 self.wait_to_read(part, from, reads);
             }
             self.wait_to_write(part, at, writes);
             self.steps.push(Step::Copy { part, from, to: at, reads, writes });
-            mark_read(self.bytes(part, from), reads);
-            // If bytes go through the host, the host has seen the work that produced them finish.
+            // If bytes go through the host, the host has seen the work that produced them finish, and the read, too.
             let mut origins = Set::EMPTY;
-            if !self.paths.staged(part, from, at) {
+            if !staged {
+                mark_read(self.bytes(part, from), reads);
                 origins = source.sources();
                 origins.extend(reads);
             }
@@ -650,9 +664,10 @@ impl Draft<'_> {
             self.steps.push(wait);
         }
         if who.is_none() {
-            // The host would now know of a failure on this lane.
-            let all = self.parts.iter_mut().flat_map(|state| state.bytes.iter_mut());
-            all.for_each(|bytes| bytes.origins.remove(on));
+            // The host would now know of a failure on this lane. Values of other parts may have come through it since.
+            for part in self.set.iter() {
+                self.part(part).bytes.iter_mut().for_each(|bytes| bytes.origins.remove(on));
+            }
         }
     }
 

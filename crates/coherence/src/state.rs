@@ -219,7 +219,7 @@ pub struct Paths {
     pub host: Set,
     /// For each replica, the replicas that it copies from without the host.
     pub peers: [Set; REPLICAS],
-    /// For each replica on a device, the lane of that device's default stream.
+    /// For each replica on a device, the lane that copies from it, and to it for no lane in particular.
     pub lanes: [Lane; REPLICAS],
     /// The device for which the host's replica is page-locked. No device works in the host's memory then.
     pub locked: Option<ReplicaId>,
@@ -236,16 +236,16 @@ pub struct Paths {
 
 impl Paths {
     /// The users that read `from` and write `to` in a copy for `by`, which uses `to`.
+    ///
+    /// The source is not read on its writer's lane: the failure of a copy would then count as the writer's.
     pub(crate) fn copiers(
         &self,
         part: PartId,
         (from, to): (ReplicaId, ReplicaId),
-        writer: Option<Lane>,
         by: Who,
     ) -> (Who, Who) {
         let peer = self.peers[usize::from(to)].contains(from);
-        // On the writer's own lane no wait is needed.
-        let source = writer.unwrap_or(self.lanes[usize::from(from)]);
+        let source = self.lanes[usize::from(from)];
         let target = by.unwrap_or(self.lanes[usize::from(to)]);
         if self.is_direct(part, from, to) {
             // A prefetch to the host may name the device's stream that copies.

@@ -1,6 +1,7 @@
 //! The storage and state of one array. Carries out what the transition function decides.
 #![expect(unsafe_code, reason = "reads the host's replica, which the state guards")]
 
+mod carry_out;
 mod complete;
 mod exclusive;
 mod home;
@@ -8,17 +9,18 @@ mod refresh;
 mod registered;
 mod repartition;
 mod resident;
+mod running;
 mod unify;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coherence::{
-    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, Plan,
-    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, Step, Who, plan, readable,
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, REPLICAS,
+    Reduce, Refusal, ReplicaId, Role, Set, Who, plan, readable,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use runtime_core::{
     Device, DeviceKind, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result,
     Stream, Support, reported_failures,
@@ -27,11 +29,13 @@ use smallvec::SmallVec;
 
 pub(crate) use exclusive::Exclusive;
 
+use carry_out::Away;
 use registered::Refreshing;
+use running::Running;
 
 use crate::Home;
-use crate::budget;
 use crate::call_site::{At, CallSite};
+use crate::copy_stream::CopyStream;
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::{CHECKS, HOME, Mirror};
 use crate::partition::{Partition, Ranges, layout_of};
@@ -40,7 +44,7 @@ use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
 use crate::storage::{Hold, Storage};
-use crate::transfer::{End, Piece, Transfers};
+use crate::transfer::Transfers;
 
 /// Exclusive accesses look for idle streams when fewer lanes than this are left.
 const ROOM: usize = 16;
@@ -56,6 +60,8 @@ pub(crate) struct Core<T: Element, D> {
     version: AtomicU64,
     refreshing: Refreshing<Run<T, D>>,
     state: Mutex<State<T>>,
+    /// Signalled when a call has made its copies, which it makes without the lock.
+    copied: Condvar,
 }
 
 struct State<T: Element> {
@@ -68,6 +74,8 @@ struct State<T: Element> {
     lanes: Vec<TrackedStream>,
     /// Lanes that are no longer in use.
     free: Set,
+    /// The streams on which devices copy for no stream in particular.
+    copies: Vec<Arc<CopyStream>>,
     constant: bool,
     /// The memory budgets of replicas.
     budgets: Box<[(ReplicaId, Arc<Membership>)]>,
@@ -76,6 +84,12 @@ struct State<T: Element> {
     transfers: Transfers<T>,
     /// The last writer of each part.
     writers: Vec<Writer>,
+    /// Counts the changes of each part's state.
+    changes: Vec<u64>,
+    /// What calls use at the moment that do not hold the lock.
+    away: Vec<Away>,
+    /// Copies that may not have ended.
+    running: Vec<Running>,
     ledger: Ledger,
 }
 
@@ -182,17 +196,22 @@ impl<T: Element, D> Core<T, D> {
             refreshing: Refreshing::new(),
             state: Mutex::new(State {
                 writers: vec![Writer::new(None); parts.len()],
+                changes: vec![0; parts.len()],
+                away: Vec::new(),
+                running: Vec::new(),
                 parts,
                 paths,
                 devices: vec![None],
                 lanes: Vec::new(),
                 free: Set::EMPTY,
+                copies: Vec::new(),
                 constant: false,
                 budgets: Box::default(),
                 home: None,
                 transfers: Transfers::new(),
                 ledger: Ledger::default(),
             }),
+            copied: Condvar::new(),
             shape,
             partition,
         })
@@ -218,6 +237,8 @@ impl<T: Element, D> Core<T, D> {
             + state.devices.capacity() * size_of::<Option<Device>>()
             + state.lanes.capacity() * size_of::<TrackedStream>()
             + state.writers.capacity() * size_of::<Writer>()
+            + state.changes.capacity() * size_of::<u64>()
+            + state.running.capacity() * size_of::<Running>()
     }
 
     /// Whether all values are valid on the device, or on the host.
@@ -257,15 +278,15 @@ impl<T: Element, D> Core<T, D> {
         }
     }
 
-    /// The default stream of a device that has all of the parts, or else of a device that has some. `None` if the host
-    /// has all of them.
+    /// The stream that copies from a device that has all of the parts, or else from a device that has some. `None` if
+    /// the host has all of them.
     pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
         let state = self.lock();
         let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
         let common = valid().fold(Set::below(REPLICAS), Set::and);
         let any = if common.is_empty() { valid().fold(common, Set::union) } else { common };
         let at = any.iter().find(|at| *at != HOST).filter(|_| !common.contains(HOST))?;
-        state.devices.get(usize::from(at))?.as_ref().map(Device::default_stream)
+        Some(state.copy_stream(at))
     }
 
     /// A copy of the host's values of some parts, in the order of the array.
@@ -515,6 +536,7 @@ impl<T: Element, D> Core<T, D> {
         let mut rooms: Vec<Room<T>> = Vec::new();
         let mut is_first = true;
         let mut looks_ahead = true;
+        let mut waited = 0;
         loop {
             let mut state = self.lock();
             let (at, by) = match request.stream {
@@ -525,6 +547,11 @@ impl<T: Element, D> Core<T, D> {
                 }
             };
             let action = action(at, by);
+            if !state.running.is_empty() && !matches!(action, Action::Prefetch { .. }) {
+                let is_exchange = matches!(action, Action::Begin { .. });
+                let set = if is_exchange { self.partition.all().0 } else { request.set };
+                self.check_copies(&mut state, set)?;
+            }
             if self.needs_refresh(&state, request, action).is_some() {
                 drop(state);
                 self.refresh(request, action)?;
@@ -555,7 +582,9 @@ impl<T: Element, D> Core<T, D> {
                     budget.give_back(std::mem::take(&mut rooms));
                     let lens: SmallVec<[_; 8]> =
                         needed.iter().map(|part| (part, self.partition.len(part))).collect();
-                    rooms = budget.rooms(&lens, missing, cause)?;
+                    let waits = Cell::new(0);
+                    rooms = budget.rooms(&lens, missing, cause, &waits)?;
+                    waited += waits.get();
                     continue;
                 }
                 if std::mem::take(&mut looks_ahead) {
@@ -577,8 +606,14 @@ impl<T: Element, D> Core<T, D> {
             if let Action::Acquire { .. } = action {
                 state.wait_for_forgotten(by)?;
             }
+            let (place, is_charged) = (Some(at), is_charged(action));
+            let prepared = self.prepare(&mut state, request, action, place, is_charged)?;
+            let Some(prepared) = prepared else { continue };
             let before = then.is_some().then(|| state.parts.clone());
-            let done = self.carry_out(&mut state, request, action, Some(at), is_charged(action));
+            let done = self.complete(&mut state, request, action, prepared, place, is_charged);
+            if request.defers {
+                state.ledger.add_waits(waited);
+            }
             if let (Ok(()), Some(before), Some(then)) = (&done, before, then) {
                 then(at, &before, &mut state.parts);
             }
@@ -754,6 +789,11 @@ impl<T: Element, D> Core<T, D> {
     }
 
     fn include_all<'a>(&self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+        self.include(&mut state);
+        state
+    }
+
+    fn include(&self, state: &mut State<T>) {
         let (taken, failures) = (self.mirror.take_up(&mut state.parts), reported_failures());
         let is_current = self.mirror.includes(failures);
         if !is_current {
@@ -764,219 +804,6 @@ impl<T: Element, D> Core<T, D> {
         }
         if !is_current {
             self.mirror.include(failures);
-        }
-        state
-    }
-
-    /// Plans an action and carries it out. Its copies count for limits on transfers if it `is_charged`. On an error,
-    /// validity is as before.
-    fn carry_out(
-        &self,
-        state: &mut State<T>,
-        request: &Request<'_>,
-        action: Action,
-        at: Option<ReplicaId>,
-        is_charged: bool,
-    ) -> Result<()> {
-        let paths = state.paths_of(request).during(&state.parts, request.set, action);
-        let plan = self.plan(state, request, action, is_charged)?;
-        let places = plan.steps.iter().filter_map(|step| match step {
-            Step::Copy { from, to, .. } => Some([*from, *to]),
-            _ => None,
-        });
-        for place in places.flatten().chain(at) {
-            self.ensure(state, place)?;
-        }
-        if state.paths.locked.is_some() && self.storage.is_ordinary() {
-            // The device could not lock as much memory when the host's replica was made.
-            state.paths.locked = None;
-            return self.carry_out(state, request, action, at, is_charged);
-        }
-        self.run(state, request, &paths, &plan, is_charged)?;
-        if plan.committed {
-            self.version.fetch_add(1, Ordering::AcqRel);
-        }
-        if let Action::Acquire { .. } | Action::Begin { .. } = action {
-            let Request { access, call_site, .. } = *request;
-            for part in request.set.iter() {
-                let site = at.map(|at| AccessSite { at, access, call_site });
-                state.writers[usize::from(part)] = Writer::new(site);
-                self.mirror.set_site(part, request.call_site);
-            }
-        }
-        state.parts = plan.next;
-        Ok(())
-    }
-
-    /// Plans an action. Limits on transfers allow its copies if it `is_charged`.
-    fn plan(
-        &self,
-        state: &State<T>,
-        request: &Request<'_>,
-        action: Action,
-        is_charged: bool,
-    ) -> Result<Plan> {
-        let paths = state.paths_of(request);
-        let plan = plan(&state.parts, request.set, action, &paths).map_err(|why| {
-            let error =
-                state.refused(why, request.access, Some(request.call_site), &self.partition);
-            let is_access = !matches!(action, Action::Begin { .. });
-            match why {
-                Refusal::Stale(_) | Refusal::Pending(..) if is_access && self.is_refreshed() => {
-                    error.about("parts that were split off are not refreshed")
-                }
-                _ => error,
-            }
-        })?;
-        let bytes = |part: u8| self.partition.len(part) * size_of::<T>();
-        if is_charged {
-            let copies = plan.steps.iter().filter_map(|step| match step {
-                Step::Copy { part, to, .. } => Some((bytes(*part), *to == HOST)),
-                _ => None,
-            });
-            budget::check(copies, request.access, request.call_site)?;
-        }
-        Ok(plan)
-    }
-
-    fn ensure(&self, state: &State<T>, at: ReplicaId) -> Result<()> {
-        // The parts have memory of their own, which the access has asked for.
-        if self.storage.divided(at).is_some() {
-            return Ok(());
-        }
-        let device = state.devices.get(usize::from(at)).and_then(Option::as_ref);
-        let lock = state.paths.locked.and_then(|at| state.devices[usize::from(at)].as_ref());
-        self.storage.ensure(at, device, lock).map_err(|error| {
-            if error.kind() != ErrorKind::OutOfMemory {
-                return error;
-            }
-            let others =
-                "evict this or another array from the device, or from the host, to make room";
-            let message = format!("{}; {others}", error.message());
-            let place = device.map(|device| device.id().clone());
-            let full = Error::new(ErrorKind::OutOfMemory, "array", message).with_source(error);
-            match place {
-                Some(id) => full.on(&id),
-                None => full,
-            }
-        })
-    }
-
-    /// Carries out the steps of a plan, whose copies count for budgets if it `is_charged`.
-    fn run(
-        &self,
-        state: &mut State<T>,
-        request: &Request<'_>,
-        paths: &Paths,
-        plan: &Plan,
-        is_charged: bool,
-    ) -> Result<()> {
-        for (index, step) in plan.steps.iter().enumerate() {
-            // A log subscriber, for instance, may panic after work was enqueued.
-            let done = catch_unwind(AssertUnwindSafe(|| self.step(state, request, paths, step)));
-            if matches!(done, Ok(Ok(()))) {
-                if let Step::Copy { part, to, .. } = *step
-                    && is_charged
-                {
-                    budget::charge(self.partition.len(part) * size_of::<T>(), to == HOST);
-                }
-                continue;
-            }
-            state.parts = plan.interrupted(&state.parts, index);
-            if let Step::Wait { who: None, on } = *step {
-                state.waited(on, done.as_ref().ok().and_then(|done| done.as_ref().err()));
-            }
-            state.process_failures();
-            return done.unwrap_or_else(|panic| {
-                self.mirror.show(&mut state.parts);
-                resume_unwind(panic)
-            });
-        }
-        Ok(())
-    }
-
-    fn step(
-        &self,
-        state: &mut State<T>,
-        request: &Request<'_>,
-        paths: &Paths,
-        step: &Step,
-    ) -> Result<()> {
-        let State { lanes, transfers, writers, ledger, devices, .. } = state;
-        let end = |at, lane: Option<Lane>| {
-            lane.map(|lane| End { at, stream: &lanes[usize::from(lane)].stream })
-        };
-        let piece = |part| Piece { storage: &self.storage, partition: &self.partition, part };
-        match *step {
-            Step::Wait { who: None, on } => {
-                // A kernel is refused to wait for copies that a thread makes after its end.
-                transfers.finish(Some(on))?;
-                lanes[usize::from(on)].synchronize()
-            }
-            Step::Wait { who: Some(who), on } => {
-                let event = lanes[usize::from(on)].stream.record_event()?;
-                lanes[usize::from(who)].stream.wait(&event)
-            }
-            Step::See { part, on, origins } => {
-                match transfers.see(part, (on, &lanes[usize::from(on)].stream)) {
-                    Ok(true) => {}
-                    // The host's values do not come from there.
-                    Ok(false) => return Ok(()),
-                    Err(error) => {
-                        state.waited(on, Some(&error));
-                        return Err(error);
-                    }
-                }
-                // The work that the copies wait for is done as well.
-                origins.union(Set::one(on)).iter().try_for_each(|lane| {
-                    let known = &lanes[usize::from(lane)];
-                    known.stream.check()?;
-                    known.check()
-                })
-            }
-            Step::Fill { part, at, by, op } => match end(at, by) {
-                None => Transfers::fill_host(&piece(part), op),
-                Some(to) => transfers.fill(&piece(part), &to, op),
-            },
-            Step::Copy { part, from, to, reads, writes } => {
-                let piece = piece(part);
-                match (end(from, reads), end(to, writes)) {
-                    (Some(End { stream, .. }), _) if paths.is_direct(part, from, to) => {
-                        let by = (reads.unwrap_or_default(), stream);
-                        if self.storage.is_ordinary() {
-                            transfers.prepared(&piece, (from, to), by)?;
-                        } else {
-                            transfers.direct(&piece, (from, to), by)?;
-                        }
-                    }
-                    (Some(source), Some(target)) if paths.relayed(from, to) => {
-                        transfers.relay(&piece, &source, (writes.unwrap_or_default(), &target))?;
-                    }
-                    (Some(source), Some(target)) if !paths.staged(part, from, to) => {
-                        transfers.between_peers(&piece, &source, &target)?;
-                    }
-                    (Some(source), Some(target)) => {
-                        transfers.through_host(&piece, &source, &target)?;
-                    }
-                    (None, Some(target)) => transfers.upload(&piece, &target)?,
-                    (Some(source), None) => transfers.download(&piece, &source)?,
-                    // The host has only one replica.
-                    (None, None) => {}
-                }
-                // A copy has several steps. If another caller received a failure between them, earlier steps may have
-                // been skipped, and later ones not.
-                let used = [reads, writes].into_iter().flatten();
-                used.into_iter().try_for_each(|lane| lanes[usize::from(lane)].check())?;
-                let bytes = piece.len() * size_of::<T>();
-                let site =
-                    AccessSite { at: to, access: request.access, call_site: request.call_site };
-                if request.defers && paths.staged(part, from, to) {
-                    ledger.add_wait();
-                }
-                let name = |at| place(devices, at);
-                ledger.add((from, to), bytes, site, writers[usize::from(part)].site, name);
-                Ok(())
-            }
         }
     }
 }
@@ -1005,6 +832,8 @@ impl<T: Element> State<T> {
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;
         }
+        self.changed(all);
+        self.forget_running(lane);
         Ok(())
     }
 
@@ -1037,12 +866,18 @@ impl<T: Element> State<T> {
 
     /// Replaces the parts. Parts that are newly poisoned get the reason `poison`.
     fn replace(&mut self, next: Vec<PartState>, poison: Poison) {
-        for ((old, new), writer) in self.parts.iter().zip(&next).zip(&mut self.writers) {
+        for (part, (old, new)) in self.parts.iter().zip(&next).enumerate() {
             if new.health == Health::Poisoned && old.health != Health::Poisoned {
-                writer.poison = poison;
+                self.writers[part].poison = poison;
             }
+            self.changes[part] += u64::from(old != new);
         }
         self.parts = next;
+    }
+
+    /// The states of these parts have changed, or the lanes and devices that they name.
+    fn changed(&mut self, set: Set) {
+        set.iter().for_each(|part| self.changes[usize::from(part)] += 1);
     }
 
     /// Processes failures that were reported to other callers.
@@ -1082,6 +917,11 @@ impl<T: Element> State<T> {
                 let _forgotten = self.forget(lane);
             }
         }
+    }
+
+    /// The stream that copies from and to a device for no stream in particular.
+    fn copy_stream(&self, at: ReplicaId) -> Stream {
+        self.lanes[usize::from(self.paths.lanes[usize::from(at)])].stream.clone()
     }
 
     fn replica(&self, device: &Device) -> Option<ReplicaId> {
@@ -1164,12 +1004,16 @@ impl<T: Element> State<T> {
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let at = at.to_le_bytes()[0];
-        let lane = self.add_lane(&device.default_stream(), at, mirror)?;
+        let copies = CopyStream::of(device)?;
+        let lane = self.add_lane(copies.stream(), at, mirror)?;
+        self.copies.push(copies);
         match self.devices.get_mut(usize::from(at)) {
             Some(host) => *host = Some(device.clone()),
             None => self.devices.push(Some(device.clone())),
         }
         self.paths.lanes[usize::from(at)] = lane;
+        // Plans may use other copies from now on.
+        self.changed(Set::below(self.parts.len()));
         if at != HOST && device.capabilities().gates == Support::Native {
             self.paths.workers.insert(at);
             self.paths.relays.insert(at);

@@ -11,6 +11,7 @@ use super::{Core, Request, Run, State};
 use crate::budget;
 use crate::call_site::{At, CallSite};
 use crate::mirror::REFRESHED;
+use crate::poison::Poison;
 use crate::report::AccessSite;
 
 impl<T: Element, D> Core<T, D> {
@@ -57,7 +58,7 @@ impl<T: Element, D> Core<T, D> {
         // This cannot be refused.
         if let Ok(plan) = plan(&state.parts, self.partition.all().0, Action::Outdate, &state.paths)
         {
-            state.parts = plan.next;
+            state.replace(plan.next, Poison::Work);
         }
         self.mirror.show(&mut state.parts);
     }

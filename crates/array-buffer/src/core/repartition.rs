@@ -113,8 +113,7 @@ impl<T: Element, D> Core<T, D> {
             let Some(at) = goal.place else { continue };
             let cut = (0_u8..).zip(&cut).filter(|(_, (_, [_, new]))| *new == part);
             let set = if is_cut { cut.map(|(piece, _)| piece).collect() } else { goal.pieces };
-            let device = self.lock().devices[usize::from(at)].clone().filter(|_| at != HOST);
-            let stream = device.map(|device| device.default_stream());
+            let stream = (at != HOST).then(|| self.lock().copy_stream(at));
             let (stream, access) = (stream.as_ref(), "repartition");
             let request = Request::new(set, stream, access, call_site);
             self.act(&request, |at, by| Action::Prefetch { at, by })?;
@@ -206,6 +205,8 @@ impl<T: Element, D> Core<T, D> {
         if state.paths.locked.is_some() {
             state.paths.direct = direct_parts(&partition);
         }
+        state.changes = vec![0; parts.len()];
+        state.running.clear();
         (state.parts, state.writers) = (parts, writers);
         (self.partition, self.mirror) = (partition, mirror);
         self.mirror.show(&mut state.parts);

@@ -1,11 +1,11 @@
 //! What other arrays with the same memory budget ask of an array.
 
 use coherence::{Action, HOST, Health, PartId, ReplicaId, Set, readable};
-use runtime_core::{Element, Result, Stream};
+use runtime_core::{Element, Error, Result, Stream};
 
 use super::{Core, Request, State};
 use crate::budget;
-use crate::memory_budget::{Idle, Resident, RoomCause, Standing};
+use crate::memory_budget::{Idle, Left, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
 
 impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
@@ -15,7 +15,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         };
         let state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
-        if !divided.has_memory(part) {
+        if !divided.has_memory(part) || state.is_away(part) {
             return Standing::Busy;
         }
         if divided.is_held(part) || known.user() == Some(at) {
@@ -31,7 +31,11 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let mut state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
         let is_needed = known.valid.contains(HOST) && !known.valid.contains(at);
-        if !is_needed || !state.paths.copies_alone(part, at) || state.is_full() {
+        if !is_needed
+            || state.is_away(part)
+            || !state.paths.copies_alone(part, at)
+            || state.is_full()
+        {
             return Ok(true);
         }
         let budget = state.budget(at)?;
@@ -50,36 +54,48 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let mut state = self.include_all(state);
         let known = &state.parts[usize::from(part)];
         let is_needed = known.valid == Set::one(at) && known.health == Health::Good;
-        if !is_needed || !state.paths.copies_alone(part, at) || state.is_full() {
+        let is_away = state.is_away(part);
+        if !is_needed || is_away || !state.paths.copies_alone(part, at) || state.is_full() {
             return Ok(());
         }
         self.copy_ahead(&mut state, part, HOST, on, cause)
     }
 
-    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>> {
+    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Left>> {
         let (Some(divided), Some(state)) = (self.storage.divided(at), self.state.try_lock()) else {
             return Ok(None);
         };
         let mut state = self.include_all(state);
-        let is_used = state.parts[usize::from(part)].user() == Some(at);
-        if is_used || divided.is_held(part) || !divided.has_memory(part) {
-            return Ok(None);
-        }
         let RoomCause { access, call_site, is_charged } = cause;
         let set = Set::one(part);
         let request = Request::new(set, None, "make room", call_site);
-        let budget = state.budget(at)?;
         let action = Action::MakeRoom { at };
-        let done = self.carry_out(&mut state, &request, action, None, is_charged);
+        let bytes = self.bytes(part);
+        let about = |error: Error| {
+            error.about(format_args!("freeing {} for another access", self.named(part)))
+        };
+        let prepared = loop {
+            let is_used = state.parts[usize::from(part)].user() == Some(at);
+            let is_busy = divided.is_held(part) || state.is_away(part);
+            if is_used || is_busy || !divided.has_memory(part) {
+                return Ok(None);
+            }
+            // Guards may be taken while it waits.
+            let prepared = self.prepare(&mut state, &request, action, None, is_charged);
+            if let Some(prepared) = prepared.map_err(about)? {
+                break prepared;
+            }
+        };
+        let waited = prepared.has_waited();
+        let budget = state.budget(at)?;
+        let done = self.complete(&mut state, &request, action, prepared, None, is_charged);
         self.mirror.show(&mut state.parts);
-        let bytes = self.partition.len(part) * size_of::<T>();
-        done.map_err(|error| {
-            error.about(format_args!("freeing the {bytes} bytes of part {part} for another access"))
-        })?;
+        done.map_err(about)?;
         budget.leave(part);
         state.ledger.add_eviction(bytes, AccessSite { at, access, call_site });
         // SAFETY: no guard uses the part there, nor does a reader. New ones need the state's lock.
-        Ok(unsafe { divided.take(part) }.map(Idle::new))
+        let memory = unsafe { divided.take(part) };
+        Ok(memory.map(|memory| Left { memory: Idle::new(memory), waited }))
     }
 }
 

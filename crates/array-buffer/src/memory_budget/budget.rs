@@ -1,6 +1,7 @@
 //! Limits on the memory of arrays on a device.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -74,6 +75,8 @@ pub(super) struct Account {
     /// Memory of parts that have left, which other parts can use.
     pub(super) idle: Vec<Idle>,
     pub(super) evicted: Traffic,
+    /// How often making room has held a call up.
+    pub(super) waits: u64,
     /// How much memory is neither free nor that of a part; see [`InTransit`].
     pub(super) in_transit: usize,
     pub(super) is_recording: bool,
@@ -85,6 +88,13 @@ pub(super) struct Account {
 pub(crate) struct Idle {
     pub(super) bytes: u64,
     memory: Box<dyn AnyMemory>,
+}
+
+/// The memory of a part that has left a device.
+pub(crate) struct Left {
+    pub(crate) memory: Idle,
+    /// Whether the call has waited, for instance until the values were copied to the host.
+    pub(crate) waited: bool,
 }
 
 /// Memory of elements of any type.
@@ -104,7 +114,7 @@ pub(crate) trait Resident: Send + Sync {
     fn standing(&self, part: PartId, at: ReplicaId) -> Standing;
 
     /// Frees a part's memory in a replica, for an access. `None` if it is in use by now.
-    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Idle>>;
+    fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Left>>;
 
     /// Begins to copy a part from the host to a replica, if that is needed and a stream can do it without the host.
     /// `false` if the budget has no memory for it.
@@ -244,6 +254,12 @@ impl MemoryBudget {
         self.account().evicted
     }
 
+    /// How often accesses have waited for room: until the values of a part that left were copied to the host, until the
+    /// device freed memory, or until calls in other threads let parts go.
+    pub fn waits(&self) -> u64 {
+        self.account().waits
+    }
+
     /// Frees memory that waits to be used again. Does not block: work that still uses it ends first.
     pub fn trim(&self) {
         let idle = std::mem::take(&mut self.account().idle);
@@ -266,7 +282,7 @@ impl MemoryBudget {
 
     /// Tries to let one part leave, for parts that `wanted` needs. `false` if another thread uses what could help: try
     /// again. An error if all parts are in use or kept.
-    pub(super) fn evict_one(&self, wanted: &Wanted) -> Result<bool> {
+    pub(super) fn evict_one(&self, wanted: &Wanted<'_>) -> Result<bool> {
         let (all, mut is_busy) = {
             let account = self.account();
             // Memory that other accesses are about to get or give is that of no part.
@@ -298,7 +314,7 @@ impl MemoryBudget {
             return Err(wanted.error(ErrorKind::InvalidArgument, message));
         };
         // Otherwise another thread has begun to use the part.
-        self.evict(known, &**array, wanted.cause)
+        self.evict(known, &**array, wanted.cause, wanted.waits)
     }
 
     /// Lets a part leave. Returns whether it did.
@@ -307,19 +323,31 @@ impl MemoryBudget {
         known: &Known,
         array: &dyn Resident,
         cause: RoomCause,
+        waits: &Cell<u64>,
     ) -> Result<bool> {
         let _in_transit = InTransit::new(self);
-        let Some(idle) = array.make_room(known.key.1, known.at, cause)? else { return Ok(false) };
+        let Some(left) = array.make_room(known.key.1, known.at, cause)? else { return Ok(false) };
         let mut account = self.account();
-        account.idle.push(idle);
+        account.idle.push(left.memory);
         account.evicted.count += 1;
         account.evicted.bytes += known.of.bytes;
+        drop(account);
+        if left.waited {
+            self.count_wait(waits);
+        }
         Ok(true)
     }
 
+    /// Counts that an access is held up.
+    pub(super) fn count_wait(&self, waits: &Cell<u64>) {
+        waits.update(|waits| waits + 1);
+        self.account().waits += 1;
+    }
+
     /// Frees idle memory, and waits until no work uses it. Returns whether there was any.
-    pub(super) fn free_idle(&self) -> Result<bool> {
+    pub(super) fn free_idle(&self, waits: &Cell<u64>) -> Result<bool> {
         let Some(idle) = self.account().idle.pop() else { return Ok(false) };
+        self.count_wait(waits);
         let wait = || {
             let stream = self.0.device.stream_create(&StreamOptions::default())?;
             idle.memory.order_before(&stream)?;
@@ -330,7 +358,7 @@ impl MemoryBudget {
         done.map(|()| true)
     }
 
-    pub(super) fn full(&self, wanted: &Wanted) -> Error {
+    pub(super) fn full(&self, wanted: &Wanted<'_>) -> Error {
         let (used, limit) = (self.used(), self.limit());
         let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
         let message = format!(
@@ -342,7 +370,7 @@ impl MemoryBudget {
 }
 
 /// A part that needs memory, for an access.
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
     pub(super) owner: Owner,
     pub(super) part: PartId,
     /// All parts that the access needs.
@@ -351,9 +379,11 @@ pub(super) struct Wanted {
     pub(super) held: usize,
     pub(super) bytes: u64,
     pub(super) cause: RoomCause,
+    /// Counts how often the access has waited.
+    pub(super) waits: &'a Cell<u64>,
 }
 
-impl Wanted {
+impl Wanted<'_> {
     pub(super) fn error(&self, kind: ErrorKind, message: String) -> Error {
         let RoomCause { access, call_site, .. } = self.cause;
         let at = At(call_site).to_string();

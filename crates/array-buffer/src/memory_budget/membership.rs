@@ -1,5 +1,6 @@
 //! The part that an array takes in a budget, and the memory that it gets.
 
+use std::cell::Cell;
 use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,17 +31,18 @@ impl Membership {
     }
 
     /// Gets memory for the `missing` ones of the `needed` parts, each given with its number of elements. Other parts
-    /// may leave the device. Call it without the lock of an array.
+    /// may leave the device. Counts in `waits` how often that holds up the caller. Call it without the lock of an array.
     pub(crate) fn rooms<T: Element>(
         &self,
         needed: &[(PartId, usize)],
         missing: Set,
         cause: RoomCause,
+        waits: &Cell<u64>,
     ) -> Result<Vec<Room<T>>> {
         let set = needed.iter().map(|(part, _)| *part).collect();
         let all = needed.iter().map(|(_, len)| bytes_of::<T>(*len)).fold(0, u64::saturating_add);
         let wanted =
-            |part| Wanted { owner: self.owner, part, needed: set, held: 0, bytes: 0, cause };
+            |part| Wanted { owner: self.owner, part, needed: set, held: 0, bytes: 0, cause, waits };
         if let Some(limit) = self.budget.limit().filter(|limit| all > *limit) {
             let message =
                 format!("{all} bytes for parts {set:?}: memory budget with limit {limit}");
@@ -48,6 +50,7 @@ impl Membership {
             return Err(error.on(self.budget.device().id()));
         }
         let began = Instant::now();
+        let mut is_first = true;
         'again: loop {
             let mut rooms = Vec::new();
             for (part, len) in needed.iter().filter(|(part, _)| missing.contains(*part)) {
@@ -58,6 +61,9 @@ impl Membership {
                     None if began.elapsed() < PATIENCE => {
                         // Two accesses that kept a share of the memory would wait for each other.
                         self.give_back(rooms);
+                        if std::mem::replace(&mut is_first, false) {
+                            self.budget.count_wait(waits);
+                        }
                         thread::sleep(PAUSE);
                         continue 'again;
                     }
@@ -69,7 +75,7 @@ impl Membership {
     }
 
     /// Gets memory for a part with `len` elements. `None` if calls in other threads use all that could leave.
-    fn room<T: Element>(&self, wanted: &Wanted, len: usize) -> Result<Option<Room<T>>> {
+    fn room<T: Element>(&self, wanted: &Wanted<'_>, len: usize) -> Result<Option<Room<T>>> {
         let (budget, part) = (&self.budget, wanted.part);
         let reserved = loop {
             match budget.reserve::<T>(len) {
@@ -91,7 +97,7 @@ impl Membership {
         loop {
             match budget.device().memory_allocate::<T>(len) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                    if !budget.free_idle()?
+                    if !budget.free_idle(wanted.waits)?
                         && !budget.evict_one(&wanted).map_err(|full| full.with_source(error))?
                     {
                         return Ok(None);

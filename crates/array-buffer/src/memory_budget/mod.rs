@@ -7,7 +7,7 @@ mod policy;
 mod step;
 
 pub use budget::MemoryBudget;
-pub(crate) use budget::{Idle, Resident, RoomCause, Standing};
+pub(crate) use budget::{Idle, Left, Resident, RoomCause, Standing};
 pub(crate) use membership::{Membership, Room};
 pub use policy::{Candidate, LatestNextUse, LeastRecentlyUsed, Policy, Priority};
 pub use step::{RecordedStep, Recording, Repeat};

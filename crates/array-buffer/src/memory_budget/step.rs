@@ -1,5 +1,6 @@
 //! Recorded steps: the uses of parts that a program repeats.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
@@ -106,12 +107,13 @@ impl MemoryBudget {
             victim.write_back(known.key.1, known.at, &ahead.down, cause)?;
         }
         let mut victims = free(false);
+        let waits = Cell::new(0);
         for (of, array, at) in missing {
             let up = &ahead.up[of.access % ahead.up.len()];
             while !array.fetch(of.key.1, at, up, cause)? {
                 match victims.next() {
                     Some((known, (_, victim))) if is_later(known, of.next_use) => {
-                        self.evict(known, &**victim, cause)?;
+                        self.evict(known, &**victim, cause, &waits)?;
                     }
                     _ => return Ok(()),
                 }

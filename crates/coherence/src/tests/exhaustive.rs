@@ -214,10 +214,14 @@ impl SourceSets {
         self.0.iter().flatten().any(|sources| sources.contains(lane))
     }
 
-    fn step(&mut self, step: Step, paths: &Paths) {
+    /// Records a step of an action on `set`.
+    fn step(&mut self, step: Step, set: Set, paths: &Paths) {
         match step {
+            // Work on other parts may be enqueued on the stream between the wait and the rest of the action.
             Step::Wait { who: None, on } => {
-                self.0.iter_mut().flatten().for_each(|sources| sources.remove(on));
+                for part in set.iter() {
+                    self.0[usize::from(part)].iter_mut().for_each(|sources| sources.remove(on));
+                }
             }
             Step::Wait { .. } => {}
             Step::See { part, on, origins } => {
@@ -306,7 +310,7 @@ fn check(
             return Err(format!("{step:?} is between devices that do not reach each other"));
         }
         machine.step(*step, &paths)?;
-        sources.step(*step, &paths);
+        sources.step(*step, plan.set, &paths);
         match *step {
             Step::Copy { part, from, to, .. } => {
                 let current = &mut current[usize::from(part)];
@@ -324,7 +328,7 @@ fn check(
             Step::Wait { .. } | Step::See { .. } => {}
         }
         // A failure here leaves access records for the enqueued work, and the values where they were.
-        let kept = plan.interrupted(parts, index);
+        let kept = plan.interrupted(parts, &plan.steps[..=index]);
         state_or_stale(&kept)?;
         marks_hold(&machine, &kept, None)?;
         for (old, new) in parts.iter().zip(&kept) {
@@ -700,7 +704,8 @@ fn explore(world: &World, roles: &[Role]) -> (usize, usize) {
                 Ok(plan) => {
                     transitions += 1;
                     let checked = check(world, &parts, set, action, &plan);
-                    let kept = (0..plan.steps.len()).map(|step| plan.interrupted(&parts, step));
+                    let kept = (0..plan.steps.len())
+                        .map(|step| plan.interrupted(&parts, &plan.steps[..=step]));
                     for next in kept.chain([plan.next.clone()]) {
                         if seen.insert(packed(&next)) {
                             queue.push_back(next);

@@ -78,7 +78,7 @@ impl Program {
                 self.copy(*step);
             }
             if index == failing {
-                self.parts = plan.interrupted(&self.parts, index);
+                self.parts = plan.interrupted(&self.parts, &plan.steps[..=index]);
                 return None;
             }
         }
