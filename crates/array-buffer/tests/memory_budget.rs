@@ -369,7 +369,10 @@ fn a_failed_copy_to_the_host_loses_nothing() {
             let error = add_to(&mut other, 0, s).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
             let message = error.to_string();
-            assert!(message.contains("the 80 bytes of part 0 of an array of f64 [10]"), "{message}");
+            assert!(
+                message.contains("the 80 bytes of part 0 of an array of f64 [10]"),
+                "{message}"
+            );
             assert_eq!(s.synchronize().map_err(|error| error.to_string()), Ok(()));
             assert_eq!(values(&other)[9], 9.0);
             assert_eq!(values(&array), [2.0; 10], "{is_locked} {is_known} {late}");
@@ -649,13 +652,19 @@ fn fewest_copies(uses: &[(usize, bool)], room: usize) -> usize {
     states.into_iter().map(end).min().unwrap_or(0)
 }
 
-/// Makes the uses several times under a policy, expected after the first time if they are `repeated`. Returns the
-/// number of parts that were copied.
-fn copies(uses: &[(usize, bool)], room: usize, times: usize, repeated: bool) -> usize {
+/// Makes the uses several times under a policy, expected after the first time if they are `repeated`, with page-locked
+/// host memory if it `locks`. Returns the number of parts that were copied.
+fn copies(uses: &[(usize, bool)], room: usize, times: usize, repeated: bool, locks: bool) -> usize {
     let setup = Setup::apart();
     let s = &setup.s;
     let budget = MemoryBudget::new(&setup.a, PART * room as u64);
-    let mut array = parted(5, &budget);
+    let mut array =
+        ArrayBuffer::from_array_with((0..50).map(f64::from).collect::<Array1<_>>(), partition(5))
+            .unwrap();
+    if locks {
+        array.page_lock(&setup.a).unwrap();
+    }
+    array.set_memory_budget(&budget).unwrap();
     let mut pass = || {
         for &(part, writes) in uses {
             match writes {
@@ -683,9 +692,12 @@ fn a_repeated_sweep_moves_little_more_than_the_optimum() {
     let sweep: Vec<_> = (0..5).map(|part| (part, true)).collect();
     for room in 1..6 {
         let all: Vec<_> = sweep.iter().copied().cycle().take(5 * TIMES).collect();
-        let (best, ours) = (fewest_copies(&all, room), copies(&sweep, room, TIMES, true));
-        assert!(10 * ours <= 11 * best, "{room}: {ours} copies for {best}");
-        let unplanned = copies(&sweep, room, TIMES, false);
+        let best = fewest_copies(&all, room);
+        for locks in [false, true] {
+            let ours = copies(&sweep, room, TIMES, true, locks);
+            assert!(10 * ours <= 11 * best, "{room} {locks}: {ours} copies for {best}");
+        }
+        let unplanned = copies(&sweep, room, TIMES, false, false);
         assert!(room == 5 || unplanned == 10 * TIMES, "{room}: {unplanned}");
     }
 }
@@ -698,18 +710,22 @@ fn repeated_steps_of_any_kind_move_little_more_than_the_optimum() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(seed >> 33).unwrap() % below
     };
-    let (mut ours, mut unplanned, mut best) = (0, 0, 0);
+    let (mut ours, mut locked, mut unplanned, mut best) = (0, 0, 0, 0);
     for _ in 0..40 {
         let len = 4 + random(10);
         let uses: Vec<_> = (0..len).map(|_| (random(5), random(3) > 0)).collect();
         let room = 2 + random(2);
         let all: Vec<_> = uses.iter().copied().cycle().take(uses.len() * TIMES).collect();
         best += fewest_copies(&all, room);
-        ours += copies(&uses, room, TIMES, true);
-        unplanned += copies(&uses, room, TIMES, false);
+        ours += copies(&uses, room, TIMES, true, false);
+        locked += copies(&uses, room, TIMES, true, true);
+        unplanned += copies(&uses, room, TIMES, false, false);
     }
-    println!("{ours} copies, {unplanned} unplanned, {best} at best");
+    println!(
+        "{ours} copies, {locked} with page-locked memory, {unplanned} unplanned, {best} at best"
+    );
     assert!(10 * ours <= 11 * best, "{ours} copies for {best}");
+    assert!(10 * locked <= 11 * best, "{locked} copies for {best} with page-locked memory");
     assert!(10 * unplanned > 11 * best, "the steps are too easy: {unplanned} for {best}");
 }
 
@@ -812,26 +828,28 @@ fn unexpected_uses_are_right() {
 /// A copy ahead of its use that cannot begin is made later. One that fails is an error of an access. No value is lost.
 #[test]
 fn copies_ahead_that_fail_lose_nothing() {
+    const PARTS: usize = 24;
     let mut repeated = 0;
     for number in 1..12 {
         for late in [false, true] {
             let setup = Setup::apart();
             let s = &setup.s;
-            let budget = MemoryBudget::new(&setup.a, 3 * PART);
-            let mut array = ArrayBuffer::from_array_with(Array1::zeros(50), partition(5)).unwrap();
+            let budget = MemoryBudget::new(&setup.a, 6 * PART);
+            let zeros = Array1::zeros(10 * PARTS);
+            let mut array = ArrayBuffer::from_array_with(zeros, partition(PARTS)).unwrap();
             array.page_lock(&setup.a).unwrap();
             array.set_memory_budget(&budget).unwrap();
             let recording = budget.record().unwrap();
             let touch = |array: &ArrayBuffer<f64, Ix1>, part| {
                 array.part(Parts::one(part)).unwrap().read(s).map(drop)
             };
-            (0..5).for_each(|part| touch(&array, part).unwrap());
+            (0..PARTS).for_each(|part| touch(&array, part).unwrap());
             let step = recording.finish();
             let _expected = budget.repeat(&step).unwrap();
             setup.a.synchronize().unwrap();
             fail(&setup, number, late);
             let mut failures = 0;
-            for part in (0..5).cycle().take(20) {
+            for part in (0..PARTS).cycle().take(40) {
                 failures += usize::from(touch(&array, part).is_err());
                 if setup.a.synchronize().is_err() {
                     failures += 1;
@@ -843,7 +861,7 @@ fn copies_ahead_that_fail_lose_nothing() {
                 assert!(failures <= 1, "{number}: {failures}");
                 repeated += 1 - failures;
             }
-            assert_eq!(values(&array), [0.0; 50]);
+            assert_eq!(values(&array), [0.0; 10 * PARTS]);
             add_to(&mut array, 0, s).unwrap();
         }
     }

@@ -238,7 +238,10 @@ fn failures_of_copies_are_errors_of_the_next_access() {
     array.prefetch_host().unwrap();
     let error = array.read_host().unwrap_err();
     assert_eq!(error.device(), Some(setup.a.id()), "{error}");
-    assert!(error.message().contains("the 800 bytes of part 0 of an array of f64 [100]"), "{error}");
+    assert!(
+        error.message().contains("the 800 bytes of part 0 of an array of f64 [100]"),
+        "{error}"
+    );
     s.synchronize().unwrap();
     assert_eq!(values(&array), [3.0; 100]);
     assert_eq!(values_on(&array, s), [3.0; 100]);

@@ -570,7 +570,8 @@ impl<T: Element, D> Core<T, D> {
                     let overwrites =
                         matches!(action, Action::Acquire { access: Access::Write, .. });
                     let is_prefetch = matches!(action, Action::Prefetch { .. });
-                    looks_ahead = budget.touch(needed, !overwrites, is_prefetch);
+                    let bytes = |part| self.bytes(part);
+                    looks_ahead = budget.touch(needed, !overwrites, is_prefetch, bytes);
                     if !missing.is_empty() || looks_ahead {
                         // A refused access frees no memory.
                         self.plan(&state, request, action, is_charged(action))?;

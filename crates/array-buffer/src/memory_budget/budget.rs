@@ -77,11 +77,15 @@ pub(super) struct Account {
     pub(super) evicted: Traffic,
     /// How often making room has held a call up.
     pub(super) waits: u64,
+    /// The bytes in use when the device refused memory last.
+    pub(super) refused: Option<u64>,
     /// How much memory is neither free nor that of a part; see [`InTransit`].
     pub(super) in_transit: usize,
     pub(super) is_recording: bool,
     /// Set while a step is repeated.
     pub(super) ahead: Option<Arc<Ahead>>,
+    /// How many bytes of the limit the repeated step leaves free for copies ahead.
+    pub(super) spare: u64,
 }
 
 /// Memory that no part uses. Work may still use it.
@@ -336,6 +340,16 @@ impl MemoryBudget {
             self.count_wait(waits);
         }
         Ok(true)
+    }
+
+    /// The device has refused memory that is reserved.
+    pub(super) fn note_refusal(&self, bytes: u64) {
+        let mut account = self.account();
+        account.refused = Some(account.ledger.used().saturating_sub(bytes));
+    }
+
+    pub(super) fn policy(&self) -> &dyn Policy {
+        &*self.0.policy
     }
 
     /// Counts that an access is held up.

@@ -34,21 +34,12 @@ pub(crate) struct Ledger {
 /// A use of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
-    key: Key,
+    pub(super) key: Key,
+    pub(super) bytes: u64,
     /// Whether it needs the values: it does not only overwrite them.
-    reads: bool,
-    /// The number of accesses before it that needed values.
-    access: usize,
-}
-
-/// A part without memory whose values are needed soon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
-    pub(crate) key: Key,
-    /// The number of uses before the values are needed.
-    pub(crate) next_use: u64,
-    /// The number of the access in the step.
-    pub(crate) access: usize,
+    pub(super) reads: bool,
+    /// The number of the access.
+    pub(super) access: usize,
 }
 
 /// The uses of parts in a step that is repeated.
@@ -56,7 +47,7 @@ pub(crate) struct Missing {
 struct Repeated {
     uses: Arc<[Use]>,
     /// The indices of the uses of each part.
-    of: BTreeMap<Key, Vec<usize>>,
+    of: Arc<BTreeMap<Key, Vec<usize>>>,
     /// The index of the use that is expected next.
     next: usize,
 }
@@ -67,7 +58,7 @@ impl Repeated {
         for (index, Use { key, .. }) in uses.iter().enumerate() {
             of.entry(*key).or_default().push(index);
         }
-        Self { uses, of, next: 0 }
+        Self { uses, of: Arc::new(of), next: 0 }
     }
 
     /// The number of uses before the part's next use.
@@ -144,14 +135,21 @@ impl Ledger {
         self.resident.remove(&key).map_or(0, |gone| gone.bytes)
     }
 
-    /// The parts were used, or only prefetched.
-    pub(crate) fn touch(&mut self, owner: Owner, parts: Set, reads: bool, is_prefetch: bool) {
+    /// The parts were used, or only prefetched. `bytes` returns their sizes.
+    pub(crate) fn touch(
+        &mut self,
+        owner: Owner,
+        parts: Set,
+        reads: bool,
+        is_prefetch: bool,
+        bytes: impl Fn(PartId) -> u64,
+    ) {
         let last = self.recorded.as_ref().and_then(|uses| uses.last());
-        let access = last.map_or(0, |last| last.access + usize::from(last.reads));
+        let access = last.map_or(0, |last| last.access + 1);
         for part in parts.iter() {
             self.clock += 1;
             if let Some(recorded) = &mut self.recorded {
-                recorded.push(Use { key: (owner, part), reads, access });
+                recorded.push(Use { key: (owner, part), bytes: bytes(part), reads, access });
             }
             if let Some(repeated) = &mut self.repeated {
                 repeated.use_now((owner, part));
@@ -200,24 +198,58 @@ impl Ledger {
         self.repeated.as_ref()?.next_read(key).map(|uses| uses as u64)
     }
 
-    /// The parts without memory whose values are needed by the next `window` accesses of the step that need any.
-    pub(crate) fn missing(&self, window: usize) -> Vec<Missing> {
-        let Some(Repeated { uses, next, .. }) = &self.repeated else { return Vec::new() };
-        let ahead = (0..).zip(uses.iter().cycle().skip(*next).take(uses.len()));
-        let (mut accesses, mut missing) = (Vec::new(), Vec::new());
-        for (next_use, &Use { key, access, .. }) in ahead.filter(|(_, of)| of.reads) {
-            if accesses.last() != Some(&access) {
-                accesses.push(access);
-            }
-            if accesses.len() > window {
-                break;
-            }
-            let is_new = missing.iter().all(|of: &Missing| of.key != key);
-            if is_new && !self.resident.contains_key(&key) {
-                missing.push(Missing { key, next_use, access });
-            }
+    /// A copy in which the future can be tried, with the `limit` in place of no limit, less `spare` bytes.
+    pub(super) fn trial(&self, limit: Option<u64>, spare: u64) -> Self {
+        let Self { used, clock, .. } = *self;
+        Self {
+            limit: self.limit.or(limit).map(|limit| limit.saturating_sub(spare)),
+            used,
+            clock,
+            resident: self.resident.clone(),
+            prefetched: self.prefetched.clone(),
+            priorities: self.priorities.clone(),
+            recorded: None,
+            repeated: self.repeated.clone(),
         }
-        missing
+    }
+
+    pub(super) fn has_memory(&self, key: Key) -> bool {
+        self.resident.contains_key(&key)
+    }
+
+    /// The number of uses in the step.
+    pub(super) fn expected_len(&self) -> usize {
+        self.repeated.as_ref().map_or(0, |repeated| repeated.uses.len())
+    }
+
+    /// The uses of the next access of the step.
+    pub(super) fn expected_access(&self) -> Vec<Use> {
+        let Some(Repeated { uses, next, .. }) = &self.repeated else { return Vec::new() };
+        let Some(Use { access, .. }) = uses.get(*next) else { return Vec::new() };
+        uses[*next..].iter().take_while(|of| of.access == *access).copied().collect()
+    }
+
+    /// The size of the largest part that the step uses.
+    pub(super) fn expected_largest(&self) -> u64 {
+        let uses = self.repeated.iter().flat_map(|repeated| repeated.uses.iter());
+        uses.map(|of| of.bytes).max().unwrap_or(0)
+    }
+
+    /// The bytes of the largest access of the step.
+    pub(super) fn expected_most(&self) -> u64 {
+        let uses = self
+            .repeated
+            .iter()
+            .flat_map(|repeated| repeated.uses.chunk_by(|a, b| a.access == b.access));
+        uses.map(|of| of.iter().fold(0_u64, |sum, of| sum.saturating_add(of.bytes)))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The size of a part that the step uses.
+    pub(super) fn expected_bytes(&self, key: Key) -> u64 {
+        let Some(Repeated { uses, of, .. }) = &self.repeated else { return 0 };
+        of.get(&key).and_then(|at| at.first()).map_or(0, |at| uses[*at].bytes)
     }
 
     /// The array is gone, and its memory with it.
@@ -325,7 +357,7 @@ mod tests {
                     true
                 });
                 go(&|ledger, model| {
-                    ledger.touch(key.0, Set::one(key.1), true, false);
+                    ledger.touch(key.0, Set::one(key.1), true, false, |_| size);
                     // In the order of their last use.
                     model.resident.retain(|of| *of != key);
                     model.resident.push(key);

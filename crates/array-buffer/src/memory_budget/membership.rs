@@ -97,6 +97,7 @@ impl Membership {
         loop {
             match budget.device().memory_allocate::<T>(len) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                    self.budget.note_refusal(wanted.bytes);
                     if !budget.free_idle(wanted.waits)?
                         && !budget.evict_one(&wanted).map_err(|full| full.with_source(error))?
                     {
@@ -127,7 +128,10 @@ impl Membership {
             Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
             Ok(Reserved::Bytes(reserved)) => match self.budget.device().memory_allocate(len) {
                 Ok(memory) => (memory, reserved),
-                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                    self.budget.note_refusal(bytes_of::<T>(len));
+                    return Ok(None);
+                }
                 Err(error) => return Err(error),
             },
             Err(Full) => return Ok(None),
@@ -160,11 +164,18 @@ impl Membership {
         account.ledger.release(bytes);
     }
 
-    /// The parts are used, or only prefetched; `reads` says whether their values are needed. Returns whether a step is
-    /// repeated.
-    pub(crate) fn touch(&self, parts: Set, reads: bool, is_prefetch: bool) -> bool {
+    /// The parts of these sizes are used, or only prefetched; `reads` says whether their values are needed. Returns
+    /// whether a step is repeated.
+    pub(crate) fn touch(
+        &self,
+        parts: Set,
+        reads: bool,
+        is_prefetch: bool,
+        bytes: impl Fn(PartId) -> usize,
+    ) -> bool {
         let mut account = self.budget.account();
-        account.ledger.touch(self.owner, parts, reads, is_prefetch);
+        let bytes = |part| bytes(part) as u64;
+        account.ledger.touch(self.owner, parts, reads, is_prefetch, bytes);
         account.ahead.is_some()
     }
 

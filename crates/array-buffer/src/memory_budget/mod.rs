@@ -1,6 +1,7 @@
 //! Limits on the memory of arrays on a device.
 
 mod budget;
+mod forecast;
 mod ledger;
 mod membership;
 mod policy;

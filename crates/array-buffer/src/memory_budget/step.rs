@@ -1,15 +1,16 @@
 //! Recorded steps: the uses of parts that a program repeats.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use coherence::Set;
 use runtime_core::{Error, ErrorKind, Result, StreamOptions};
 
-use super::budget::{Ahead, Known, MemoryBudget, RoomCause, Standing, WINDOW};
-use super::ledger::{Missing, Owner, Use};
+use super::budget::{Ahead, MemoryBudget, RoomCause, Standing, WINDOW};
+use super::forecast::Event;
+use super::ledger::{Owner, Use};
 
 impl MemoryBudget {
     /// Begins to record which parts are used, until [`Recording::finish`].
@@ -31,8 +32,10 @@ impl MemoryBudget {
     /// again and again. The default [policy](super::LatestNextUse) then lets the parts leave that are used latest.
     ///
     /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy
-    /// the part that will be missing next to the device, and the values of the part that will leave next to the host.
-    /// These copies are on streams of their own. So they run while the device computes.
+    /// the parts that the next two accesses will miss to the device, and the values of the parts that will leave next to
+    /// the host. These copies are on streams of their own. So they run while the device computes. They use memory that
+    /// is free. A budget leaves memory for one or two parts free for them, if the step then copies at most a tenth
+    /// more: in a sweep over many parts, of which some fit. The policy is also asked for what the next accesses will do.
     ///
     /// Every value is right in any case: other uses than expected only cost time.
     ///
@@ -68,7 +71,13 @@ impl MemoryBudget {
         }
         account.ahead = Some(ahead);
         account.ledger.repeat(Some(Arc::clone(&step.uses)));
-        Ok(Repeat { budget: self.clone() })
+        let trial = account.ledger.trial(account.refused, 0);
+        drop(account);
+        let repeat = Repeat { budget: self.clone() };
+        // A policy may ask the budget.
+        let spare = trial.spare(self.policy());
+        self.account().spare = spare;
+        Ok(repeat)
     }
 
     /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
@@ -80,42 +89,48 @@ impl MemoryBudget {
     }
 
     fn try_look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
-        let (ahead, missing) = {
+        let (ahead, mut ledger) = {
             let account = self.account();
             let Some(ahead) = &account.ahead else { return Ok(()) };
-            let array = |of: Missing| {
-                let (array, at) = account.arrays.get(&of.key.0)?;
-                Some((of, array.upgrade()?, *at))
-            };
-            let missing = account.ledger.missing(WINDOW).into_iter();
-            (Arc::clone(ahead), missing.filter_map(array).collect::<Vec<_>>())
+            (Arc::clone(ahead), account.ledger.trial(account.refused, account.spare))
         };
-        // Otherwise nothing has to leave.
-        let Some((first, ..)) = missing.first() else { return Ok(()) };
-        let is_later = |known: &Known, than: u64| known.of.next_use.is_none_or(|of| of > than);
-        let mut later = self.candidates(owner, needed);
-        later.retain(|known| is_later(known, first.next_use));
-        later.sort_by_key(|known| Reverse(known.of.next_use.unwrap_or(u64::MAX)));
-        let offers = |known| Some((known, Known::standing(known)?));
-        let offered: Vec<_> = later.iter().filter_map(offers).collect();
-        let free = |must_copy: bool| {
-            let free = Standing::Free { must_copy };
-            offered.iter().filter(move |(_, (standing, _))| *standing == free)
+        let known = self.candidates(owner, needed);
+        let free: Vec<_> = known.iter().filter_map(|of| Some((of, of.standing()?))).collect();
+        let must_copy = |key| {
+            let copied = Standing::Free { must_copy: true };
+            free.iter().any(|(known, (standing, _))| known.key == key && *standing == copied)
         };
-        // The values of the next part to leave go to the host before its memory is needed.
-        if let Some((known, (_, victim))) = free(true).next() {
-            victim.write_back(known.key.1, known.at, &ahead.down, cause)?;
-        }
-        let mut victims = free(false);
+        let events = ledger.forecast((owner, needed), WINDOW, self.policy(), must_copy);
         let waits = Cell::new(0);
-        for (of, array, at) in missing {
-            let up = &ahead.up[of.access % ahead.up.len()];
-            while !array.fetch(of.key.1, at, up, cause)? {
-                match victims.next() {
-                    Some((known, (_, victim))) if is_later(known, of.next_use) => {
-                        self.evict(known, &**victim, cause, &waits)?;
+        let mut leaving = VecDeque::new();
+        for event in events {
+            match event {
+                // It can leave only after that use.
+                Event::Leaves { is_used: true, .. } => {}
+                Event::Leaves { key, .. } => {
+                    let found = free.iter().find(|(known, _)| known.key == key);
+                    let Some((known, (standing, array))) = found else { return Ok(()) };
+                    // Its values go to the host before its memory is needed.
+                    match *standing == (Standing::Free { must_copy: true }) {
+                        true => array.write_back(key.1, known.at, &ahead.down, cause)?,
+                        false => leaving.push_back((known, array)),
                     }
-                    _ => return Ok(()),
+                }
+                // Its memory is needed only then.
+                Event::Comes { reads: false, .. } => leaving.clear(),
+                Event::Comes { key, access, .. } => {
+                    let of = self.account().arrays.get(&key.0).cloned();
+                    let Some((array, at)) = of.and_then(|(of, at)| Some((of.upgrade()?, at)))
+                    else {
+                        return Ok(());
+                    };
+                    let up = &ahead.up[access % ahead.up.len()];
+                    while !array.fetch(key.1, at, up, cause)? {
+                        let Some((known, leaves)) = leaving.pop_front() else { return Ok(()) };
+                        if !self.evict(known, &**leaves, cause, &waits)? {
+                            return Ok(());
+                        }
+                    }
                 }
             }
         }
