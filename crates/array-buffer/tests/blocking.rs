@@ -6,6 +6,7 @@ mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use backend_sim::{SimConfig, SimHandle};
 use common::{Setup, counting, values};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
-use runtime_core::Stream;
+use runtime_core::{Grid, HostModule, Launch, Stream, args};
 
 /// The number of elements that the pinned buffers of one device hold: 4 MiB.
 const PINNED: u32 = (4 << 20) / 8;
@@ -162,7 +163,116 @@ fn the_host_waits_for_devices_that_work_in_its_memory() {
     }
 }
 
-/// Accesses that need no action overtake a call that waits while it holds the array's lock.
+/// Devices that reach each other, that do not, and that have no gates.
+fn setups() -> [Setup; 3] {
+    let plain = SimConfig::new().peers(false).gates(false);
+    [Setup::peers(), Setup::apart(), Setup::sim(plain)]
+}
+
+/// Two parts that are each longer than the pinned buffers.
+fn halves() -> ArrayBuffer<f64, Ix1> {
+    let half = PINNED as usize + 1;
+    let partition = Partition::new(&[2 * half], &[&[0..half], &[half..2 * half]], &[]).unwrap();
+    ArrayBuffer::from_array_with(Array1::zeros(2 * half), partition).unwrap()
+}
+
+/// While one call waits for a kernel, or copies behind it, calls on another part copy in all directions.
+#[test]
+fn a_call_that_waits_holds_up_no_call_on_another_part() {
+    type Waits = fn(&ArrayBuffer<f64, Ix1>, &Stream) -> f64;
+    let on_host: Waits = |array, _| array.part(Parts::one(0)).unwrap().read_host().unwrap()[9];
+    let on_device: Waits = |array, s| {
+        array.part(Parts::one(0)).unwrap().read(s).map(drop).unwrap();
+        3.0
+    };
+    for setup in setups() {
+        for (first, waits) in [(Some(&setup.s), on_host), (None, on_device)] {
+            let mut array = halves();
+            let gate = hold(&setup.s);
+            gate.open_after(LONG);
+            if let Some(stream) = first {
+                let [mut part] = array.split([Parts::one(0)]).unwrap();
+                fill(part.write(stream).unwrap(), stream, 3.0);
+            }
+            let other = setup.stream();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| waits(&array, &setup.s));
+                thread::sleep(Duration::from_millis(50));
+                let part = || array.part(Parts::one(1)).unwrap();
+                drop(part().read(&setup.t).unwrap());
+                drop(part().read(&other).unwrap());
+                part().prefetch_host().unwrap();
+                assert_eq!(part().read_host().unwrap()[9], 0.0);
+                assert!(array.version() < 2);
+                assert!(!waiting.is_finished() && !gate.is_open());
+                gate.open();
+                assert_eq!(waiting.join().unwrap(), 3.0);
+            });
+            assert_eq!(values(&array)[..2], [if first.is_some() { 3.0 } else { 0.0 }; 2]);
+        }
+    }
+}
+
+/// Several threads copy the same parts to and from devices at once, some of them behind work.
+#[test]
+fn threads_copy_the_same_parts_at_once() {
+    for setup in setups() {
+        for locks in [false, true] {
+            let mut array = halves();
+            if locks {
+                array.page_lock(&setup.a).unwrap();
+            }
+            for round in 1..4 {
+                let value = f64::from(round);
+                for (part, stream) in [&setup.s, &setup.t].into_iter().enumerate() {
+                    let [mut part] = array.split([Parts::one(part)]).unwrap();
+                    fill(part.write(stream).unwrap(), stream, value);
+                }
+                let streams = [setup.stream(), setup.stream(), setup.t.clone(), setup.s.clone()];
+                thread::scope(|scope| {
+                    for (index, stream) in streams.iter().enumerate() {
+                        let array = &array;
+                        scope.spawn(move || {
+                            for part in [index % 2, 1 - index % 2] {
+                                let part = array.part(Parts::one(part)).unwrap();
+                                let guard = part.read(stream).unwrap();
+                                assert_eq!(guard.view().unwrap().to_vec(stream).unwrap()[7], value);
+                                assert_eq!(part.read_host().unwrap()[7], value);
+                            }
+                        });
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// A call on an array waits for a kernel, which uses the same array.
+#[test]
+fn a_kernel_may_use_the_array_for_which_a_call_waits() {
+    let setup = Setup::peers();
+    let s = &setup.s;
+    let mut array = halves();
+    fill(array.split([Parts::one(0)]).unwrap()[0].write(s).unwrap(), s, 3.0);
+    let array = Arc::new(array);
+    let (inner, other) = (Arc::clone(&array), setup.t.clone());
+    let found = Arc::new(OnceLock::new());
+    let answer = Arc::clone(&found);
+    let ask = move |_: &Grid<'_>| {
+        thread::sleep(Duration::from_millis(100));
+        let part = |part| inner.part(Parts::one(part)).unwrap();
+        drop(part(1).read(&other).unwrap());
+        let refused = part(0).read_host().map(drop).unwrap_err();
+        answer.set((part(1).read_host().unwrap()[0], refused.is_refused_wait())).unwrap();
+    };
+    let module = setup.a.module_load(&HostModule::new().with("ask", ask)).unwrap();
+    let launch = Launch::cover(1, 1);
+    module.kernel("ask").unwrap().launch_checked(s, &launch, args![]).unwrap();
+    assert_eq!(array.part(Parts::one(0)).unwrap().read_host().unwrap()[0], 3.0);
+    assert_eq!(found.get(), Some(&(0.0, true)));
+}
+
+/// Accesses that need no action overtake a call that waits for a device.
 #[test]
 fn a_call_that_waits_holds_up_no_reader_of_valid_values() {
     let setup = Setup::peers();

@@ -187,6 +187,54 @@ fn nothing_leaves_while_all_fits() {
     assert_eq!(array.transfers().total().bytes, 3 * PART);
 }
 
+/// A prefetch waits if the values of the part that leaves must be copied to the host, and reports say so.
+#[test]
+fn making_room_is_counted_where_it_waits() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, PART);
+    let mut array = parted(3, &budget);
+    array.part(Parts::one(0)).unwrap().prefetch(s).unwrap();
+    array.part(Parts::one(1)).unwrap().prefetch(s).unwrap();
+    assert_eq!((budget.waits(), array.transfers().prefetches_that_waited()), (0, 0));
+    add_to(&mut array, 2, s).unwrap();
+    assert_eq!(budget.waits(), 0);
+    array.part(Parts::one(0)).unwrap().prefetch(s).unwrap();
+    assert_eq!((budget.waits(), array.transfers().prefetches_that_waited()), (1, 1));
+    add_to(&mut array, 1, s).unwrap();
+    drop(array.part(Parts::one(0)).unwrap().read(s).unwrap());
+    assert_eq!((budget.waits(), array.transfers().prefetches_that_waited()), (2, 1));
+}
+
+/// While an access of one array waits for a part of another to leave, that array's other parts are used.
+#[test]
+fn an_array_whose_part_leaves_is_used_meanwhile() {
+    let setup = Setup::apart();
+    let (s, t) = (&setup.s, setup.stream());
+    let budget = MemoryBudget::new(&setup.a, 2 * PART);
+    let (mut array, other) = (parted(2, &budget), parted(1, &budget));
+    add_to(&mut array, 1, &t).unwrap();
+    let gate = start(&mut setup.a.memory_allocate::<f64>(1).unwrap(), s);
+    gate.open_after(Duration::from_secs(20));
+    {
+        let [mut part] = array.split([Parts::one(0)]).unwrap();
+        let mut guard = part.write(s).unwrap();
+        guard.view_mut().unwrap().fill(s, 1.0).unwrap();
+        guard.commit().unwrap();
+    }
+    thread::scope(|scope| {
+        let held = array.part(Parts::one(1)).unwrap().read(&t).unwrap();
+        let waiting = scope.spawn(|| values_on(&other, s)[9]);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(array.part(Parts::one(1)).unwrap().read_host().unwrap()[0], 11.0);
+        assert!(!waiting.is_finished() && !gate.is_open());
+        gate.open();
+        assert_eq!(waiting.join().unwrap(), 9.0);
+        drop(held);
+    });
+    assert_eq!(values(&array)[9..11], [1.0, 11.0]);
+}
+
 #[test]
 fn values_that_are_elsewhere_leave_first_and_then_the_least_recently_used() {
     let setup = Setup::apart();

@@ -16,7 +16,7 @@ use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, copies, counting, fail_late, quick, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
-use runtime_core::{ErrorKind, Grid, HostModule, Launch, Result, Stream, Support, args};
+use runtime_core::{Grid, HostModule, Launch, Result, Stream, Support, args};
 
 /// More than the pieces of one stream, which have 4 MiB for this length.
 const LARGE: u32 = 7 << 17;
@@ -249,6 +249,29 @@ fn failures_of_copies_are_errors_of_the_next_access() {
     s.synchronize().unwrap();
     assert_eq!(values(&array).last(), Some(&3.0));
     assert_eq!(values_on(&array, s).last(), Some(&3.0));
+}
+
+/// The next access on any stream returns the failure of a prefetch, once, although no call has waited for its stream.
+#[test]
+fn the_next_access_on_any_stream_returns_the_failure_of_a_prefetch() {
+    for (locks, is_own) in [(false, false), (false, true), (true, false), (true, true)] {
+        let setup = Setup::peers();
+        let (s, other) = (&setup.s, setup.stream());
+        let mut array = counting(LARGE);
+        if locks {
+            array.page_lock(&setup.a).unwrap();
+        }
+        fail_late(&setup, 1);
+        array.prefetch(s).unwrap();
+        s.record_event().unwrap().wait().unwrap();
+        let stream = if is_own { s } else { &other };
+        let error = array.read(stream).map(drop).unwrap_err();
+        assert_eq!(error.device(), Some(setup.a.id()), "{error}");
+        let part = "the 7340032 bytes of part 0 of an array of f64 [917504]";
+        assert!(error.message().contains(part), "{error}");
+        s.synchronize().unwrap();
+        assert_eq!(values_on(&array, stream).last(), Some(&f64::from(LARGE - 1)));
+    }
 }
 
 /// A copy that cannot be enqueued is an error of the prefetch, which loses nothing, and the stream goes on.
@@ -551,6 +574,10 @@ fn a_lost_device_does_not_stop_the_other_one() {
             array.read_host().map(drop).unwrap_err();
         } else {
             other.synchronize().unwrap();
+            // The failure of the prefetch, unless the loss is found first.
+            if let Err(error) = array.read_host().map(drop) {
+                assert_eq!(error.device(), Some(setup.b.id()), "{error}");
+            }
             assert_eq!(values(&array).last(), Some(&2.0));
         }
         assert_eq!(again(&mut fresh).unwrap(), 10.0);
