@@ -772,8 +772,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         self.core.prefetch(&Request { defers: true, ..request })
     }
 
-    /// Copies the array into a new, independent array. The copy is made where the values are: on the default stream of
-    /// a device, or on the host. On the host, the call waits for the values as [`read_host`](Self::read_host) does,
+    /// Copies the array into a new, independent array. The copy is made where the values are: on the stream of a device
+    /// [for copies](crate#blocking), or on the host. On the host, the call waits for the values as [`read_host`](Self::read_host) does,
     /// also if they are there by a prefetch that is still running. On a device, it blocks only if region copies are
     /// [emulated](runtime_core::RegionPlan). Ghost parts that are not valid are not copied. They are not valid in the
     /// copy either, and their elements there have unspecified values until they are written. If there are such parts,

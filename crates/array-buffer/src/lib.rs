@@ -146,12 +146,11 @@
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.
 //!
-//! Copies that no stream of the access can make run on the default stream of the device that has the values: those to
-//! the host, except from page-locked memory, and those to a device that this one does not reach. So the host also waits
-//! for other work on that stream, and the access returns a failure of that work if no other call has returned it. A
-//! program that computes on streams of its own and leaves the default stream empty avoids both.
+//! The device that has the values sends them on a stream that is used for nothing else, and that all arrays share. So a
+//! copy waits for the work that wrote its values and for earlier copies, and for no other work of the program. If the
+//! copy fails, the values that it reads are not lost.
 //!
-//! An array has two pinned buffers of 2 MiB for each device. A copy to the device fills them and does not wait for the
+//! An array has two pinned buffers of 2 MiB for each device, and further ones if several threads copy at once. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
 //! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a
 //! long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
@@ -180,14 +179,16 @@
 //! An access that refreshes ghosts also blocks as long as the exchange does, and as long as another thread refreshes
 //! them.
 //!
-//! While a call blocks, calls on the same array in other threads wait for it. The exceptions are
-//! [`version`](ArrayBuffer::version), and accesses to values that are valid in the place of the access and need no
-//! wait. A driver may block to allocate or free. `from_memory` waits for streams of [other
+//! While a call waits for a device, or copies values through the host, other threads may call the same array. Only an
+//! access to a part that the first call is copying through the host waits until that copy is made, unless it needs no
+//! copy and no wait itself. The lock of the array's state is held while a call decides and enqueues. The exceptions are
+//! calls that borrow the array exclusively (`evict`, `page_lock`, `unify`, `repartition`), and the first access on a
+//! device that works in host memory. A driver may block to allocate or free. `from_memory` waits for streams of [other
 //! owners](runtime_core::Interop::stream_from_native) that worked on the memory.
 //!
-//! Therefore code for which a call waits must not call the same array, not even for its status: the call would never
-//! return. This holds for kernels that run on the host, and for `tracing` subscribers that receive the events of the
-//! call. It does not hold for what [refreshes ghosts](ArrayBuffer::on_stale_ghosts).
+//! Kernels that run on the host may call the array for which a call waits. A `tracing` subscriber that receives the
+//! events of a call must not call the same array: the call would never return. This does not hold for what [refreshes
+//! ghosts](ArrayBuffer::on_stale_ghosts).
 //!
 //! # Failures
 //!
@@ -199,9 +200,14 @@
 //! derived from them: copies on other devices, changes on other streams, ghosts filled by an exchange, duplicates. It
 //! does not track values that your kernels derive from them in other arrays.
 //!
-//! A failure that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a copy from a
-//! guard's view, on another stream may read what the failed work left. [`read_host`](ArrayBuffer::read_host) waits for
-//! all streams through which the values came, and so does not.
+//! A copy that fails after it was enqueued loses no values: the place that it wrote is no longer valid. The next access
+//! to the part, on any stream or on the host, returns the failure, once, and the access after it copies again. The error
+//! names the array's shape, the part, its bytes and the device. What was enqueued between the copy and its failure has
+//! read what the copy left. If the array is dropped first, the stream reports the failure.
+//!
+//! A failure of a kernel that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a
+//! copy from a guard's view, on another stream may read what the failed work left.
+//! [`read_host`](ArrayBuffer::read_host) waits for all streams through which the values came, and so does not.
 //!
 //! One function on plain values makes all these decisions. The tests run it in every reachable state;
 //! `docs/coherence.md` has its table. The names `read`, `read_write` and `write` correspond to `data_ro`, `data_rw` and
@@ -210,8 +216,8 @@
 //! # Limits
 //!
 //! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including the default streams of
-//! its devices, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
+//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one for
+//! the copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
 //! 64th stream finds no room, the access returns an error. Accesses to parts of [`split`](ArrayBuffer::split) and
 //! [`lend`] drop none. A device keeps its place until the array is dropped. A [constant](Constant) array has no
 //! exclusive accesses. It stops tracking idle streams when it needs room, but keeps a handle of each stream, and so the

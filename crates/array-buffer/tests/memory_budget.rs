@@ -703,7 +703,7 @@ fn fewest_copies(uses: &[(usize, bool)], room: usize) -> usize {
 /// Makes the uses several times under a policy, expected after the first time if they are `repeated`, with page-locked
 /// host memory if it `locks`. Returns the number of parts that were copied.
 fn copies(uses: &[(usize, bool)], room: usize, times: usize, repeated: bool, locks: bool) -> usize {
-    let setup = Setup::apart();
+    let setup = Setup::sim(SimConfig::new().jitter(Duration::ZERO).peers(false));
     let s = &setup.s;
     let budget = MemoryBudget::new(&setup.a, PART * room as u64);
     let mut array =

@@ -1080,7 +1080,7 @@ impl<T: Element> State<T> {
         self.lanes.len().min(LANES) - self.free.len() > LANES - ROOM
     }
 
-    /// Stops tracking idle streams, except default streams. A constant array, which notes them behind all lanes, calls
+    /// Stops tracking idle streams, except those for copies. A constant array, which notes them behind all lanes, calls
     /// it only if all lanes are in use.
     fn forget_idle(&mut self, mirror: &Mirror) -> Result<()> {
         if self.constant && !self.is_full() {

@@ -737,12 +737,12 @@ fn two_owned_parts_on_devices_that_are_no_peers() {
 
 #[test]
 fn two_owned_parts_on_peers() {
-    closure(peers(ONE), &[Role::Owned, Role::Owned], 284_414);
+    closure(peers(ONE), &[Role::Owned, Role::Owned], 284_410);
 }
 
 #[test]
 fn two_owned_parts_with_a_device_in_host_memory() {
-    closure(shared(ONE), &[Role::Owned, Role::Owned], 38_933);
+    closure(shared(ONE), &[Role::Owned, Role::Owned], 38_349);
 }
 
 #[test]
@@ -772,17 +772,17 @@ fn an_owned_and_a_ghost_part_on_devices_that_are_no_peers() {
 
 #[test]
 fn an_owned_and_a_ghost_part_on_peers() {
-    closure(peers(ONE), &[Role::Owned, Role::Ghost], 908_409);
+    closure(peers(ONE), &[Role::Owned, Role::Ghost], 908_509);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_with_a_device_in_host_memory() {
-    closure(shared(ONE), &[Role::Owned, Role::Ghost], 132_696);
+    closure(shared(ONE), &[Role::Owned, Role::Ghost], 133_449);
 }
 
 #[test]
 fn one_part_used_by_several_streams_of_each_device() {
-    closure(apart(MANY), &[Role::Owned], 984);
+    closure(apart(MANY), &[Role::Owned], 1016);
     closure(peers(MANY), &[Role::Owned], 2817);
     closure(shared(MANY), &[Role::Owned], 1012);
     closure(locked(MANY, Set::one(0)), &[Role::Owned], 4766);
@@ -792,6 +792,6 @@ fn one_part_used_by_several_streams_of_each_device() {
 fn one_part_whose_prefetches_are_prepared_for_two_devices() {
     closure(with_workers(apart(ONE), &[1, 2]), &[Role::Owned], 1791);
     closure(with_workers(peers(ONE), &[1, 2]), &[Role::Owned], 2404);
-    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 26_455);
+    closure(with_workers(apart(MANY), &[1, 2]), &[Role::Owned], 22_533);
     closure(with_workers(peers(MANY), &[1, 2]), &[Role::Owned], 47_555);
 }
