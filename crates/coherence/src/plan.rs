@@ -147,6 +147,8 @@ pub enum Step {
 /// The steps to carry out, and the state once they are enqueued.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The parts that the action is about.
+    used: Set,
     /// The parts that the action is about, and those whose states it changes.
     pub set: Set,
     /// What to do, in this order.
@@ -187,8 +189,8 @@ pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Res
     let Draft { parts: mut next, steps, committed, .. } = draft;
     next.iter_mut().for_each(forget_origins);
     let changed = (0..).zip(parts.iter().zip(&next)).filter(|(_, (old, new))| old != new);
-    let set = changed.map(|(part, _)| part).collect::<Set>().union(set);
-    Ok(Plan { set, steps, next, committed })
+    let changed = changed.map(|(part, _)| part).collect::<Set>();
+    Ok(Plan { used: set, set: set.union(changed), steps, next, committed })
 }
 
 impl Paths {
@@ -234,9 +236,9 @@ pub fn keep(part: &mut PartState, before: &PartState, at: ReplicaId) -> bool {
 }
 
 impl Plan {
-    /// Records that the host has waited for all work on a lane, in the states for which the plan was made.
+    /// Records that the host has waited for all work on a lane, in the states of the parts that the action is about.
     pub fn see(&self, parts: &mut [PartState], on: Lane) {
-        for part in self.set.iter() {
+        for part in self.used.iter() {
             let state = &mut parts[usize::from(part)];
             // The record of a guard stands for its later work, too.
             if state.health == Health::Good {
