@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, Exchange, Partition, Parts, Reduce, WriteGuard};
 use backend_sim::{SimConfig, SimHandle};
-use common::{Setup, counting, values};
+use common::{Setup, counting, row, values};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
 use runtime_core::{Grid, HostModule, Launch, Stream, args};
@@ -172,7 +172,7 @@ fn setups() -> [Setup; 3] {
 /// Two parts that are each longer than the pinned buffers.
 fn halves() -> ArrayBuffer<f64, Ix1> {
     let half = PINNED as usize + 1;
-    let partition = Partition::new(&[2 * half], &[&[0..half], &[half..2 * half]], &[]).unwrap();
+    let partition = row(&[0, half, 2 * half]).unwrap();
     ArrayBuffer::from_array_with(Array1::zeros(2 * half), partition).unwrap()
 }
 

@@ -1,11 +1,7 @@
 //! Two arrays of two parts under one memory budget of a device, in every state that accesses lead to: which parts have
 //! memory, which guards are out, where the values are. Each action is made in each state, on arrays that were brought
 //! there, and compared with a plain model.
-#![expect(
-    clippy::unwrap_used,
-    clippy::single_range_in_vec_init,
-    reason = "a test stops where something is wrong; boxes of one dimension"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 #![expect(unsafe_code, reason = "guards of several parts are held in any order")]
 
 mod common;
