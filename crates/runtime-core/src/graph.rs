@@ -153,7 +153,8 @@ impl Graph {
         }
         self.uses.mark(stream, device);
         let shown = self.kept.used.values().filter_map(|used| used.marks());
-        let in_use: InUses<'_> = shown.filter_map(|marks| marks.begin(stream)).collect();
+        let mut in_use = InUses::new(stream);
+        shown.for_each(|marks| marks.begin(stream, &mut in_use));
         // In the order of addresses, so that two launches cannot deadlock on their locks.
         let pinned =
             self.kept.pinned.values().map(|(block, writes)| block.begin(stream, *writes, true));

@@ -212,17 +212,15 @@ impl Kernel {
         device.check_same("launch", stream.device())?;
         self.check_geometry(launch)?;
         // Filled in place, because returning so large a value would copy it.
-        let (mut raw, mut in_use) = (RawArgs::new(), InUses::new());
-        self.check_arguments(stream, args, &mut raw, &mut in_use)?;
+        let (mut raw, mut in_use) = (RawArgs::new(), InUses::new(stream));
+        let reports = self.check_arguments(stream, args, &mut raw, &mut in_use)?;
         if launch.is_empty() {
             return Ok(());
         }
         self.0.module.0.uses.mark(stream, device);
         let note = |enqueued| {
-            for arg in args {
-                if let Given::Memory(MemoryArg { report: Some(report), bytes: 1.., .. }) = &arg.0 {
-                    report.note(enqueued);
-                }
+            if reports {
+                args.iter().filter_map(Arg::report).for_each(|report| report.note(enqueued));
             }
         };
         // SAFETY: objects are of this device, as checked, and the caller guarantees the behaviour of the kernel.
@@ -279,6 +277,19 @@ impl Kernel {
 
     fn check_geometry(&self, launch: &Launch) -> Result<()> {
         let limits = self.device().limits();
+        let within =
+            |[x, y, z]: [u32; 3], most: [u32; 3]| x <= most[0] && y <= most[1] && z <= most[2];
+        let fits = within(launch.grid, limits.max_grid)
+            && within(launch.block, limits.max_block)
+            && block_threads(launch) <= limits.max_block_threads.into()
+            && launch.shared_bytes <= limits.max_shared_bytes;
+        if fits && !launch.cooperative { Ok(()) } else { self.explain_geometry(launch) }
+    }
+
+    /// As [`check_geometry`](Self::check_geometry), in steps that find what to name in the error.
+    #[cold]
+    fn explain_geometry(&self, launch: &Launch) -> Result<()> {
+        let limits = self.device().limits();
         let over = |what: &str, value: u64, limit: u64| {
             Err(self.refuse(format!("{what} of {value}; the device has at most {limit}")))
         };
@@ -291,9 +302,7 @@ impl Kernel {
                 }
             }
         }
-        let [x, y, z] = launch.block.map(u64::from);
-        // Each dimension is within a 32-bit limit. The product of two cannot overflow; the product of three can.
-        let block = (x * y).saturating_mul(z);
+        let block = block_threads(launch);
         if block > limits.max_block_threads.into() {
             return over("block size", block, limits.max_block_threads.into());
         }
@@ -316,14 +325,15 @@ impl Kernel {
         Err(self.refuse_as(operation, &message))
     }
 
-    /// Checks the arguments and converts them for the backend. Registering a use that is then refused is harmless.
+    /// Checks the arguments and converts them for the backend. Returns whether any of them reports writes to its lender.
+    /// Registering a use that is then refused is harmless.
     fn check_arguments<'a>(
         &self,
         stream: &'a Stream,
         args: &'a [Arg<'_>],
         raw: &mut RawArgs<'a>,
         in_use: &mut InUses<'a>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let limits = self.device().limits();
         let parameters = self.0.raw.parameters();
         if let Some(parameters) = parameters
@@ -342,25 +352,40 @@ impl Kernel {
                 limits.max_arguments
             )));
         }
-        let mut bytes = 0;
+        let takes_slices = self.0.module.0.takes_slices;
+        let (mut bytes, mut reports) = (0, false);
         raw.reserve(args.len());
+        let mut parameters = parameters.map(<[ParamInfo]>::iter);
         for (index, arg) in args.iter().enumerate() {
-            if let Some(parameter) = parameters.and_then(|p| p.get(index))
-                && !arg.fits(parameter)
-            {
-                return Err(self.refuse(format!("argument {index}: {}", arg.misfit(parameter))));
-            }
-            if arg.size() == 0 {
-                return Err(self.refuse(format!("argument {index}: a value of no byte")));
-            }
-            if self.0.module.0.takes_slices && arg.is_no_slice() {
-                return Err(self.refuse(format!(
-                    "argument {index}: a view that is not contiguous, which a Rust function cannot take"
-                )));
+            let parameter = parameters.as_mut().and_then(Iterator::next);
+            let refused = || Err(self.refuse_argument(index, arg, parameter));
+            match &arg.0 {
+                Given::Memory(memory) => {
+                    if !memory.fits(parameter) || (takes_slices && !memory.contiguous) {
+                        return refused();
+                    }
+                    if let Err(error) = memory.begin(stream, in_use) {
+                        return Err(self.refuse_use(index, &error));
+                    }
+                    raw.push(memory.raw);
+                    reports |= memory.report.is_some();
+                }
+                Given::Scalar(value, dtype) => {
+                    if !fits(parameter, ParamKind::Value, Some(*dtype), dtype.size()) {
+                        return refused();
+                    }
+                    let bytes = &value[..dtype.size()];
+                    raw.push(RawArg::Value { bytes, dtype: Some(*dtype) });
+                }
+                Given::Bytes(value) => {
+                    let fits = fits(parameter, ParamKind::Value, None, value.len());
+                    if !fits || value.is_empty() {
+                        return refused();
+                    }
+                    raw.push(RawArg::Value { bytes: value, dtype: None });
+                }
             }
             bytes += arg.size();
-            let begun = arg.begin(stream, in_use);
-            raw.push(begun.map_err(|error| self.refuse_argument(index, &error))?);
         }
         if bytes > limits.max_argument_bytes {
             return Err(self.refuse(format!(
@@ -368,12 +393,17 @@ impl Kernel {
                 limits.max_argument_bytes
             )));
         }
-        Ok(())
+        Ok(reports)
+    }
+
+    #[cold]
+    fn refuse_argument(&self, index: usize, arg: &Arg<'_>, parameter: Option<&ParamInfo>) -> Error {
+        self.refuse(format!("argument {index}: {}", arg.misfit(parameter)))
     }
 
     /// The error for memory that cannot be used on the stream, naming the argument.
     #[cold]
-    fn refuse_argument(&self, index: usize, error: &Error) -> Error {
+    fn refuse_use(&self, index: usize, error: &Error) -> Error {
         let message = format!("kernel {:?}: argument {index}: {}", self.name(), error.message());
         Error::new(error.kind(), LAUNCH, message).on(self.device().id())
     }
@@ -387,6 +417,13 @@ impl Kernel {
     fn refuse_as(&self, operation: &'static str, what: &str) -> Error {
         self.device().invalid(operation, format!("kernel {:?}: {what}", self.name()))
     }
+}
+
+/// The work-items of a block.
+fn block_threads(launch: &Launch) -> u64 {
+    let [x, y, z] = launch.block.map(u64::from);
+    // The product of two cannot overflow; that of three can.
+    (x * y).saturating_mul(z)
 }
 
 /// Counts the bytes that a device copied for an argument whose start its pointers cannot address.
@@ -419,14 +456,13 @@ enum Given<'a> {
 
 /// The part of a view that a launch needs. It leaves out the shape, because arguments are created for every launch.
 struct MemoryArg<'a> {
+    /// The argument as a backend receives it.
+    raw: RawArg<'a>,
     allocation: &'a Allocation,
-    origin: usize,
-    start: usize,
-    bytes: usize,
-    stream: u64,
     dtype: DType,
+    /// The id of the only stream that may use it, or 0.
+    stream: u64,
     contiguous: bool,
-    dense: bool,
     writes: bool,
     report: Option<&'a WriteReport>,
 }
@@ -437,26 +473,41 @@ impl<'a> Arg<'a> {
         Self(Given::Bytes(bytes))
     }
 
-    /// Whether memory has gaps or runs backwards, so that a slice cannot represent the view.
-    fn is_no_slice(&self) -> bool {
-        matches!(&self.0, Given::Memory(memory) if !memory.contiguous)
-    }
-
-    #[inline]
+    #[inline(always)]
     fn memory(view: &Untyped<'a>, writes: bool, report: Option<&'a WriteReport>) -> Self {
-        let range = view.byte_range();
+        let (range, dtype, allocation) = (view.byte_range(), view.dtype(), view.allocation());
+        let contiguous = view.layout().is_contiguous();
+        let bytes = range.end - range.start;
+        let raw = match allocation.raw() {
+            Some(memory) if bytes > 0 => RawArg::Memory {
+                memory,
+                origin: view.origin(),
+                start: range.start,
+                bytes,
+                dense: contiguous || bytes == view.len() * dtype.size(),
+                dtype,
+                writes,
+            },
+            _ => RawArg::Empty { dtype, writes },
+        };
+        let stream = view.bound_stream();
         Self(Given::Memory(MemoryArg {
-            allocation: view.allocation(),
-            origin: view.origin(),
-            start: range.start,
-            bytes: range.len(),
-            stream: view.bound_stream(),
-            dtype: view.dtype(),
-            contiguous: view.layout().is_contiguous(),
-            dense: range.len() == view.len() * view.dtype().size(),
+            raw,
+            allocation,
+            dtype,
+            stream,
+            contiguous,
             writes,
             report,
         }))
+    }
+
+    /// Where writes through the argument are reported, if it has elements.
+    fn report(&self) -> Option<&'a WriteReport> {
+        match &self.0 {
+            Given::Memory(MemoryArg { raw: RawArg::Memory { .. }, report, .. }) => *report,
+            _ => None,
+        }
     }
 
     fn size(&self) -> usize {
@@ -467,42 +518,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Checks the device and stream of memory, registers its use, and converts the argument for the backend.
-    #[inline]
-    fn begin<'b>(&'b self, stream: &'b Stream, in_use: &mut InUses<'b>) -> Result<RawArg<'b>> {
-        Ok(match &self.0 {
-            Given::Scalar(bytes, dtype) => {
-                RawArg::Value { bytes: &bytes[..dtype.size()], dtype: Some(*dtype) }
-            }
-            Given::Bytes(bytes) => RawArg::Value { bytes, dtype: None },
-            &Given::Memory(MemoryArg {
-                allocation,
-                origin,
-                start,
-                bytes,
-                stream: bound,
-                dtype,
-                dense,
-                writes,
-                ..
-            }) => {
-                check_use(LAUNCH, allocation.device(), bound, stream)?;
-                let begun = if bytes > 0 { allocation.begin(stream) } else { None };
-                match begun {
-                    Some((memory, use_of_it)) => {
-                        if let Some(use_of_it) = use_of_it {
-                            in_use.push(use_of_it);
-                        }
-                        RawArg::Memory { memory, origin, start, bytes, dense, dtype, writes }
-                    }
-                    None => RawArg::Empty { dtype, writes },
-                }
-            }
-        })
-    }
-
     /// Memory or value, and the element type if there is one.
-    #[inline]
     fn kind(&self) -> (ParamKind, Option<DType>) {
         match &self.0 {
             Given::Memory(memory) => (ParamKind::Memory, Some(memory.dtype)),
@@ -511,33 +527,62 @@ impl<'a> Arg<'a> {
         }
     }
 
-    #[inline]
-    fn fits(&self, parameter: &ParamInfo) -> bool {
+    /// The reason why the argument is refused.
+    #[cold]
+    fn misfit(&self, parameter: Option<&ParamInfo>) -> String {
         let (kind, dtype) = self.kind();
-        let writes = !matches!(&self.0, Given::Memory(memory) if !memory.writes);
-        (parameter.kind == kind || parameter.kind == ParamKind::Unknown)
-            && (parameter.dtype == dtype || parameter.dtype.is_none() || dtype.is_none())
-            && parameter.size.is_none_or(|size| size == self.size())
-            && (writes || parameter.access != Some(ParamAccess::Write))
+        if let Some(parameter) = parameter {
+            if parameter.kind != ParamKind::Unknown && parameter.kind != kind {
+                return format!("{} for a {} parameter", name(kind), name(parameter.kind));
+            }
+            match (parameter.dtype, dtype, parameter.size) {
+                (Some(expected), Some(given), _) if expected != given => {
+                    return format!("{given} for a parameter of {expected}");
+                }
+                (_, _, Some(size)) if size != self.size() => {
+                    return format!("{} bytes for a parameter of {size}", self.size());
+                }
+                _ => {}
+            }
+        }
+        let what = match &self.0 {
+            Given::Memory(memory) if memory.fits(parameter) => {
+                "a view that is not contiguous, which a Rust function cannot take"
+            }
+            Given::Memory(_) => "memory to read for a parameter that is written",
+            Given::Scalar(..) | Given::Bytes(_) => "a value of no byte",
+        };
+        what.to_owned()
+    }
+}
+
+impl<'a> MemoryArg<'a> {
+    #[inline(always)]
+    fn fits(&self, parameter: Option<&ParamInfo>) -> bool {
+        let is_written = |parameter: &ParamInfo| parameter.access == Some(ParamAccess::Write);
+        fits(parameter, ParamKind::Memory, Some(self.dtype), size_of::<usize>())
+            && (self.writes || !parameter.is_some_and(is_written))
     }
 
-    /// The reason why the argument does not fit.
-    #[cold]
-    fn misfit(&self, parameter: &ParamInfo) -> String {
-        let (kind, dtype) = self.kind();
-        if parameter.kind != ParamKind::Unknown && parameter.kind != kind {
-            return format!("{} for a {} parameter", name(kind), name(parameter.kind));
+    /// Checks the device and the stream, and registers the use.
+    #[inline(always)]
+    fn begin(&self, stream: &'a Stream, in_use: &mut InUses<'a>) -> Result<()> {
+        check_use(LAUNCH, self.allocation.device(), self.stream, stream)?;
+        if matches!(self.raw, RawArg::Memory { .. }) {
+            self.allocation.begin(stream, in_use);
         }
-        match (parameter.dtype, dtype, parameter.size) {
-            (Some(expected), Some(given), _) if expected != given => {
-                format!("{given} for a parameter of {expected}")
-            }
-            (_, _, Some(size)) if size != self.size() => {
-                format!("{} bytes for a parameter of {size}", self.size())
-            }
-            _ => "memory to read for a parameter that is written".to_owned(),
-        }
+        Ok(())
     }
+}
+
+/// Whether an argument fits the parameter, as far as that is known.
+#[inline(always)]
+fn fits(parameter: Option<&ParamInfo>, kind: ParamKind, dtype: Option<DType>, size: usize) -> bool {
+    parameter.is_none_or(|parameter| {
+        (parameter.kind == kind || parameter.kind == ParamKind::Unknown)
+            && (parameter.dtype.is_none() || dtype.is_none() || parameter.dtype == dtype)
+            && parameter.size.is_none_or(|expected| expected == size)
+    })
 }
 
 impl fmt::Debug for Arg<'_> {
@@ -545,7 +590,11 @@ impl fmt::Debug for Arg<'_> {
         match &self.0 {
             Given::Memory(memory) => {
                 let access = if memory.writes { "write" } else { "read" };
-                write!(f, "{access} {} memory, {} bytes", memory.dtype, memory.bytes)
+                let bytes = match memory.raw {
+                    RawArg::Memory { bytes, .. } => bytes,
+                    _ => 0,
+                };
+                write!(f, "{access} {} memory, {bytes} bytes", memory.dtype)
             }
             Given::Scalar(bytes, dtype) => write!(f, "{dtype} value {:?}", &bytes[..dtype.size()]),
             Given::Bytes(bytes) => write!(f, "value of {} bytes", bytes.len()),
@@ -562,14 +611,14 @@ fn name(kind: ParamKind) -> &'static str {
 }
 
 impl<'a, T> From<MemoryView<'a, T>> for Arg<'a> {
-    #[inline]
+    #[inline(always)]
     fn from(view: MemoryView<'a, T>) -> Self {
         Self::memory(view.untyped(), false, None)
     }
 }
 
 impl<'a, T> From<MemoryViewMut<'a, T>> for Arg<'a> {
-    #[inline]
+    #[inline(always)]
     fn from(view: MemoryViewMut<'a, T>) -> Self {
         let view = view.untyped();
         Self::memory(view.view(), true, view.report())
@@ -577,14 +626,14 @@ impl<'a, T> From<MemoryViewMut<'a, T>> for Arg<'a> {
 }
 
 impl<'a, T: Element> From<&'a Memory<T>> for Arg<'a> {
-    #[inline]
+    #[inline(always)]
     fn from(memory: &'a Memory<T>) -> Self {
         memory.view().into()
     }
 }
 
 impl<'a, T: Element> From<&'a mut Memory<T>> for Arg<'a> {
-    #[inline]
+    #[inline(always)]
     fn from(memory: &'a mut Memory<T>) -> Self {
         memory.view_mut().into()
     }

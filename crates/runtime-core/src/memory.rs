@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use crate::contract::{DeviceMemory, Released};
 use crate::element::check_representation;
-use crate::mark::{InUse, Marks};
+use crate::mark::{InUses, Marks};
 use crate::uses::{Used, Uses};
 use crate::{
     Device, Element, Error, ErrorKind, MemoryView, MemoryViewMut, NativeHandle, NativeKind, Result,
@@ -44,7 +44,7 @@ pub(crate) struct Allocation {
     is_shared: AtomicBool,
     uses: Uses,
     /// The latest use on each stream, if the host can address the memory.
-    marks: Option<Marks>,
+    marks: Option<Box<Marks>>,
     device: Device,
 }
 
@@ -59,7 +59,7 @@ impl Allocation {
         Arc::new_cyclic(|allocation: &Weak<Self>| {
             let uses = Uses::of(allocation.clone());
             let shown = raw.as_ref().is_some_and(|raw| raw.host_ptr().is_some());
-            let marks = shown.then(Marks::default);
+            let marks = shown.then(Box::default);
             let place = raw.as_deref().map_or((0, 0), place);
             let is_shared = AtomicBool::new(false);
             Self {
@@ -121,29 +121,28 @@ impl Allocation {
         &self.device
     }
 
-    /// Registers a use by the next enqueue on `stream`. The second part of the result, dropped after the enqueue,
-    /// records the end of the use. `None` for memory of no bytes.
+    /// Registers a use by the next enqueue on `stream`, until `in_use` is dropped. `None` for memory of no bytes.
     #[inline(always)]
     pub(crate) fn begin<'a>(
         &'a self,
         stream: &'a Stream,
-    ) -> Option<(&'a dyn DeviceMemory, Option<InUse<'a>>)> {
+        in_use: &mut InUses<'a>,
+    ) -> Option<&'a dyn DeviceMemory> {
         let raw = self.raw()?;
         self.uses.mark(stream, &self.device);
-        let in_use = match &self.marks {
-            None => None,
-            Some(marks) => marks.begin(stream),
-        };
-        Some((raw, in_use))
+        if let Some(marks) = &self.marks {
+            marks.begin(stream, in_use);
+        }
+        Some(raw)
     }
 
     fn wait(&self) -> Result<()> {
-        self.marks.as_ref().map_or(Ok(()), Marks::wait)
+        self.marks.as_deref().map_or(Ok(()), Marks::wait)
     }
 
     /// Returns an error while work uses the memory, if the host can address it.
     fn check_idle(&self, operation: &'static str) -> Result<()> {
-        if self.marks.as_ref().is_none_or(Marks::are_over) {
+        if self.marks.as_deref().is_none_or(Marks::are_over) {
             return Ok(());
         }
         let message = format!("work uses the memory of {} bytes", self.bytes);
@@ -168,7 +167,7 @@ impl Used for Allocation {
     }
 
     fn marks(&self) -> Option<&Marks> {
-        self.marks.as_ref()
+        self.marks.as_deref()
     }
 }
 

@@ -11,10 +11,11 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use crate::contract::{DevicePinned, DeviceStream, Released};
 use crate::element::check_representation;
-use crate::mark::{Began, Mark, PRUNE_AT, Waiting};
+use crate::mark::{Begun, Mark, PRUNE_AT, Waiting, has_panicked_since};
 use crate::sync::lock;
 use crate::{ConversionError, Device, Element, Error, ErrorKind, Result, Stream};
 
@@ -48,7 +49,7 @@ pub(crate) struct PinnedBlock {
 
 /// The latest copies of one direction on one stream.
 struct Use {
-    mark: Mark,
+    mark: Arc<Mark>,
     writes: bool,
     /// Whether a later use waits for this one, so that waiting for the later use is enough.
     passed: bool,
@@ -268,8 +269,7 @@ pub(crate) struct PinnedPart<'a> {
     pub(crate) block: &'a Arc<PinnedBlock>,
     /// In bytes.
     pub(crate) offset: usize,
-    /// The number of elements.
-    pub(crate) len: usize,
+    pub(crate) bytes: usize,
     /// Whether a copy is ordered with other copies of the memory.
     pub(crate) is_ordered: bool,
 }
@@ -288,7 +288,8 @@ impl<'a, T: Element> PinnedView<'a, T> {
     #[inline]
     pub(crate) fn untyped(self) -> PinnedPart<'a> {
         let Self { block, first, len, is_ordered, .. } = self;
-        PinnedPart { block, offset: first * size_of::<T>(), len, is_ordered }
+        let size = size_of::<T>();
+        PinnedPart { block, offset: first * size, bytes: len * size, is_ordered }
     }
 }
 
@@ -387,8 +388,8 @@ impl PinnedBlock {
         let relevant = |used: &&Use| !used.passed && which(used);
         // Not under the lock, because other threads need it to enqueue copies.
         let marks: Waiting =
-            self.lock().iter().filter(relevant).map(|used| used.mark.clone()).collect();
-        marks.iter().try_for_each(Mark::wait)
+            self.lock().iter().filter(relevant).map(|used| Arc::clone(&used.mark)).collect();
+        marks.iter().try_for_each(|mark| mark.wait())
     }
 
     /// Enqueues a copy from or to the memory. A caller that writes has borrowed the memory exclusively, or orders the
@@ -428,25 +429,29 @@ impl PinnedBlock {
         if uses.len() >= PRUNE_AT {
             uses.retain(|used| !used.passed && !used.mark.is_over());
         }
-        let here = |used: &Use| used.mark.stream().id == stream.core.id;
-        // Every use that is not passed is the latest write or comes after it. The uses of this stream are ordered after
-        // it.
-        let follows = !writes && uses.iter().any(|used| here(used) && !used.passed);
-        let conflicts = |used: &&Use| !used.passed && !here(used) && (writes || used.writes);
+        let conflicts =
+            |used: &&Use| !used.passed && !used.mark.is_of(stream) && (writes || used.writes);
+        let (mut known, mut follows) = (None, false);
+        for (index, used) in uses.iter().enumerate() {
+            if used.mark.is_of(stream) {
+                // Every use that is not passed is the latest write or comes after it. The uses of this stream are
+                // ordered after it.
+                follows |= !writes && !used.passed;
+                known = known.or((used.writes == writes).then_some(index));
+            }
+        }
         if is_ordered && !follows {
             uses.iter().filter(conflicts).try_for_each(|used| used.mark.hold_up(stream))?;
         }
         if is_ordered && writes {
             uses.iter_mut().for_each(|used| used.passed = true);
         }
-        let known = uses.iter().position(|used| here(used) && used.writes == writes);
         let index = known.unwrap_or_else(|| {
-            uses.push(Use { mark: Mark::new(stream), writes, passed: false });
+            uses.push(Use { mark: Arc::new(Mark::new(stream)), writes, passed: false });
             uses.len() - 1
         });
         uses[index].passed = false;
-        let began = uses[index].mark.begin();
-        Ok(PinnedInUse { uses, index, began })
+        Ok(PinnedInUse { uses, index, panicking: thread::panicking() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
@@ -475,12 +480,16 @@ unsafe impl DevicePinned for Kept {
 pub(crate) struct PinnedInUse<'a> {
     uses: MutexGuard<'a, Vec<Use>>,
     index: usize,
-    began: Began,
+    /// Whether the thread was already panicking when the use began.
+    panicking: bool,
 }
 
 impl Drop for PinnedInUse<'_> {
     fn drop(&mut self) {
-        self.uses[self.index].mark.end(self.began);
+        let begun = Begun::new(&*self.uses[self.index].mark);
+        if !has_panicked_since(self.panicking) {
+            begun.end();
+        }
     }
 }
 

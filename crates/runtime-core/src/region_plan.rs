@@ -142,7 +142,7 @@ impl RegionPlan {
     pub fn execute(&self, stream: &Stream, bind: &mut [Slot<'_>]) -> Result<()> {
         self.device.check_same("execute", stream.device())?;
         self.check(stream, bind)?;
-        let mut in_use = InUses::new();
+        let mut in_use = InUses::new(stream);
         let raw: SmallVec<[RawSlot<'_>; 16]> = bind
             .iter()
             .zip(&self.boxes)
@@ -321,13 +321,8 @@ fn begin<'a>(
     let Some((first, second)) = slot.views() else {
         return RawSlot { memory: None, offset: 0, bytes: 0, split: 0 };
     };
-    let begun = first.begin(stream).or_else(|| second.and_then(|view| view.begin(stream)));
-    let memory = begun.map(|(memory, use_of_it)| {
-        if let Some(use_of_it) = use_of_it {
-            in_use.push(use_of_it);
-        }
-        memory
-    });
+    let begun = first.begin(stream, in_use);
+    let memory = begun.or_else(|| second.and_then(|view| view.begin(stream, in_use)));
     let range = slot.range();
     let part = slot.split_box().filter(|part| is_box(respected, part, range.start));
     let split = part.map_or(0, |part| part.split());

@@ -56,29 +56,31 @@ struct TrafficCount {
 /// Bits of the packed word that hold bytes; the others hold the count.
 const BYTE_BITS: u32 = 44;
 const BYTE_MASK: u64 = (1 << BYTE_BITS) - 1;
+const COUNT_MASK: u64 = u64::MAX >> BYTE_BITS;
 
 impl TrafficCount {
-    #[inline]
+    #[inline(always)]
     fn add(&self, bytes: usize) {
-        let bytes = bytes as u64;
-        if bytes > BYTE_MASK / 4 {
-            let mut emptied = lock(&self.emptied);
-            (emptied.count, emptied.bytes) = (emptied.count + 1, emptied.bytes + bytes);
-            return;
+        self.add_traffic(Traffic { count: 1, bytes: bytes as u64 });
+    }
+
+    #[inline]
+    fn add_traffic(&self, Traffic { count, bytes }: Traffic) {
+        if count > COUNT_MASK / 256 || bytes > BYTE_MASK / 4 {
+            return self.add_emptied(count, bytes);
         }
-        let before = self.packed.fetch_add((1 << BYTE_BITS) + bytes, Ordering::Relaxed);
+        let before = self.packed.fetch_add((count << BYTE_BITS) + bytes, Ordering::Relaxed);
         // At half of either field, so that the additions of many threads still fit before one of them empties the word.
         if before & (1 << 63 | 1 << (BYTE_BITS - 1)) != 0 {
             self.empty();
         }
     }
 
-    fn add_traffic(&self, traffic: Traffic) {
-        if traffic.count > 0 {
-            let mut emptied = lock(&self.emptied);
-            emptied.count += traffic.count;
-            emptied.bytes += traffic.bytes;
-        }
+    /// Adds what would fill much of the packed word.
+    #[cold]
+    fn add_emptied(&self, count: u64, bytes: u64) {
+        let mut emptied = lock(&self.emptied);
+        (emptied.count, emptied.bytes) = (emptied.count + count, emptied.bytes + bytes);
     }
 
     /// Runs under the lock that [`snapshot`](Self::snapshot) takes, so that no observed count shrinks.
@@ -139,9 +141,13 @@ impl Counts {
             (&self.on_device, once.on_device),
             (&self.realigned, once.realigned),
         ] {
-            count.add_traffic(traffic);
+            if traffic.count > 0 {
+                count.add_traffic(traffic);
+            }
         }
-        self.launches.fetch_add(once.launches, Ordering::Relaxed);
+        if once.launches > 0 {
+            self.launches.fetch_add(once.launches, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Statistics {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::capture::{Capture, CaptureStream};
@@ -31,6 +31,8 @@ pub(crate) struct StreamCore {
     /// The number of handles that can still enqueue.
     handles: AtomicUsize,
     reports: Reports,
+    /// Held while the ends of uses are recorded.
+    recording: Mutex<()>,
     /// Whether another owner owns the driver's stream. Its use ends when the last handle is dropped.
     foreign: bool,
     /// The capture, if this is a capture's stream.
@@ -140,7 +142,13 @@ impl StreamCore {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let reports = Reports { count: AtomicU64::new(0), device: Arc::clone(device) };
-        Self { raw, id, handles: AtomicUsize::new(0), reports, foreign: false, capture: None }
+        let (handles, recording) = (AtomicUsize::new(0), Mutex::default());
+        Self { raw, id, handles, reports, recording, foreign: false, capture: None }
+    }
+
+    /// Excludes other threads from recording the ends of uses on this stream.
+    pub(crate) fn recording(&self) -> MutexGuard<'_, ()> {
+        lock(&self.recording)
     }
 
     /// Calls `enqueue` with the driver's stream: this one, or the stream that the backend captures with.

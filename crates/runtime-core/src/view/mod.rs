@@ -6,6 +6,7 @@
 
 mod footprint;
 mod report;
+mod run;
 mod untyped;
 
 use std::fmt;
@@ -301,16 +302,22 @@ impl<'a, T: Element> MemoryView<'a, T> {
     /// for a view that is not contiguous. Also returns the first failure of earlier work on the stream that was not
     /// reported before; [`Stream::synchronize`] does not report it again. `DeviceFault` if a failure on the stream was
     /// reported to another caller during the call: the values may then be wrong.
+    #[inline(always)]
     pub fn copy_to_slice(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         const OPERATION: &str = "copy_to_slice";
-        self.untyped.check_copy(OPERATION, stream, out.len())?;
-        if self.layout().is_contiguous() {
-            return self.untyped.copy_to_host(OPERATION, stream, bytemuck::cast_slice_mut(out));
+        if let Some(run) = self.untyped.run() {
+            return run.copy_to_host(OPERATION, stream, bytemuck::cast_slice_mut(out));
         }
+        self.gather(OPERATION, stream, out)
+    }
+
+    /// Copies a view with gaps to the host for `operation`, which errors name.
+    fn gather(&self, operation: &'static str, stream: &Stream, out: &mut [T]) -> Result<()> {
+        self.untyped.check_copy(operation, stream, out.len())?;
         let failures = stream.core.failures();
         let packed = stream.core.or_end_capture(self.packed(stream))?;
         packed.view().copy_to_slice(stream, out)?;
-        let checked = stream.core.check_since(OPERATION, failures);
+        let checked = stream.core.check_since(operation, failures);
         checked.map_err(|e| self.device().place(e))
     }
 
@@ -321,13 +328,14 @@ impl<'a, T: Element> MemoryView<'a, T> {
     ///
     /// As [`copy_to_slice`](Self::copy_to_slice), but `out` may be longer than the view. `InvalidArgument` if the view
     /// is not contiguous ([`Device::plan_regions`] gathers such views).
+    #[inline(always)]
     pub fn copy_to_pinned<'p>(
         &self,
         stream: &Stream,
         out: impl Into<PinnedViewMut<'p, T>>,
     ) -> Result<()> {
         let pinned = out.into().untyped();
-        self.untyped.copy_to_pinned(stream, &pinned)
+        self.untyped.contiguous("copy_to_pinned")?.copy_to_pinned(stream, &pinned)
     }
 
     /// Copies the elements to a new vector. Blocks until the copy is done.
@@ -599,8 +607,12 @@ impl<'a, T> MemoryViewMut<'a, T> {
     /// contiguous and the shapes differ, or if the types of two [`AnyView`]s differ. `WrongDevice` for a view of
     /// another device; use [`copy_from_device`](Self::copy_from_device) instead. `WrongStream` if a view is bound to
     /// another stream. Otherwise errors of the driver.
+    #[inline(always)]
     pub fn copy_from(&mut self, stream: &Stream, source: &MemoryView<'_, T>) -> Result<()> {
-        self.untyped.copy_from(stream, &source.untyped)
+        match (self.untyped.run(), source.untyped.run()) {
+            (Some(to), Some(from)) => to.copy_from("copy_from", stream, &from),
+            _ => self.untyped.copy_with_gaps(stream, &source.untyped),
+        }
     }
 
     /// Copies from a view of another device. The copy runs after all work enqueued so far on `stream` and on
@@ -631,6 +643,7 @@ impl<'a, T> MemoryViewMut<'a, T> {
     /// # Errors
     ///
     /// As [`fill`](Self::fill).
+    #[inline(always)]
     pub fn fill_zero(&mut self, stream: &Stream) -> Result<()> {
         self.untyped.fill_bytes("fill_zero", stream, &[0])
     }
@@ -651,12 +664,15 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
     /// # Errors
     ///
     /// As [`MemoryView::copy_to_slice`].
+    #[inline(always)]
     pub fn copy_from_slice(&mut self, stream: &Stream, source: &[T]) -> Result<()> {
-        self.untyped.view.check_copy("copy_from_slice", stream, source.len())?;
-        if !self.layout().is_contiguous() {
-            return self.untyped.copy_from_host_strided(stream, bytemuck::cast_slice(source));
+        const OPERATION: &str = "copy_from_slice";
+        let bytes = bytemuck::cast_slice(source);
+        if let Some(run) = self.untyped.run() {
+            return run.copy_from_host(OPERATION, stream, bytes);
         }
-        self.untyped.copy_from_host(stream, bytemuck::cast_slice(source))
+        self.untyped.view.check_copy(OPERATION, stream, source.len())?;
+        self.untyped.copy_from_host_strided(stream, bytes)
     }
 
     /// Enqueues a copy from the beginning of `source`, which is a [`Pinned`](crate::Pinned) or a
@@ -665,13 +681,14 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
     /// # Errors
     ///
     /// As [`MemoryView::copy_to_pinned`]; `source` may be longer than the view.
+    #[inline(always)]
     pub fn copy_from_pinned<'p>(
         &mut self,
         stream: &Stream,
         source: impl Into<PinnedView<'p, T>>,
     ) -> Result<()> {
         let pinned = source.into().untyped();
-        self.untyped.copy_from_pinned(stream, &pinned)
+        self.untyped.contiguous("copy_from_pinned")?.copy_from_pinned(stream, &pinned)
     }
 
     /// Enqueues a fill of every element with `value`. If the view is not contiguous, or if its elements are records of
@@ -683,6 +700,7 @@ impl<'a, T: Element> MemoryViewMut<'a, T> {
     ///
     /// `WrongDevice` or `WrongStream` if the stream cannot use the view. Otherwise errors of the driver, and
     /// `OutOfMemory` if the value is copied.
+    #[inline(always)]
     pub fn fill(&mut self, stream: &Stream, value: T) -> Result<()> {
         self.untyped.fill_bytes("fill", stream, bytemuck::bytes_of(&value))
     }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::report::{WriteReport, reported};
-use crate::contract::{DeviceMemory, MemoryAt, PinnedAt};
-use crate::mark::InUse;
+use super::run::{Run, RunMut, other_device};
+use crate::contract::DeviceMemory;
+use crate::mark::InUses;
 use crate::memory::Allocation;
-use crate::pinned::PinnedPart;
 use crate::region::are_apart;
 use crate::{DType, Device, Error, ErrorKind, Layout, RegionSide, Result, Stream};
 
@@ -90,16 +90,6 @@ impl<'a> Untyped<'a> {
         space == another
             && self.device().is_same(other.device())
             && !are_apart((one - low, &self.layout), (two - low, &other.layout))
-    }
-
-    /// Whether the bytes `range` of this memory and the bytes `others` of the other memory have bytes in common. The
-    /// devices of both are one, or have a common address space.
-    #[inline]
-    fn meets(&self, range: &Range<usize>, other: &Untyped<'_>, others: &Range<usize>) -> bool {
-        let ((space, one), (another, two)) = (self.allocation.place(), other.allocation.place());
-        let start = one.saturating_add(range.start).max(two.saturating_add(others.start));
-        let end = one.saturating_add(range.end).min(two.saturating_add(others.end));
-        space == another && start < end
     }
 
     /// The position of the lowest byte: an address with 0, or the offset into the object with that number.
@@ -233,52 +223,6 @@ impl<'a> Untyped<'a> {
         }
     }
 
-    /// Copies a contiguous view to the host for `operation`, which errors name. The copy was checked.
-    pub(super) fn copy_to_host(
-        &self,
-        operation: &'static str,
-        stream: &Stream,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let range = self.byte_range();
-        let failures = stream.core.failures();
-        let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
-        // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-        let copied =
-            unsafe { stream.core.raw.memory_copy_from(MemoryAt::new(raw, range.start), out) };
-        stream
-            .core
-            .copied_from(copied)
-            .and_then(|()| stream.core.check_since(operation, failures))
-            .map_err(|e| self.device().place(e))?;
-        stream.counts().copied_from_device(range.len());
-        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the host");
-        Ok(())
-    }
-
-    /// Enqueues a copy to pinned memory, from its byte `offset` on, where it has room for `room` elements.
-    pub(super) fn copy_to_pinned(&self, stream: &Stream, pinned: &PinnedPart<'_>) -> Result<()> {
-        const OPERATION: &str = "copy_to_pinned";
-        stream.device().check_same(OPERATION, pinned.block.device())?;
-        self.check_copy(OPERATION, stream, self.len().min(pinned.len))?;
-        let range = self.contiguous_range(OPERATION)?;
-        let Some((raw, _in_use)) = self.begin(stream) else { return Ok(()) };
-        pinned.enqueue(stream, true, |raw_pinned| {
-            // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can access it or
-            // it is freed.
-            unsafe {
-                stream.core.raw.pinned_copy_from(
-                    MemoryAt::new(raw, range.start),
-                    PinnedAt::new(raw_pinned, pinned.offset),
-                    range.len(),
-                )
-            }
-        })?;
-        stream.counts().copied_from_device(range.len());
-        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy to pinned memory enqueued");
-        Ok(())
-    }
-
     /// Checks a copy between this view and `len` elements of host memory.
     pub(super) fn check_copy(
         &self,
@@ -294,17 +238,18 @@ impl<'a> Untyped<'a> {
         Ok(())
     }
 
-    /// Registers a use until the second part of the result is dropped, and returns the device's memory object. `None`
-    /// if there is nothing to do.
+    /// Registers a use until `in_use` is dropped, and returns the device's memory object. `None` if there is nothing to
+    /// do.
     #[inline(always)]
     pub(crate) fn begin<'b>(
         &self,
         stream: &'b Stream,
-    ) -> Option<(&'b dyn DeviceMemory, Option<InUse<'b>>)>
+        in_use: &mut InUses<'b>,
+    ) -> Option<&'b dyn DeviceMemory>
     where
         'a: 'b,
     {
-        if self.layout.is_empty() { None } else { self.allocation.begin(stream) }
+        if self.layout.is_empty() { None } else { self.allocation.begin(stream, in_use) }
     }
 
     #[inline]
@@ -312,13 +257,19 @@ impl<'a> Untyped<'a> {
         check_use(operation, self.device(), self.stream, stream)
     }
 
-    #[inline]
-    fn contiguous_range(&self, operation: &'static str) -> Result<Range<usize>> {
-        if self.layout.is_contiguous() {
-            Ok(self.byte_range())
-        } else {
-            Err(self.not_contiguous(operation))
-        }
+    /// The bytes, if there are no gaps.
+    #[inline(always)]
+    pub(super) fn run(&self) -> Option<Run<'a>> {
+        let Range { start, end } = self.byte_range();
+        let Self { allocation, ref layout, stream, .. } = *self;
+        let run = Run { allocation, start, bytes: end - start, dtype: layout.dtype(), stream };
+        layout.is_contiguous().then_some(run)
+    }
+
+    /// The bytes, or an error if there are gaps.
+    #[inline(always)]
+    pub(super) fn contiguous(&self, operation: &'static str) -> Result<Run<'a>> {
+        self.run().ok_or_else(|| self.not_contiguous(operation))
     }
 
     #[cold]
@@ -334,6 +285,22 @@ impl<'a> Untyped<'a> {
     fn out_of_bounds(&self, operation: &'static str, message: String) -> Error {
         Error::new(ErrorKind::OutOfBounds, operation, message).on(self.device().id())
     }
+}
+
+/// The error for a source with elements of another type or number.
+#[cold]
+pub(super) fn different(
+    operation: &'static str,
+    device: &Device,
+    given: (DType, usize),
+    expected: (DType, usize),
+) -> Error {
+    if given.0 != expected.0 {
+        let message = format!("{} elements for a view of {}", given.0, expected.0);
+        return device.invalid(operation, message);
+    }
+    let message = format!("{} elements for a view of {}", given.1, expected.1);
+    Error::new(ErrorKind::OutOfBounds, operation, message).on(device.id())
 }
 
 /// Checks that memory of `owner`, possibly bound to the stream with id `bound`, can be used on `stream`.
@@ -423,96 +390,28 @@ impl<'a> UntypedMut<'a> {
         Error::new(ErrorKind::Conflict, "reporting_to", message).on(self.device().id())
     }
 
-    /// Copies from the host to a contiguous view. The copy was checked.
-    pub(super) fn copy_from_host(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
-        let range = self.view.byte_range();
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
-        self.enqueue(|| {
-            // SAFETY: the memory belongs to the stream's device and the view lies inside it.
-            stream.core.counted(unsafe {
-                stream.core.raw.memory_copy_to(MemoryAt::new(raw, range.start), source)
-            })
-        })?;
-        stream.counts().copied_to_device(range.len());
-        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copied to the device");
-        Ok(())
+    /// The bytes, if there are no gaps.
+    #[inline(always)]
+    pub(super) fn run(&self) -> Option<RunMut<'a>> {
+        self.view.run().map(|run| RunMut { run, report: self.report })
     }
 
-    /// Enqueues a copy from pinned memory, from its byte `offset` on, where it has `given` elements.
-    pub(super) fn copy_from_pinned(
-        &mut self,
-        stream: &Stream,
-        pinned: &PinnedPart<'_>,
-    ) -> Result<()> {
-        const OPERATION: &str = "copy_from_pinned";
-        stream.device().check_same(OPERATION, pinned.block.device())?;
-        self.view.check_copy(OPERATION, stream, self.view.len().min(pinned.len))?;
-        let range = self.view.contiguous_range(OPERATION)?;
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
-        self.enqueue(|| {
-            pinned.enqueue(stream, false, |raw_pinned| {
-                // SAFETY: both ranges were checked. The pinned memory waits for its uses before the host can write to
-                // it or it is freed.
-                unsafe {
-                    stream.core.raw.pinned_copy_to(
-                        PinnedAt::new(raw_pinned, pinned.offset),
-                        MemoryAt::new(raw, range.start),
-                        range.len(),
-                    )
-                }
-            })
-        })?;
-        stream.counts().copied_to_device(range.len());
-        tracing::trace!(device = %self.device().id(), bytes = range.len(), "copy from pinned memory enqueued");
-        Ok(())
+    /// The bytes, or an error if there are gaps.
+    #[inline(always)]
+    pub(super) fn contiguous(&self, operation: &'static str) -> Result<RunMut<'a>> {
+        self.run().ok_or_else(|| self.view.not_contiguous(operation))
     }
 
-    pub(super) fn copy_from(&mut self, stream: &Stream, source: &Untyped<'_>) -> Result<()> {
-        self.copy_on_device("copy_from", stream, source)
-    }
-
-    /// Copies within the device for `operation`, which errors name.
-    fn copy_on_device(
-        &mut self,
-        operation: &'static str,
-        stream: &Stream,
-        source: &Untyped<'_>,
-    ) -> Result<()> {
-        self.view.check_stream(operation, stream)?;
+    /// Copies between two views of the device, at least one of which has gaps.
+    pub(super) fn copy_with_gaps(&mut self, stream: &Stream, source: &Untyped<'_>) -> Result<()> {
+        const OPERATION: &str = "copy_from";
+        self.view.check_stream(OPERATION, stream)?;
         if !self.device().is_same(source.device()) {
-            let message =
-                format!("the source is on {}; use copy_from_device", source.device().id());
-            return Err(
-                Error::new(ErrorKind::WrongDevice, operation, message).on(self.device().id())
-            );
+            return Err(other_device(OPERATION, self.device(), source.device()));
         }
-        source.check_stream(operation, stream)?;
-        self.check_source(operation, source)?;
-        if !(self.view.layout.is_contiguous() && source.layout.is_contiguous()) {
-            return self.copy_strided(stream, source);
-        }
-        let (from, to) = (source.byte_range(), self.view.byte_range());
-        if self.view.meets(&to, source, &from) {
-            let message =
-                format!("bytes {from:?} of the source's memory and {to:?} of the target's overlap");
-            return Err(self.device().invalid(operation, message));
-        }
-        let (Some((src, _reads)), Some((dst, _writes))) =
-            (source.begin(stream), self.view.begin(stream))
-        else {
-            return Ok(());
-        };
-        // SAFETY: both memories belong to the stream's device; the views lie inside them and do not overlap.
-        self.enqueue(|| unsafe {
-            stream.core.raw.memory_copy(
-                MemoryAt::new(src, from.start),
-                MemoryAt::new(dst, to.start),
-                to.len(),
-            )
-        })?;
-        stream.counts().copied_on_device(to.len());
-        tracing::trace!(device = %self.device().id(), bytes = to.len(), "copied on the device");
-        Ok(())
+        source.check_stream(OPERATION, stream)?;
+        self.check_source(OPERATION, source)?;
+        self.copy_strided(stream, source)
     }
 
     pub(super) fn copy_from_device(
@@ -525,8 +424,8 @@ impl<'a> UntypedMut<'a> {
         self.view.check_stream(OPERATION, stream)?;
         source.check_stream(OPERATION, source_stream)?;
         self.check_source(OPERATION, source)?;
-        let from = source.contiguous_range(OPERATION)?;
-        let to = self.view.contiguous_range(OPERATION)?;
+        let from = source.contiguous(OPERATION)?;
+        let to = self.contiguous(OPERATION)?;
         let same = self.device().is_same(source.device());
         let reached =
             self.device().reaches(source.device()) && source.device().reaches(self.device());
@@ -534,20 +433,22 @@ impl<'a> UntypedMut<'a> {
             view.allocation.is_host_visible() || view.device().has_host_addresses()
         };
         let comparable = || reached || visible(&self.view) && visible(source);
-        if !same && comparable() && self.view.meets(&to, source, &from) {
+        if !same && comparable() && to.run.meets(&from) {
             let peer = source.device().id();
             let message = format!(
-                "bytes {from:?} of the source's memory on {peer} and {to:?} of the target's overlap"
+                "bytes {:?} of the source's memory on {peer} and {:?} of the target's overlap",
+                from.range(),
+                to.run.range()
             );
             return Err(self.device().invalid(OPERATION, message));
         }
-        if to.is_empty() {
+        if self.view.is_empty() {
             return Ok(());
         }
         if !reached {
             let report = self.report;
             let note = |enqueued| report.iter().for_each(|report| report.note(enqueued));
-            let copied = reported(note, || self.copy_staged(stream, source, source_stream));
+            let copied = reported(note, || to.copy_staged(stream, &from, source_stream));
             return stream.core.or_end_capture(copied).map_err(|error| self.device().place(error));
         }
         if stream != source_stream {
@@ -556,9 +457,10 @@ impl<'a> UntypedMut<'a> {
         }
         let copied = if same {
             // SAFETY: this stream has just been made to wait for the source's, which waits for this one below.
-            self.copy_on_device(OPERATION, stream, &unsafe { source.rebound_to(stream) })
+            let rebound = unsafe { source.rebound_to(stream) };
+            rebound.contiguous(OPERATION).and_then(|from| to.copy_from(OPERATION, stream, &from))
         } else {
-            self.copy_from_peer(stream, source, from, to)
+            to.copy_from_peer(stream, &from)
         };
         if stream != source_stream {
             let ordered = stream.record_event().and_then(|read| source_stream.wait(&read));
@@ -568,110 +470,32 @@ impl<'a> UntypedMut<'a> {
         copied
     }
 
-    /// Enqueues a copy from another device that this device reaches. The ranges were checked.
-    fn copy_from_peer(
-        &mut self,
-        stream: &Stream,
-        source: &Untyped<'_>,
-        from: Range<usize>,
-        to: Range<usize>,
-    ) -> Result<()> {
-        let (Some((src, _reads)), Some((dst, _writes))) =
-            (source.begin(stream), self.view.begin(stream))
-        else {
-            return Ok(());
-        };
-        let peer = source.device().raw();
-        self.enqueue(|| match self.device().raw().abilities().peer() {
-            // SAFETY: the peer is reachable, the stream belongs to this device, and the ranges lie inside their
-            // memories.
-            Some(ability) => unsafe {
-                ability.memory_copy(
-                    &*stream.core.raw,
-                    peer,
-                    MemoryAt::new(src, from.start),
-                    MemoryAt::new(dst, to.start),
-                    to.len(),
-                )
-            },
-            None => Ok(()),
-        })?;
-        stream.counts().copied_from_peer(to.len());
-        tracing::trace!(device = %self.device().id(), from = %source.device().id(), bytes = to.len(), "copied between devices");
-        Ok(())
-    }
-
-    /// Copies through a bounded host buffer, one piece after the other. The copy was checked.
-    fn copy_staged(
-        &mut self,
-        stream: &Stream,
-        source: &Untyped<'_>,
-        source_stream: &Stream,
-    ) -> Result<()> {
-        const OPERATION: &str = "copy_from_device";
-        const PIECE_BYTES: usize = 4 << 20;
-        let failures = stream.core.failures();
-        let bytes = Layout::row(DType::U8, self.view.byte_range().len())?;
-        let source = source.reinterpret(OPERATION, 0, &bytes)?;
-        let target = self.view.reinterpret(OPERATION, 0, &bytes)?;
-        let mut buffer = vec![0_u8; bytes.len().min(PIECE_BYTES)];
-        let mut start = 0;
-        while start < bytes.len() {
-            let piece = start..(start + PIECE_BYTES).min(bytes.len());
-            let buffer = &mut buffer[..piece.len()];
-            source.slice(piece.clone())?.copy_to_host(OPERATION, source_stream, buffer)?;
-            let mut target = UntypedMut { view: target.slice(piece.clone())?, report: self.report };
-            target.copy_from_host(stream, buffer)?;
-            stream.core.check_since(OPERATION, failures)?;
-            start = piece.end;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn fill_bytes(
+    /// Enqueues a fill of every element with a pattern, whose length divides the element size.
+    #[inline(always)]
+    pub(super) fn fill_bytes(
         &mut self,
         operation: &'static str,
         stream: &Stream,
         pattern: &[u8],
     ) -> Result<()> {
-        self.view.check_stream(operation, stream)?;
-        let range = self.view.byte_range();
-        let fits = matches!(pattern.len(), 1 | 2 | 4 | 8 | 16)
-            && range.start.is_multiple_of(pattern.len());
-        if !fits || !self.view.layout.is_contiguous() {
-            return self.fill_strided(stream, pattern);
+        if let Some(run) = self.run()
+            && run.can_fill(pattern.len())
+        {
+            return run.fill(operation, stream, pattern);
         }
-        let Some((raw, _in_use)) = self.view.begin(stream) else { return Ok(()) };
-        // SAFETY: the memory belongs to the stream's device. The view consists of whole elements and lies inside the
-        // memory.
-        self.enqueue(|| unsafe {
-            stream.core.raw.memory_fill(MemoryAt::new(raw, range.start), range.len(), pattern)
-        })?;
-        stream.counts().copied_on_device(range.len());
-        tracing::trace!(device = %self.device().id(), bytes = range.len(), "fill enqueued");
-        Ok(())
+        self.view.check_stream(operation, stream)?;
+        self.fill_strided(stream, pattern)
     }
 
     /// Checks that `source` has as many elements of the same type.
     #[inline]
     fn check_source(&self, operation: &'static str, source: &Untyped<'_>) -> Result<()> {
-        if source.dtype() != self.view.dtype() {
-            let message =
-                format!("{} elements for a view of {}", source.dtype(), self.view.dtype());
-            return Err(self.device().invalid(operation, message));
+        let of = |view: &Untyped<'_>| (view.dtype(), view.len());
+        let (given, expected) = (of(source), of(&self.view));
+        if given == expected {
+            return Ok(());
         }
-        if source.len() != self.view.len() {
-            let message = format!("{} elements for a view of {}", source.len(), self.view.len());
-            return Err(self.view.out_of_bounds(operation, message));
-        }
-        Ok(())
-    }
-
-    /// Enqueues a write, reports its outcome to the lender, and adds the device to an error.
-    #[inline]
-    fn enqueue(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
-        reported(|enqueued| self.report_write(enqueued), enqueue)
-            .map_err(|error| self.device().place(error))
+        Err(different(operation, self.device(), given, expected))
     }
 
     /// If a resource that a write on the stream needs is unavailable, reports a failed write to the lender, and ends
