@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use array_buffer::ArrayBuffer;
-use benches::overhead::{Limit, Table};
+use benches::overhead::{Limit, Table, Unit};
 use benches::turns::Contestant;
 use conformance::NullDevice;
 use runtime_core::{Device, Result, Stream};
@@ -31,7 +31,7 @@ const EIGHT_THREADS: f64 = 1.0;
 const READ: &str = "RwLock::read";
 
 fn main() -> Result<ExitCode> {
-    let mut table = Table::from_args(20_000, 101);
+    let mut table = Table::from_args(20_000, 101, Unit::ReferenceCall);
     accesses(&mut table)?;
     misses(&mut table)?;
     threads(&mut table)?;

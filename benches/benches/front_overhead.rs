@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use benches::overhead::{Limit, Table};
+use benches::overhead::{Limit, Table, Unit};
 use conformance::NullDevice;
 use runtime_core::contract::{
     AcceleratorDevice, DeviceMemory, EventOptions, GraphCapture, MemoryAt, PinnedAt, PinnedOptions,
@@ -33,7 +33,7 @@ const PER_PLAN: f64 = 12.0;
 const DIRECT: &str = "the trait's method";
 
 fn main() -> Result<ExitCode> {
-    let mut table = Table::from_args(20_000, 101);
+    let mut table = Table::from_args(20_000, 101, Unit::Atomic);
     copies(&mut table)?;
     marks(&mut table)?;
     launches(&mut table)?;

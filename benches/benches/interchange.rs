@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use backend_host::HostDevice;
-use benches::overhead::{Limit, Table};
+use benches::overhead::{Limit, Table, Unit};
 use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, Managed};
 use interchange::arrow::ArrowDevice;
@@ -36,7 +36,7 @@ const ADDRESS: usize = 1 << 20;
 
 fn main() -> Result<ExitCode> {
     // Short batches: on a busy machine most of them then run without interruption.
-    let mut table = Table::from_args(500, 2001);
+    let mut table = Table::from_args(500, 2001, Unit::ReferenceCall);
     memory(&mut table)?;
     dlpack(&mut table);
     dictionaries(&mut table);

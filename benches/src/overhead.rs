@@ -1,24 +1,43 @@
-//! A table of small calls and their rivals. Limits are multiples of a reference call in the same run, because machines
-//! differ by a factor of two.
+//! A table of small calls and their rivals. Limits are multiples of a unit that is measured in the same run, because
+//! machines differ by a factor of two.
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::statistics::Statistics;
 use crate::turns::{Contestant, median, time};
 
-/// The most time that a call may take. The unit is a reference call, which locks a mutex, searches 16 numbers and
-/// clones an `Arc`.
+/// The most time that a call may take, in the units of the table.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
     /// No limit.
     None,
-    /// The time of the rival, and this many reference calls.
+    /// The time of the rival, and this many units.
     Adds(f64),
-    /// This many reference calls.
+    /// This many units.
     Takes(f64),
+}
+
+/// A unit of time, measured together with each row.
+#[derive(Clone, Copy, Debug)]
+pub enum Unit {
+    /// A call that locks a mutex, searches 16 numbers and clones an `Arc`. Of two machines, one may have the faster
+    /// atomic operations and the other the faster loads, so the call has both.
+    ReferenceCall,
+    /// An atomic addition to a number that only this thread uses.
+    Atomic,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ReferenceCall => "reference calls",
+            Self::Atomic => "atomics",
+        }
+    }
 }
 
 /// The rows of the table, and whether each kept its limit.
@@ -29,16 +48,18 @@ pub struct Table {
     check: bool,
     quick: bool,
     missed: bool,
+    unit: Unit,
     statistics: Option<Statistics>,
 }
 
 impl Table {
     /// A table with the options of the command line. Each row has `rounds` samples of `batch` calls.
-    pub fn from_args(batch: u32, rounds: usize) -> Self {
+    pub fn from_args(batch: u32, rounds: usize, unit: Unit) -> Self {
         let has = |flag: &str| std::env::args().any(|arg| arg == flag);
         let (quick, check) = (has("--quick"), has("--check"));
         let (batch, rounds) = if quick { (100, 3) } else { (batch, rounds) };
-        Self { batch, rounds, check, quick, missed: false, statistics: Statistics::from_args() }
+        let statistics = Statistics::from_args();
+        Self { batch, rounds, check, quick, missed: false, unit, statistics }
     }
 
     /// Whether this is only a quick run.
@@ -64,31 +85,36 @@ impl Table {
                 ],
             );
         }
-        let reference = Reference::new();
+        let (reference, counter) = (Reference::new(), AtomicU64::new(0));
+        let count = || _ = black_box(&counter).fetch_add(1, Ordering::Relaxed);
         let [ours, theirs, unit] = nanoseconds(
             self.batch,
             self.rounds,
             &mut [
                 &mut |calls| (0..calls).for_each(|_| ours()),
                 &mut |calls| (0..calls).for_each(|_| theirs()),
-                &mut |calls| (0..calls).for_each(|_| reference.call()),
+                &mut |calls| match self.unit {
+                    Unit::ReferenceCall => (0..calls).for_each(|_| reference.call()),
+                    Unit::Atomic => (0..calls).for_each(|_| count()),
+                },
             ],
         );
+        let name_of_unit = self.unit.name();
         let (value, most, text) = match limit {
             Limit::None => (ours, f64::INFINITY, String::new()),
             Limit::Adds(most) => {
                 let adds = (ours - theirs) / unit;
-                (adds, most, format!("adds {adds:.2} reference calls, at most {most}"))
+                (adds, most, format!("adds {adds:.2} {name_of_unit}, at most {most}"))
             }
             Limit::Takes(most) => {
                 let takes = ours / unit;
-                (takes, most, format!("takes {takes:.2} reference calls, at most {most}"))
+                (takes, most, format!("takes {takes:.2} {name_of_unit}, at most {most}"))
             }
         };
         let verdict = if value <= most || self.quick { "" } else { "  MISSED" };
         self.missed |= value > most;
         println!(
-            "{name:32} {ours:8.1} ns  {rival:20} {theirs:8.1} ns  reference {unit:4.1} ns  {text}{verdict}"
+            "{name:32} {ours:8.1} ns  {rival:20} {theirs:8.1} ns  unit {unit:4.1} ns  {text}{verdict}"
         );
     }
 
@@ -118,9 +144,7 @@ impl Table {
     }
 }
 
-/// What a small checked call does, with the standard library alone: it locks a mutex, searches a list, and counts a
-/// reference. On some machines atomic operations are fast and other instructions slow, and on others the reverse, so
-/// the call has both.
+/// What a small checked call does, with the standard library alone.
 struct Reference(Arc<Mutex<Vec<u64>>>);
 
 impl Reference {
