@@ -81,6 +81,29 @@ impl DType {
         }
     }
 
+    /// A number below 256 that no other type has, except that all records have one.
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Bool => 0,
+            Self::I8 => 1,
+            Self::I16 => 2,
+            Self::I32 => 3,
+            Self::I64 => 4,
+            Self::U8 => 5,
+            Self::U16 => 6,
+            Self::U32 => 7,
+            Self::U64 => 8,
+            Self::F16 => 9,
+            Self::BF16 => 10,
+            Self::F32 => 11,
+            Self::F64 => 12,
+            Self::C64 => 13,
+            Self::C128 => 14,
+            Self::Record(_) => 15,
+        }
+    }
+
     /// Alignment of one element in bytes. For complex numbers, the alignment of a component.
     pub const fn align(self) -> usize {
         match self {

@@ -162,7 +162,8 @@ impl Graph {
         // SAFETY: graph and stream are of this device. The objects that the work uses are kept, and their use on the
         // stream is registered. The caller guarantees the rest.
         let launched = unsafe { ability.launch(&mut **self.lock(), &*stream.core.raw) };
-        drop((in_use, pinned_in_use));
+        in_use.end();
+        drop(pinned_in_use);
         launched.map_err(|e| device.place(e))?;
         device.counts().add(&self.once);
         tracing::trace!(device = %device.id(), "graph launched");

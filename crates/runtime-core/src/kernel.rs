@@ -12,7 +12,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use crate::contract::{
-    DeviceKernel, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg, Released,
+    DeviceKernel, DeviceMemory, DeviceModule, ParamAccess, ParamInfo, ParamKind, RawArg, Released,
 };
 use crate::mark::{InUses, Marks};
 use crate::memory::Allocation;
@@ -61,7 +61,9 @@ impl Module {
             return Err(self.device().invalid("kernel", format!("{name:?} contains a NUL")));
         }
         let raw = self.0.raw.kernel(name).map_err(|e| self.device().place(e))?;
-        Ok(Kernel(Arc::new(Function { raw, name: name.to_owned(), module: self.clone() })))
+        let accepted = raw.parameters().map(|list| list.iter().map(Accepted::of).collect());
+        let (name, module) = (name.to_owned(), self.clone());
+        Ok(Kernel(Arc::new(Function { raw, accepted, name, module })))
     }
 }
 
@@ -104,6 +106,8 @@ pub struct Kernel(Arc<Function>);
 struct Function {
     // Dropped before the module it belongs to.
     raw: Box<dyn DeviceKernel>,
+    /// For each parameter, if the driver reports them.
+    accepted: Option<Box<[Accepted]>>,
     name: String,
     module: Module,
 }
@@ -225,7 +229,7 @@ impl Kernel {
         };
         // SAFETY: objects are of this device, as checked, and the caller guarantees the behaviour of the kernel.
         let done = reported(note, || unsafe { stream.core.raw.launch(&*self.0.raw, launch, &raw) });
-        drop(in_use);
+        in_use.end();
         done.map_err(|e| device.place(e))?;
         stream.counts().launched();
         let align = device.limits().argument_alignment.get();
@@ -335,14 +339,14 @@ impl Kernel {
         in_use: &mut InUses<'a>,
     ) -> Result<bool> {
         let limits = self.device().limits();
-        let parameters = self.0.raw.parameters();
-        if let Some(parameters) = parameters
-            && parameters.len() != args.len()
+        let accepted = self.0.accepted.as_deref();
+        if let Some(accepted) = accepted
+            && accepted.len() != args.len()
         {
             return Err(self.refuse(format!(
                 "{} arguments for {} parameters",
                 args.len(),
-                parameters.len()
+                accepted.len()
             )));
         }
         if args.len() > limits.max_arguments {
@@ -355,37 +359,41 @@ impl Kernel {
         let takes_slices = self.0.module.0.takes_slices;
         let (mut bytes, mut reports) = (0, false);
         raw.reserve(args.len());
-        let mut parameters = parameters.map(<[ParamInfo]>::iter);
+        let accepted = accepted.unwrap_or_default();
         for (index, arg) in args.iter().enumerate() {
-            let parameter = parameters.as_mut().and_then(Iterator::next);
-            let refused = || Err(self.refuse_argument(index, arg, parameter));
+            let fits = match accepted.get(index) {
+                None => true,
+                Some(accepted) => accepted.takes(arg.class()) || arg.fits(self.parameter(index)),
+            };
+            if !fits {
+                return Err(self.refuse_argument(index, arg));
+            }
             match &arg.0 {
                 Given::Memory(memory) => {
-                    if !memory.fits(parameter) || (takes_slices && !memory.contiguous) {
-                        return refused();
+                    if takes_slices && !memory.contiguous {
+                        return Err(self.refuse_argument(index, arg));
                     }
-                    if let Err(error) = memory.begin(stream, in_use) {
-                        return Err(self.refuse_use(index, &error));
+                    match memory.begin(stream, in_use) {
+                        Ok(Some(begun)) => raw.push(memory.raw(begun)),
+                        Ok(None) => raw.push(memory.empty()),
+                        Err(error) => return Err(self.refuse_use(index, &error)),
                     }
-                    raw.push(memory.raw);
                     reports |= memory.report.is_some();
+                    bytes += size_of::<usize>();
                 }
                 Given::Scalar(value, dtype) => {
-                    if !fits(parameter, ParamKind::Value, Some(*dtype), dtype.size()) {
-                        return refused();
-                    }
-                    let bytes = &value[..dtype.size()];
-                    raw.push(RawArg::Value { bytes, dtype: Some(*dtype) });
+                    let value = &value[..dtype.size()];
+                    raw.push(RawArg::Value { bytes: value, dtype: Some(*dtype) });
+                    bytes += value.len();
                 }
                 Given::Bytes(value) => {
-                    let fits = fits(parameter, ParamKind::Value, None, value.len());
-                    if !fits || value.is_empty() {
-                        return refused();
+                    if value.is_empty() {
+                        return Err(self.refuse_argument(index, arg));
                     }
                     raw.push(RawArg::Value { bytes: value, dtype: None });
+                    bytes += value.len();
                 }
             }
-            bytes += arg.size();
         }
         if bytes > limits.max_argument_bytes {
             return Err(self.refuse(format!(
@@ -396,9 +404,13 @@ impl Kernel {
         Ok(reports)
     }
 
+    fn parameter(&self, index: usize) -> Option<&ParamInfo> {
+        self.0.raw.parameters()?.get(index)
+    }
+
     #[cold]
-    fn refuse_argument(&self, index: usize, arg: &Arg<'_>, parameter: Option<&ParamInfo>) -> Error {
-        self.refuse(format!("argument {index}: {}", arg.misfit(parameter)))
+    fn refuse_argument(&self, index: usize, arg: &Arg<'_>) -> Error {
+        self.refuse(format!("argument {index}: {}", arg.misfit(self.parameter(index))))
     }
 
     /// The error for memory that cannot be used on the stream, naming the argument.
@@ -456,13 +468,17 @@ enum Given<'a> {
 
 /// The part of a view that a launch needs. It leaves out the shape, because arguments are created for every launch.
 struct MemoryArg<'a> {
-    /// The argument as a backend receives it.
-    raw: RawArg<'a>,
     allocation: &'a Allocation,
-    dtype: DType,
+    origin: usize,
+    start: usize,
+    bytes: usize,
     /// The id of the only stream that may use it, or 0.
     stream: u64,
+    dtype: DType,
+    /// What a parameter compares: see [`Accepted`].
+    class: u32,
     contiguous: bool,
+    dense: bool,
     writes: bool,
     report: Option<&'a WriteReport>,
 }
@@ -475,28 +491,19 @@ impl<'a> Arg<'a> {
 
     #[inline(always)]
     fn memory(view: &Untyped<'a>, writes: bool, report: Option<&'a WriteReport>) -> Self {
-        let (range, dtype, allocation) = (view.byte_range(), view.dtype(), view.allocation());
-        let contiguous = view.layout().is_contiguous();
-        let bytes = range.end - range.start;
-        let raw = match allocation.raw() {
-            Some(memory) if bytes > 0 => RawArg::Memory {
-                memory,
-                origin: view.origin(),
-                start: range.start,
-                bytes,
-                dense: contiguous || bytes == view.len() * dtype.size(),
-                dtype,
-                writes,
-            },
-            _ => RawArg::Empty { dtype, writes },
-        };
-        let stream = view.bound_stream();
+        let range = view.byte_range();
+        let (bytes, contiguous) = (range.end - range.start, view.layout().is_contiguous());
+        let class = MEMORY | view.dtype().number() | if writes { WRITES } else { 0 };
         Self(Given::Memory(MemoryArg {
-            raw,
-            allocation,
-            dtype,
-            stream,
+            allocation: view.allocation(),
+            origin: view.origin(),
+            start: range.start,
+            bytes,
+            stream: view.bound_stream(),
+            dtype: view.dtype(),
+            class,
             contiguous,
+            dense: contiguous || bytes == view.len() * view.dtype().size(),
             writes,
             report,
         }))
@@ -505,7 +512,7 @@ impl<'a> Arg<'a> {
     /// Where writes through the argument are reported, if it has elements.
     fn report(&self) -> Option<&'a WriteReport> {
         match &self.0 {
-            Given::Memory(MemoryArg { raw: RawArg::Memory { .. }, report, .. }) => *report,
+            Given::Memory(MemoryArg { report, bytes: 1.., .. }) => *report,
             _ => None,
         }
     }
@@ -527,6 +534,26 @@ impl<'a> Arg<'a> {
         }
     }
 
+    /// What a parameter that takes memory compares.
+    #[inline(always)]
+    fn class(&self) -> u32 {
+        match &self.0 {
+            Given::Memory(memory) => memory.class,
+            Given::Scalar(..) | Given::Bytes(_) => 0,
+        }
+    }
+
+    /// Whether it fits the parameter, as far as that is known.
+    fn fits(&self, parameter: Option<&ParamInfo>) -> bool {
+        let Some(parameter) = parameter else { return true };
+        let (kind, dtype) = self.kind();
+        let writes = !matches!(&self.0, Given::Memory(memory) if !memory.writes);
+        (parameter.kind == kind || parameter.kind == ParamKind::Unknown)
+            && (parameter.dtype == dtype || parameter.dtype.is_none() || dtype.is_none())
+            && parameter.size.is_none_or(|size| size == self.size())
+            && (writes || parameter.access != Some(ParamAccess::Write))
+    }
+
     /// The reason why the argument is refused.
     #[cold]
     fn misfit(&self, parameter: Option<&ParamInfo>) -> String {
@@ -546,7 +573,7 @@ impl<'a> Arg<'a> {
             }
         }
         let what = match &self.0 {
-            Given::Memory(memory) if memory.fits(parameter) => {
+            Given::Memory(_) if self.fits(parameter) => {
                 "a view that is not contiguous, which a Rust function cannot take"
             }
             Given::Memory(_) => "memory to read for a parameter that is written",
@@ -557,32 +584,70 @@ impl<'a> Arg<'a> {
 }
 
 impl<'a> MemoryArg<'a> {
+    /// Checks the device and the stream, registers the use, and returns the device's memory object. `None` if the view
+    /// has no elements.
     #[inline(always)]
-    fn fits(&self, parameter: Option<&ParamInfo>) -> bool {
-        let is_written = |parameter: &ParamInfo| parameter.access == Some(ParamAccess::Write);
-        fits(parameter, ParamKind::Memory, Some(self.dtype), size_of::<usize>())
-            && (self.writes || !parameter.is_some_and(is_written))
+    fn begin(
+        &self,
+        stream: &'a Stream,
+        in_use: &mut InUses<'a>,
+    ) -> Result<Option<&'a dyn DeviceMemory>> {
+        check_use(LAUNCH, self.allocation.device(), self.stream, stream)?;
+        Ok(if self.bytes > 0 { self.allocation.begin(stream, in_use) } else { None })
     }
 
-    /// Checks the device and the stream, and registers the use.
     #[inline(always)]
-    fn begin(&self, stream: &'a Stream, in_use: &mut InUses<'a>) -> Result<()> {
-        check_use(LAUNCH, self.allocation.device(), self.stream, stream)?;
-        if matches!(self.raw, RawArg::Memory { .. }) {
-            self.allocation.begin(stream, in_use);
-        }
-        Ok(())
+    fn raw(&self, memory: &'a dyn DeviceMemory) -> RawArg<'a> {
+        let &Self { origin, start, bytes, dense, dtype, writes, .. } = self;
+        RawArg::Memory { memory, origin, start, bytes, dense, dtype, writes }
+    }
+
+    #[cold]
+    fn empty(&self) -> RawArg<'a> {
+        RawArg::Empty { dtype: self.dtype, writes: self.writes }
     }
 }
 
-/// Whether an argument fits the parameter, as far as that is known.
-#[inline(always)]
-fn fits(parameter: Option<&ParamInfo>, kind: ParamKind, dtype: Option<DType>, size: usize) -> bool {
-    parameter.is_none_or(|parameter| {
-        (parameter.kind == kind || parameter.kind == ParamKind::Unknown)
-            && (parameter.dtype.is_none() || dtype.is_none() || parameter.dtype == dtype)
-            && parameter.size.is_none_or(|expected| expected == size)
-    })
+/// The arguments that a parameter surely takes: those whose class has certain bits. It makes the check of most
+/// arguments a comparison of numbers; [`Arg::fits`] decides about the others.
+struct Accepted {
+    mask: u32,
+    bits: u32,
+}
+
+/// Bits of an argument's class. Those below are the number of the element type.
+const MEMORY: u32 = 1 << 8;
+const WRITES: u32 = 1 << 9;
+/// Not in the class of any argument.
+const NONE: u32 = 1 << 10;
+
+impl Accepted {
+    fn of(parameter: &ParamInfo) -> Self {
+        let mut accepted = Self { mask: MEMORY, bits: MEMORY };
+        match parameter.dtype {
+            None => {}
+            // Records are compared field by field.
+            Some(DType::Record(_)) => accepted = Self { mask: NONE, bits: NONE },
+            Some(dtype) => {
+                accepted.mask |= MEMORY - 1;
+                accepted.bits |= dtype.number();
+            }
+        }
+        if parameter.access == Some(ParamAccess::Write) {
+            accepted.mask |= WRITES;
+            accepted.bits |= WRITES;
+        }
+        let size = parameter.size.is_none_or(|size| size == size_of::<usize>());
+        if parameter.kind == ParamKind::Value || !size {
+            accepted = Self { mask: NONE, bits: NONE };
+        }
+        accepted
+    }
+
+    #[inline(always)]
+    fn takes(&self, class: u32) -> bool {
+        class & self.mask == self.bits
+    }
 }
 
 impl fmt::Debug for Arg<'_> {
@@ -590,11 +655,7 @@ impl fmt::Debug for Arg<'_> {
         match &self.0 {
             Given::Memory(memory) => {
                 let access = if memory.writes { "write" } else { "read" };
-                let bytes = match memory.raw {
-                    RawArg::Memory { bytes, .. } => bytes,
-                    _ => 0,
-                };
-                write!(f, "{access} {} memory, {bytes} bytes", memory.dtype)
+                write!(f, "{access} {} memory, {} bytes", memory.dtype, memory.bytes)
             }
             Given::Scalar(bytes, dtype) => write!(f, "{dtype} value {:?}", &bytes[..dtype.size()]),
             Given::Bytes(bytes) => write!(f, "value of {} bytes", bytes.len()),

@@ -232,13 +232,21 @@ impl<'a> InUses<'a> {
     pub(crate) fn new(stream: &'a Stream) -> Self {
         Self { stream, begun: None }
     }
+
+    /// Records the ends of the uses, before the value is dropped.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        if let Some(begun) = &mut self.begun
+            && !begun.uses.is_empty()
+        {
+            begun.end(self.stream);
+        }
+    }
 }
 
 impl Drop for InUses<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(begun) = &mut self.begun {
-            begun.end(self.stream);
-        }
+        self.end();
     }
 }

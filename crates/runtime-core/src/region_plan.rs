@@ -164,7 +164,7 @@ impl RegionPlan {
                 }
                 _ => emulation::execute(&self.program, stream, &raw, &self.staging),
             });
-        drop(in_use);
+        in_use.end();
         stream.core.or_end_capture(done).map_err(|e| self.device.place(e))?;
         if self.native.is_none() {
             return Ok(());
