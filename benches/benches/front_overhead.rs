@@ -16,18 +16,23 @@ use runtime_core::{
     RegionSide, Result, Slot, args,
 };
 
-/// The most reference calls that the front may add to an operation.
-const PER_OPERATION: f64 = 1.5;
+/// The most atomic additions that the front may add to an operation.
+const PER_OPERATION: f64 = 6.5;
 /// The most for taking failures of earlier work, under a lock.
-const PER_FAILURE: f64 = 0.5;
-/// The most that each kernel argument, and each further memory, may add to that.
-const PER_ARGUMENT: f64 = 1.0;
-/// The most for marking the end of a use of memory that the host can access.
-const PER_MARK: f64 = 1.5;
+const PER_FAILURE: f64 = 3.0;
+/// The most that a further memory may add to a copy.
+const PER_MEMORY: f64 = 3.5;
+/// The most for recording the ends of uses of memory that the host can access.
+const PER_MARK: f64 = 5.0;
+/// The most that a copy from or to pinned memory may add, which is ordered with other copies under a lock.
+const PER_PINNED: f64 = 18.0;
+/// The most that a launch may add without arguments, and with each argument.
+const PER_LAUNCH: f64 = 8.0;
+const PER_ARGUMENT: f64 = 4.25;
 /// The most that launching a graph with two pinned memories may add.
-const PER_GRAPH: f64 = 15.0;
+const PER_GRAPH: f64 = 80.0;
 /// The most that executing a region plan may add.
-const PER_PLAN: f64 = 12.0;
+const PER_PLAN: f64 = 90.0;
 
 /// The name of the rival in each row.
 const DIRECT: &str = "the trait's method";
@@ -75,7 +80,7 @@ fn copies(table: &mut Table) -> Result<()> {
     table.row(
         "copy_from",
         DIRECT,
-        Limit::Adds(PER_OPERATION + PER_ARGUMENT),
+        Limit::Adds(PER_OPERATION + PER_MEMORY),
         || drop(black_box(memory.view_mut().copy_from(&stream, &source.view()))),
         || {
             // SAFETY: as above.
@@ -126,7 +131,7 @@ fn marks(table: &mut Table) -> Result<()> {
     table.row(
         "copy_from_pinned",
         DIRECT,
-        Limit::Adds(PER_OPERATION + PER_MARK),
+        Limit::Adds(PER_PINNED),
         || drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned))),
         || {
             // SAFETY: the null device accesses no byte.
@@ -138,7 +143,7 @@ fn marks(table: &mut Table) -> Result<()> {
     table.row(
         "copy_to_pinned",
         DIRECT,
-        Limit::Adds(PER_OPERATION + PER_MARK),
+        Limit::Adds(PER_PINNED),
         || drop(black_box(memory.view().copy_to_pinned(&stream, &mut pinned))),
         || {
             // SAFETY: as above.
@@ -213,7 +218,7 @@ fn launches(table: &mut Table) -> Result<()> {
             table.row(
                 &format!("launch, {count} arguments"),
                 DIRECT,
-                Limit::Adds(PER_OPERATION + PER_ARGUMENT * f64::from(u32::try_from(count).unwrap_or(0))),
+                Limit::Adds(PER_LAUNCH + PER_ARGUMENT * f64::from(u32::try_from(count).unwrap_or(0))),
                 // SAFETY: the null device accesses no byte.
                 || drop(black_box(unsafe { kernel.launch(&stream, &launch, args![$(view($index)),*]) })),
                 || {
@@ -227,6 +232,29 @@ fn launches(table: &mut Table) -> Result<()> {
     arguments!("a", 0);
     arguments!("aaaa", 0 1 2 3);
     arguments!("aaaaaaaa", 0 1 2 3 4 5 6 7);
+
+    let Some(unified) = device.unified_memory() else { return Ok(()) };
+    let shown = (0..4).map(|_| unified.allocate::<f64>(1024)).collect::<Result<Vec<_>>>()?;
+    let view = |index: usize| shown[index].view();
+    let (kernel, raw_kernel) = (module.kernel("aaaa")?, raw_module.kernel("aaaa")?);
+    let events =
+        (0..4).map(|_| raw.event_create(&EventOptions::default())).collect::<Result<Vec<_>>>()?;
+    table.row(
+        "launch, 4 arguments, unified",
+        DIRECT,
+        Limit::Adds(PER_LAUNCH + 4.0 * (PER_ARGUMENT + PER_MARK)),
+        || {
+            let args = args![view(0), view(1), view(2), view(3)];
+            // SAFETY: as above.
+            drop(black_box(unsafe { kernel.launch(&stream, &launch, args) }));
+        },
+        || {
+            let args = [(); 4].map(|()| argument(&*raw_memory));
+            // SAFETY: as above.
+            drop(black_box(unsafe { raw_stream.launch(&*raw_kernel, &launch, &args) }));
+            events.iter().for_each(|event| drop(black_box(raw_stream.record(&**event))));
+        },
+    );
     Ok(())
 }
 

@@ -103,6 +103,12 @@ const MIRI: &[Set] = &[
         always: false,
     },
     Set {
+        title: "marks of memory, with 100 seeds",
+        words: "--package conformance --test marks -- by_threads",
+        flags: "-Zmiri-ignore-leaks -Zmiri-many-seeds=0..100",
+        always: false,
+    },
+    Set {
         title: "the foreign device",
         // Fault tests run in their own processes, which Miri cannot start. Tests of megabytes take hours.
         words: "--manifest-path docs/foreign-device/Cargo.toml --test conformance -- --skip faults:: --skip large_",

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -42,7 +42,11 @@ impl Counts {
         let of = |work: &Arc<Work>| {
             (work.enqueued.load(Ordering::Relaxed), work.waited.load(Ordering::Relaxed))
         };
-        self.streams.lock().unwrap().iter().map(of).collect()
+        self.streams().iter().map(of).collect()
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Arc<Work>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +98,7 @@ unsafe impl AcceleratorDevice for CountingDevice {
 
     fn stream_create(&self, _: &StreamOptions) -> Result<Box<dyn DeviceStream>> {
         let work = Arc::<Work>::default();
-        self.counts.streams.lock().unwrap().push(work.clone());
+        self.counts.streams().push(work.clone());
         Ok(Box::new(CountingStream { work, counts: self.counts.clone() }))
     }
 
