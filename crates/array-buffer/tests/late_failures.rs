@@ -7,6 +7,8 @@
 
 mod common;
 
+use std::env;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use array_buffer::{ArrayBuffer, Exchange, Partition, Parts, Result, StarForest};
@@ -14,7 +16,9 @@ use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, set};
 use ndarray::{Array1, Ix1};
 use proptest::prelude::*;
-use runtime_core::{Device, Stream};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use runtime_core::{Device, ErrorKind, Stream};
 
 const GHOST: usize = 1;
 
@@ -60,8 +64,7 @@ struct Program {
 
 impl Program {
     /// An array; with `locks`, its host memory is page-locked for the first device.
-    fn new(config: SimConfig, locks: bool) -> Self {
-        let setup = Setup::sim(config);
+    fn new(setup: Setup, locks: bool) -> Self {
         let streams = [setup.s.clone(), setup.stream(), setup.t.clone()];
         let partition = Partition::with_ghosts(&[6], &[(1, 0)]).unwrap();
         let forest = StarForest::new([(vec![0..1], vec![1..2])]);
@@ -100,7 +103,8 @@ impl Program {
             Op::Synchronize { place } => drop(self.streams[place].synchronize()),
             Op::FailLate { device, after } => {
                 let device: &Device = [&self.setup.a, &self.setup.b][device];
-                let handle = SimHandle::of(device).unwrap();
+                // Other devices fail by a plan.
+                let Some(handle) = SimHandle::of(device) else { return };
                 let counts = handle.counts();
                 let past =
                     [counts.to_device, counts.from_device, counts.on_device, counts.from_peers];
@@ -164,12 +168,55 @@ impl Program {
 }
 
 fn run(config: SimConfig, locks: bool, ops: Vec<Op>) {
-    let mut program = Program::new(config, locks);
+    let mut program = Program::new(Setup::sim(config), locks);
     for op in ops {
         program.run(op);
     }
     program.check();
 }
+
+/// The variable that is set in a process whose stand-in has a planned failure.
+const FAILING: &str = "ARRAY_BUFFER_FAILING_STAND_IN";
+
+/// A late failure of a copy ends a device of a GPU until the process ends, so each one has a process of its own. There
+/// is one device in it: the stand-in does not know that a lost device no longer uses the memory of another one.
+fn a_copy_that_fails_late_loses_the_device_and_shows_no_wrong_value(setup: &Setup) {
+    if env::var_os(FAILING).is_some() {
+        return lose_the_device(setup);
+    }
+    let api = setup.a.native().api;
+    for number in (1..40).step_by(3) {
+        let Output { status, stdout, stderr } = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg(format!(
+                "gates::{api}::a_copy_that_fails_late_loses_the_device_and_shows_no_wrong_value"
+            ))
+            .env(FAILING, number.to_string())
+            .env("STAND_IN_DEVICES", "1")
+            .env("STAND_IN_FAULTS", format!("copy:{number}=719"))
+            .output()
+            .unwrap();
+        let text =
+            [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(status.success() && text.contains("1 passed"), "copy {number}: {text}");
+    }
+}
+
+/// Runs a long program. One of its copies fails.
+fn lose_the_device(setup: &Setup) {
+    let mut random = TestRunner::deterministic();
+    let ops = prop::collection::vec(op(), 200).new_tree(&mut random).unwrap().current();
+    let locks = env::var(FAILING).unwrap().ends_with(['0', '2', '4', '6', '8']);
+    let mut program = Program::new(Setup::new(setup.a.clone(), setup.b.clone()), locks);
+    for op in ops {
+        program.run(op);
+    }
+    program.check();
+    let error = program.streams.iter().find_map(|stream| stream.synchronize().err());
+    assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::DeviceLost));
+}
+
+on_stand_ins_with_gates! { a_copy_that_fails_late_loses_the_device_and_shows_no_wrong_value }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]

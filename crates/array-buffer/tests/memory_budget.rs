@@ -168,6 +168,7 @@ fn arrays_of_several_types_share_a_budget(setup: &Setup) {
 }
 
 on_all_devices! {
+    also_with_gates:
     sweeps_over_more_than_fits_have_the_right_values,
     parts_with_gaps_have_the_right_values,
     exchanges_hold_their_parts,

@@ -25,6 +25,7 @@ use runtime_core::{
 };
 
 on_all_devices! {
+    also_with_gates:
     host_devices_use_the_hosts_memory,
     duplicates_stay_where_the_values_are,
     stale_ghosts_are_not_duplicated,

@@ -152,6 +152,7 @@ fn arrays_are_dropped_in_flight(setup: &Setup) {
 }
 
 on_all_devices! {
+    also_with_gates:
     values_arrive_on_both_sides,
     parts_with_gaps_arrive,
     existing_values_are_kept,

@@ -158,6 +158,7 @@ fn threads_prefetch_at_once(setup: &Setup) {
 }
 
 on_all_devices! {
+    also_with_gates:
     work_that_follows_at_once_sees_the_new_values,
     parts_with_gaps_arrive,
     arrays_are_dropped_in_flight,

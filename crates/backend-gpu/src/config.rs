@@ -25,7 +25,7 @@ pub enum PoolKind {
 /// | option | values | effect |
 /// |---|---|---|
 /// | `pool` | `auto`, `driver`, `cache` | [`PoolKind`] |
-/// | `gates` | `off`, `on` | whether the device has [gates](Self::gates), which are experimental |
+/// | `gates` | `off`, `on` | whether the device has [gates](Self::gates) |
 /// | `options` | text | compiler options for every module that is compiled, before the module's own |
 /// | `cache` | `on`, `off` | whether compiled programs are kept on disk; a program whose source or options read files, or whose source has assembly, is never kept |
 /// | `cache-dir` | folder | the folder for compiled programs; the default is in the user's cache folder |
@@ -37,8 +37,8 @@ pub enum PoolKind {
 pub struct Config<V: Vendor> {
     /// The source of device memory.
     pub pool: PoolKind,
-    /// Whether the device has gates. They are experimental: while a gate is closed, a call of another thread that waits
-    /// for all streams may keep the thread that is to open the gate out of the library.
+    /// Whether the device has gates. A device whose streams cannot wait for the host is then refused. Off by default:
+    /// the library does not see which work a gate holds up, and its documentation warns of deadlocks.
     pub gates: bool,
     /// Compiler options for every module that is compiled, before the module's own.
     pub build_options: String,

@@ -135,18 +135,21 @@ impl<V: Vendor> Device<V> {
             }
             chosen => chosen,
         };
+        if config.gates && !gates {
+            let message = format!("gates=on: streams of {} cannot wait for the host", info.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, "open", message).on(&info.id));
+        }
         let builder = Builder::new(&info.id, config, target)?;
         info.limits.priorities = context.priorities().map_err(|code| {
             error::<V>(context.api, "open", code, "the priorities of streams").on(&info.id)
         })?;
         let shared = Arc::new(OpenDevice::new(&info, context, pool)?);
-        let gates = gates && config.gates;
         Ok(Self {
             info,
             cooperative,
             managed,
             registration,
-            gates,
+            gates: config.gates,
             regions,
             graphs,
             peers,

@@ -18,11 +18,13 @@ pub(crate) const ALL: [Suite; 4] = [
         programs: &[
             "complete_writes",
             "home",
+            "late_failures",
             "memory_budget",
             "movement",
             "order",
             "page_locked",
             "prefetch",
+            "programs",
             "refresh",
             "regressions",
             "repartition",
@@ -78,7 +80,12 @@ mod tests {
             for file in fs::read_dir(package.path().join("tests")).into_iter().flatten() {
                 let path = file.unwrap().path();
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                if text.lines().any(|line| line.starts_with("on_all_devices!")) {
+                let has = |line: &str| {
+                    ["on_all_devices!", "on_stand_ins_with_gates!"]
+                        .iter()
+                        .any(|name| line.starts_with(name))
+                };
+                if text.lines().any(has) {
                     let program = path.file_stem().unwrap().to_string_lossy().into_owned();
                     found.push((package.file_name().to_string_lossy().into_owned(), program));
                 }

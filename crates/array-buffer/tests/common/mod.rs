@@ -14,7 +14,7 @@ use backend_sim::{Fault, Operation, SimBackend, SimConfig, SimHandle};
 use ndarray::{Dimension, Ix1};
 use runtime_core::{
     Backend, Combine, DType, Device, DeviceKind, DeviceRegistry, ErrorKind, RegionCopy, RegionSide,
-    Slot, Stream,
+    Slot, Stream, Support,
 };
 
 /// Two devices, and one stream on each.
@@ -76,6 +76,30 @@ impl Setup {
     pub(crate) fn hip() -> Option<Self> {
         let backend = HipBackend::new();
         Self::found(|index| backend.open(&format!("hip:{index}").parse()?))
+    }
+
+    /// Two devices of the stand-in for CUDA, with gates. Gates are not tested on GPUs, where programs with them may hang.
+    pub(crate) fn cuda_with_gates() -> Option<Self> {
+        let backend = CudaBackend::new();
+        Self::on_stand_in(|index| backend.open(&format!("cuda:{index}?gates=on").parse()?))
+    }
+
+    /// Two devices of the stand-in for HIP, with gates.
+    pub(crate) fn hip_with_gates() -> Option<Self> {
+        let backend = HipBackend::new();
+        Self::on_stand_in(|index| backend.open(&format!("hip:{index}?gates=on").parse()?))
+    }
+
+    /// As `found`, but `None`, with a message, unless the devices are those of a stand-in.
+    fn on_stand_in(open: impl Fn(usize) -> Result<Device>) -> Option<Self> {
+        let setup = Self::found(open)?;
+        let name = &setup.a.info().name;
+        if !name.starts_with("stand-in") {
+            drop(writeln!(stderr(), "skipped: gates are tested on stand-ins, and not on {name}"));
+            return None;
+        }
+        assert_eq!(setup.a.capabilities().gates, Support::Native, "{name}");
+        Some(setup)
     }
 
     /// Two devices that reach each other; otherwise two instances of the first device. `None`, with a message, if there
@@ -223,6 +247,11 @@ macro_rules! on_all_devices {
         on_all_devices! { cuda (Setup::cuda()) $($rule)* }
         on_all_devices! { hip (Setup::hip()) $($rule)* }
     };
+    // Also the stand-ins with gates. A run of the modules `cuda` or `hip` includes these.
+    (also_with_gates: $($rule:ident),* $(,)?) => {
+        on_all_devices! { $($rule),* }
+        on_stand_ins_with_gates! { $($rule),* }
+    };
     ($name:ident ($setup:expr) $($rule:ident)*) => {
         mod $name {
             use super::common::Setup;
@@ -231,6 +260,18 @@ macro_rules! on_all_devices {
                     super::$rule(&setup);
                 }
             })*
+        }
+    };
+}
+
+/// One test for each rule and each stand-in, with gates.
+#[macro_export]
+macro_rules! on_stand_ins_with_gates {
+    ($($rule:ident),* $(,)?) => {
+        mod gates {
+            use super::*;
+            on_all_devices! { cuda (Setup::cuda_with_gates()) $($rule)* }
+            on_all_devices! { hip (Setup::hip_with_gates()) $($rule)* }
         }
     };
 }

@@ -108,11 +108,14 @@ fn optional_attributes_may_be_absent() {
         assert!(device.unified_memory().is_none());
         let refused = device.pin_vec(vec![1_u8]).unwrap_err();
         assert_eq!(refused.error().kind(), ErrorKind::Unsupported);
-        assert_eq!(device.gate().unwrap_err().kind(), ErrorKind::Unsupported);
         let capabilities = device.capabilities();
         assert!([capabilities.graphs, capabilities.peer].iter().all(|has| *has != Support::Native));
-        let error = HipBackend::new().open(&"hip:0?pool=driver".parse().unwrap()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        for option in ["pool=driver", "gates=on"] {
+            let selector = format!("hip:0?{option}").parse().unwrap();
+            let error = HipBackend::new().open(&selector).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message().contains(option), "{error}");
+        }
     }
     let stream = device.default_stream();
     let raw = stream.native().raw;
