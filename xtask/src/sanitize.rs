@@ -54,7 +54,7 @@ const MIRI: &[Set] = &[
     },
     Set {
         title: "arrays in page-locked memory",
-        words: "--package array-buffer --test page_locked -- an_access a_write failures",
+        words: "--package array-buffer --test page_locked -- an_access a_write failures another_owner_stays",
         flags: LEAKS,
         always: true,
     },

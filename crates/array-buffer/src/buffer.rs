@@ -147,8 +147,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
     /// Creates an array over host memory that the caller manages, without a copy. The elements are in row-major order,
     /// starting at `first`. `owner` is dropped once the array and everything else that uses the memory are gone.
-    /// [`evict_host`](Self::evict_host) also drops it, and holds the array until the destructor returns. For
-    /// destructors that use arrays, see [`Lease`](crate::Lease).
+    /// [`evict_host`](Self::evict_host) also drops it, and holds the array until the destructor returns, unless the
+    /// memory is [page-locked](Self::page_lock). For destructors that use arrays, see [`Lease`](crate::Lease).
     ///
     /// # Errors
     ///
@@ -424,6 +424,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// later is allocated page-locked, and `into_inner` copies the values out of it. Blocks until prefetched copies
     /// from and to the host are done. Does nothing for a device that works in host memory.
     ///
+    /// [Memory of another owner](Self::from_host_memory) is locked where it is, or not at all. It must begin at a memory
+    /// page. It stays locked until the array is dropped or the host is [evicted](Self::evict_host), and the copies are
+    /// done. Its owner is dropped after that, usually by a thread of the device. For lent memory, there is
+    /// [`lend_page_locked`](crate::lend_page_locked).
+    ///
     /// ```
     /// # fn example(device: &runtime_core::Device) -> array_buffer::Result<()> {
     /// use array_buffer::ArrayBuffer;
@@ -441,9 +446,10 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// # Errors
     ///
     /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place,
-    /// with a warning. `Conflict` if the host's values are lent or belong to another owner, if another device works in
-    /// them, or if they are page-locked for another device. `LimitExceeded` for a device too many. Errors of copies
-    /// that were prefetched. The array is then as before.
+    /// with a warning. `Conflict` if another device works in the host's values, or if they are page-locked for another
+    /// device. For memory of another owner: `InvalidArgument` if it does not begin at a memory page, `Unsupported` if the
+    /// device cannot lock memory that it did not allocate, `Conflict` if a page of it is locked already.
+    /// `LimitExceeded` for a device too many. Errors of copies that were prefetched. The array is then as before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
         self.exclusive().page_lock(device)
     }

@@ -135,7 +135,7 @@
 //! | … values that are copied from a device that this one does not reach | until they are written and have left that device, piece by piece through pinned memory of both devices; then as for values from the host; a prefetch: no |
 //! | [`prefetch_host`](ArrayBuffer::prefetch_host) | no; values on a device without [gates](runtime_core::Device::gate), and those of a device that works in host memory: as an access on the host |
 //! | … values that are copied between a device and host memory that is [page-locked](ArrayBuffer::page_lock) for it | no |
-//! | accesses on the host, [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
+//! | accesses on the host, [`into_inner`](ArrayBuffer::into_inner), the end of [`lend`](lend()) and [`lend_page_locked`] | until values that are elsewhere are written and copied, and until devices that work in host memory have finished with the accessed values; the end of `lend`: until all streams on which the array was used have finished |
 //! | accesses on a device with a [`MemoryBudget`] that need memory | as above; and for each part that leaves to make room, as `evict` |
 //! | [`into_memory`](ArrayBuffer::into_memory) | as above; until work of other streams that the values came through is done |
 //! | [`repartition`](ArrayBuffer::repartition) | until its copies are done, and those between devices and host memory that prefetches, or accesses to page-locked memory, have enqueued; not at all if there are none |
@@ -266,7 +266,7 @@ pub use exchange::{Exchange, InFlight, StarForest};
 pub use guard::{HostReadGuard, HostWriteGuard, ReadGuard, WriteGuard};
 pub use home::Home;
 pub use lease::{Lease, Leased};
-pub use lend::lend;
+pub use lend::{lend, lend_page_locked};
 pub use memory_budget::{
     Candidate, LatestNextUse, LeastRecentlyUsed, MemoryBudget, Policy, Priority, RecordedStep,
     Recording, Repeat,

@@ -95,7 +95,7 @@ impl<T: Element> HostRows<T> {
 enum Holder<T: Element> {
     /// This array, as a vector of this capacity.
     Vector(usize),
-    /// This array, as memory that is page-locked for a device.
+    /// Memory that is page-locked for a device. It may have another owner.
     PageLocked(Pinned<T>),
     /// The lender, for longer than this value lives.
     Lender,
@@ -343,20 +343,27 @@ impl<T: Element> Storage<T> {
     }
 
     /// Page-locks the host's elements, if there are any. If `device` cannot lock them where they are, moves them to
-    /// page-locked memory.
+    /// page-locked memory, unless they have another owner.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`. `Conflict` if another owner holds the host's elements.
+    /// `OutOfMemory`. For elements of another owner, those of [`Device::pinned_adopt`].
     ///
     /// # Safety
     ///
     /// No other code uses the host's replica meanwhile.
     pub(crate) unsafe fn page_lock(&self, device: &Device) -> Result<()> {
-        if self.host.get().is_none() {
+        let Some(bytes) = self.host.get() else { return Ok(()) };
+        if let Holder::Lender | Holder::Foreign(_) = bytes.holder {
+            let (first, len, bytes) = (bytes.first, bytes.len, Arc::clone(bytes));
+            // SAFETY: `bytes` keeps the elements, which are initialised. The state orders all uses of them.
+            let locked = unsafe { device.pinned_adopt(first, len, bytes) }?;
+            // SAFETY: the caller says that no other code uses the replica.
+            unsafe { self.host.take() };
+            self.host.set(Arc::new(HostBytes::page_locked(locked)));
             return Ok(());
         }
-        // SAFETY: the caller says that no other code uses the elements.
+        // SAFETY: the same.
         let locked = match unsafe { self.lock_in_place(device) } {
             Some(locked) => locked,
             None => {
@@ -370,6 +377,31 @@ impl<T: Element> Storage<T> {
         };
         self.host.set(Arc::new(HostBytes::page_locked(locked)));
         Ok(())
+    }
+
+    /// Ends the page-locking of elements that a caller lends. They are unlocked when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pinned::end`].
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the host's replica any more.
+    pub(crate) unsafe fn end_lock(&self) -> Result<()> {
+        if self.page_locked().is_err() {
+            return Ok(());
+        }
+        // SAFETY: the caller promises it.
+        let bytes = unsafe { self.host.take() };
+        // The state makes no other reference to page-locked memory.
+        match bytes
+            .and_then(Arc::into_inner)
+            .map(|mut bytes| mem::replace(&mut bytes.holder, Holder::Gone))
+        {
+            Some(Holder::PageLocked(locked)) => locked.end(),
+            _ => Err(lost(HOST)),
+        }
     }
 
     /// Takes the host's elements and page-locks them where they are, if the device can.

@@ -1,19 +1,22 @@
 //! Arrays whose host memory is page-locked: the host waits for no copy that it does not need.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
-#![expect(unsafe_code, reason = "the gate launches a kernel")]
+#![expect(unsafe_code, reason = "the gate launches a kernel; arrays have memory of the tests")]
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
 mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use array_buffer::{ArrayBuffer, PartMut, Partition, Parts};
+use array_buffer::{ArrayBuffer, PartMut, Partition, Parts, lend_page_locked};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, counting, fail_late, set, values, values_on};
 use gate::{Gate, start};
-use ndarray::{Array2, Ix1};
+use ndarray::{Array2, ArrayViewMut1, Ix1};
 use runtime_core::{ErrorKind, Stream, Support};
 
 /// Longer than the two pinned buffers of one device, which hold 4 MiB.
@@ -151,6 +154,167 @@ fn arrays_are_dropped_in_flight(setup: &Setup) {
     setup.a.synchronize().unwrap();
 }
 
+/// Elements that begin at a memory page, of any size. They send their last value when they are dropped.
+struct Pages {
+    elements: Vec<f64>,
+    len: usize,
+    dropped: mpsc::Sender<f64>,
+}
+
+impl Pages {
+    const ALIGNMENT: usize = 1 << 16;
+
+    /// `[0, 1, 2, …]`, and what receives their last value.
+    fn counting(len: u32) -> (Self, mpsc::Receiver<f64>) {
+        let (dropped, last) = mpsc::channel();
+        let len = len as usize;
+        let elements = vec![0.0; len + Self::ALIGNMENT / size_of::<f64>()];
+        let mut pages = Self { elements, len, dropped };
+        pages.slice().iter_mut().enumerate().for_each(|(index, value)| *value = index as f64);
+        (pages, last)
+    }
+
+    fn slice(&mut self) -> &mut [f64] {
+        let address = self.elements.as_ptr().addr();
+        let skip = (address.next_multiple_of(Self::ALIGNMENT) - address) / size_of::<f64>();
+        &mut self.elements[skip..skip + self.len]
+    }
+
+    /// An array over the elements, without the first `skip` ones.
+    fn array(mut self, skip: usize) -> ArrayBuffer<f64, Ix1> {
+        let slice = &mut self.slice()[skip..];
+        let (first, len) = (NonNull::from(&mut *slice).cast(), slice.len());
+        // SAFETY: the owner keeps the elements, and no other code uses them.
+        unsafe { ArrayBuffer::from_host_memory(first, len, self) }.unwrap()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let last = *self.slice().last().unwrap();
+        self.dropped.send(last).ok();
+        self.elements.fill(f64::NAN);
+    }
+}
+
+/// Memory of another owner is locked where it is, or not at all. Its owner is dropped once, after all copies.
+fn memory_of_another_owner_is_locked_in_place(setup: &Setup) {
+    let can_lock = setup.a.capabilities().host_registration == Support::Native;
+    for len in [1, 100, 1 << 16] {
+        let (mut pages, dropped) = Pages::counting(len);
+        let address = pages.slice().as_ptr();
+        let mut array = pages.array(0);
+        let locked = array.page_lock(&setup.a);
+        if !can_lock && !setup.shares() {
+            let error = locked.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.device()),
+                (ErrorKind::Unsupported, Some(setup.a.id()))
+            );
+        }
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        assert_eq!(values(&array).last(), Some(&f64::from(len)));
+        assert_eq!(array.read_host().unwrap().as_ptr(), address);
+        array.read_write_host().unwrap().mapv_inplace(|value| value + 1.0);
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        array.prefetch_host().unwrap();
+        drop(array);
+        assert_eq!(dropped.recv_timeout(LONG), Ok(f64::from(len + 2)));
+
+        let (pages, dropped) = Pages::counting(len);
+        let mut array = pages.array(0);
+        drop(array.page_lock(&setup.a));
+        add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+        let taken = array.into_inner().unwrap();
+        assert_ne!(taken.as_ptr(), address);
+        assert_eq!(taken.last(), Some(&f64::from(len)));
+        dropped.recv_timeout(LONG).unwrap();
+    }
+}
+
+/// Neighbours in a page could be locked, too. The array is as before, and its owner stays.
+fn memory_of_another_owner_that_begins_within_a_page_is_refused(setup: &Setup) {
+    if setup.shares() {
+        return;
+    }
+    let (pages, dropped) = Pages::counting(1002);
+    let mut array = pages.array(2);
+    let error = array.page_lock(&setup.a).unwrap_err();
+    if setup.a.capabilities().host_registration == Support::Native {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let address = array.read_host().unwrap().as_ptr().addr();
+        for part in [&format!("8000 bytes at {address:#x}"), "a multiple of 16,", "memory page"] {
+            assert!(error.message().contains(part), "{error}");
+        }
+    }
+    add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+    assert_eq!(values(&array)[999], 1002.0);
+    assert!(dropped.try_recv().is_err());
+}
+
+/// CUDA and HIP lock a page once.
+fn memory_that_is_locked_already_is_refused(setup: &Setup) {
+    if !["cuda", "hip"].contains(&setup.a.native().api) {
+        return;
+    }
+    let (mut pages, _) = Pages::counting(1 << 14);
+    let first: NonNull<f64> = NonNull::from(pages.slice()).cast();
+    // SAFETY: `pages` keeps the elements for longer, and nothing uses them by this array but the check of its values.
+    let mut second = unsafe { ArrayBuffer::from_host_memory(first, 1000, ()) }.unwrap();
+    let mut array = pages.array(0);
+    array.page_lock(&setup.a).unwrap();
+    let error = second.page_lock(&setup.a).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let address = first.as_ptr().addr();
+    for part in [
+        format!("8000 bytes at {address:#x}"),
+        format!("{} registered bytes at {address:#x}", 8 << 14),
+    ] {
+        assert!(error.message().contains(&part), "{error}");
+    }
+    // When the first array has left the host, its memory is free to be locked.
+    let (mut pages, _) = Pages::counting(1 << 14);
+    let first = NonNull::from(pages.slice()).cast();
+    // SAFETY: as above; the first array is dropped before the second one is locked.
+    let locked = unsafe { ArrayBuffer::<f64, Ix1>::from_host_memory(first, 1 << 14, ()) };
+    let mut locked = locked.unwrap();
+    locked.page_lock(&setup.a).unwrap();
+    drop(locked);
+    setup.a.synchronize().unwrap();
+    let mut again = pages.array(0);
+    again.page_lock(&setup.a).unwrap();
+    assert_eq!(values_on(&again, &setup.s)[99], 99.0);
+}
+
+/// The memory is locked during the call alone, and has the values afterwards, also after a panic.
+fn lent_memory_is_locked_during_the_call(setup: &Setup) {
+    if setup.a.capabilities().host_registration == Support::Absent && !setup.shares() {
+        return;
+    }
+    const LEN: u32 = 1 << 16;
+    let (mut pages, _) = Pages::counting(LEN);
+    for round in 1..4 {
+        let view = ArrayViewMut1::from(pages.slice());
+        let lent = catch_unwind(AssertUnwindSafe(|| {
+            lend_page_locked(view, &setup.a, |mut array| {
+                array.prefetch(&setup.s).unwrap();
+                add(&mut array.read_write(&setup.s).unwrap(), &setup.s, 1.0).unwrap();
+                if round == 2 {
+                    resume_unwind(Box::new("on purpose"));
+                }
+                array.prefetch_host().unwrap();
+            })
+        }));
+        assert_eq!(lent.map(Result::unwrap).is_err(), round == 2);
+        assert_eq!(pages.slice().last(), Some(&f64::from(LEN - 1 + round)));
+    }
+    if !setup.shares() {
+        let within = ArrayViewMut1::from(&mut pages.slice()[1..]);
+        let error = lend_page_locked(within, &setup.a, |_| panic!("it was lent")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
 on_all_devices! {
     also_with_gates:
     values_arrive_on_both_sides,
@@ -159,6 +323,87 @@ on_all_devices! {
     values_that_exist_stay_in_place,
     one_device_locks_the_memory,
     arrays_are_dropped_in_flight,
+    memory_of_another_owner_is_locked_in_place,
+    memory_of_another_owner_that_begins_within_a_page_is_refused,
+    memory_that_is_locked_already_is_refused,
+    lent_memory_is_locked_during_the_call,
+}
+
+/// The device copies memory of another owner by itself, also if it has no gates. The owner stays until then.
+#[test]
+fn prefetches_of_memory_of_another_owner_do_not_wait() {
+    let setup = Setup::sim(common::quick().gates(false));
+    let s = &setup.s;
+    let (pages, dropped) = Pages::counting(LARGE);
+    let mut array = pages.array(0);
+    array.page_lock(&setup.a).unwrap();
+    does_not_wait(s, || array.prefetch(s).unwrap());
+    set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+    s.synchronize().unwrap();
+    let gate = hold(s);
+    array.prefetch_host().unwrap();
+    assert_eq!(array.transfers().prefetches_that_waited(), 0);
+    drop(array);
+    assert!(dropped.try_recv().is_err(), "the owner was dropped before the copy ran");
+    gate.open();
+    assert_eq!(dropped.recv_timeout(LONG), Ok(3.0));
+    let counts = SimHandle::of(&setup.a).unwrap().counts();
+    assert_eq!((counts.registrations, counts.pinned_allocations), (1, 0));
+}
+
+/// An array that cannot be locked keeps its owner, and can be locked later.
+#[test]
+fn memory_of_another_owner_stays_when_it_cannot_be_locked() {
+    let setup = Setup::sim(SimConfig::new().fault(Fault::fail(Operation::Allocation, 1)));
+    let (pages, dropped) = Pages::counting(100);
+    let mut array = pages.array(0);
+    assert_eq!(array.page_lock(&setup.a).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert!(dropped.try_recv().is_err());
+    assert_eq!(values(&array)[99], 99.0);
+    array.page_lock(&setup.a).unwrap();
+    assert_eq!(values_on(&array, &setup.s)[99], 99.0);
+    // The host's memory is freed, and locked memory takes its place.
+    array.evict_host().unwrap();
+    assert_eq!(dropped.recv_timeout(LONG), Ok(99.0));
+    assert_eq!(values(&array)[99], 99.0);
+}
+
+/// The destructor runs in a thread of the device, which does not wait for it when it waits for a stream.
+#[test]
+fn the_owner_of_locked_memory_may_wait_for_the_device() {
+    struct Waits(Stream, #[expect(dead_code, reason = "is only dropped")] Pages);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.synchronize().unwrap();
+            self.0.device().synchronize().unwrap();
+        }
+    }
+    let setup = Setup::peers();
+    let (mut pages, dropped) = Pages::counting(100);
+    let first = NonNull::from(pages.slice()).cast();
+    let owner = Waits(setup.s.clone(), pages);
+    // SAFETY: the owner has the elements.
+    let array = unsafe { ArrayBuffer::from_host_memory(first, 100, owner) };
+    let mut array: ArrayBuffer<f64, Ix1> = array.unwrap();
+    array.page_lock(&setup.a).unwrap();
+    let gate = hold(&setup.s);
+    array.prefetch(&setup.s).unwrap();
+    drop(array);
+    gate.open();
+    setup.s.synchronize_for(LONG).unwrap();
+    assert_eq!(dropped.recv_timeout(LONG), Ok(99.0));
+}
+
+/// The call ends with an error, and does not hang.
+#[test]
+fn a_lost_device_ends_a_call_with_lent_memory() {
+    let setup = Setup::peers();
+    let (mut pages, _) = Pages::counting(100);
+    let lent = lend_page_locked(ArrayViewMut1::from(pages.slice()), &setup.a, |mut array| {
+        set(&mut array.write(&setup.s).unwrap(), &setup.s, 5.0).unwrap();
+        SimHandle::of(&setup.a).unwrap().lose();
+    });
+    assert_eq!(lent.unwrap_err().kind(), ErrorKind::DeviceLost);
 }
 
 #[test]

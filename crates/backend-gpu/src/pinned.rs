@@ -72,7 +72,11 @@ impl<V: Vendor> Pinned<V> {
         let start = first.as_ptr().expose_provenance();
         let range = start..start + bytes;
         let claim = Claim::new(V::WORDS.backend, range.clone()).map_err(|other| {
-            let message = format!("{range:#x?} and the registered {other:#x?} share a memory page");
+            let message = format!(
+                "{bytes} bytes at {start:#x} share a memory page with {} registered bytes at {:#x}",
+                other.len(),
+                other.start
+            );
             Error::new(ErrorKind::Conflict, OPERATION, message).on(&shared.id)
         })?;
         let first = start as u64;

@@ -1,8 +1,12 @@
-//! Page-locked vectors on simulated devices: refusals, faults, and what still uses them.
+//! Page-locked memory of the program on simulated devices: refusals, faults, and what still uses it.
 #![expect(clippy::unwrap_used, reason = "what a test does not expect ends it")]
+#![expect(unsafe_code, reason = "page-locks memory that an owner keeps")]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
-use runtime_core::{Device, ErrorKind, Support};
+use runtime_core::{Device, ErrorKind, Pinned, Result, Support};
 
 fn open(config: SimConfig) -> (Device, SimHandle) {
     let sim = SimDevice::new(0, config);
@@ -82,6 +86,72 @@ fn elements_are_copied_out_while_a_graph_uses_them() {
     assert_ne!(copied.as_ptr(), address);
     assert_eq!(copied, ramp());
     drop(graph);
+}
+
+/// Begins at a memory page.
+#[repr(align(65536))]
+struct Pages([u32; 1 << 14]);
+
+/// Page-locked memory of an owner, and what is left when it is dropped.
+fn adopted(device: &Device, skip: usize) -> Result<(Pinned<u32>, Weak<()>)> {
+    let mut pages = vec![Pages([3; 1 << 14])];
+    let first = NonNull::from(&mut pages[0].0[skip..]).cast();
+    let left = Arc::new(());
+    let weak = Arc::downgrade(&left);
+    // SAFETY: the owner keeps the elements, and no other code uses them.
+    let pinned = unsafe { device.pinned_adopt(first, (1 << 14) - skip, (pages, left)) }?;
+    Ok((pinned, weak))
+}
+
+#[test]
+fn memory_of_an_owner_is_locked_where_it_is_until_its_copies_are_done() {
+    let (device, seen) = open(SimConfig::new());
+    let stream = device.default_stream();
+    let mut memory = device.memory_allocate::<u32>(1 << 14).unwrap();
+    let (pinned, left) = adopted(&device, 0).unwrap();
+    memory.view_mut().copy_from_pinned(&stream, &pinned).unwrap();
+    assert_eq!(pinned.len(), 1 << 14);
+    pinned.end().unwrap();
+    assert!(left.upgrade().is_none(), "the owner is still there");
+    assert_eq!(memory.to_vec(&stream).unwrap(), [3; 1 << 14]);
+    assert_eq!((seen.counts().registrations, seen.counts().pinned_allocations), (1, 0));
+
+    let (pinned, left) = adopted(&device, 0).unwrap();
+    assert_eq!(pinned.into_vec().unwrap(), [3; 1 << 14]);
+    device.synchronize().unwrap();
+    assert!(left.upgrade().is_none(), "the owner is still there");
+
+    let (pinned, left) = adopted(&device, 0).unwrap();
+    let graphs = device.graphs().unwrap();
+    let graph = graphs.capture(|graph| memory.view_mut().copy_from_pinned(graph, &pinned)).unwrap();
+    assert_eq!(pinned.end().unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(left.upgrade().is_some(), "a graph needs the memory");
+    drop(graph);
+    device.synchronize().unwrap();
+    assert!(left.upgrade().is_none(), "the owner is still there");
+}
+
+#[test]
+fn memory_of_an_owner_that_cannot_be_locked_is_refused() {
+    let (device, seen) = open(SimConfig::new());
+    let error = adopted(&device, 2).unwrap_err();
+    assert_eq!((error.kind(), error.device()), (ErrorKind::InvalidArgument, Some(device.id())));
+    for part in ["65528 bytes at 0x", "a multiple of 8,", "do not begin at a memory page of"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    // SAFETY: there are no elements.
+    let empty = unsafe { device.pinned_adopt(NonNull::<u32>::dangling(), 0, ()) }.unwrap();
+    assert!(empty.is_empty());
+    empty.end().unwrap();
+    assert_eq!(seen.counts().registrations, 0);
+    let fault = Fault::fail(Operation::Allocation, 1);
+    for (config, kind) in [
+        (SimConfig::new().fault(fault), ErrorKind::OutOfMemory),
+        (SimConfig::new().registration(false), ErrorKind::Unsupported),
+    ] {
+        let error = adopted(&open(config).0, 0).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
 }
 
 #[test]

@@ -240,7 +240,72 @@ impl Device {
             },
         };
         tracing::debug!(device = %self.id(), bytes, "host memory registered");
-        Ok(Pinned::registered(raw, vec, self.clone()))
+        let len = vec.len();
+        Ok(Pinned::registered(raw, vec, len, self.clone()))
+    }
+
+    /// Page-locks `len` elements of host memory that `owner` keeps, without a copy. They begin at a memory page, so that
+    /// no two such memories share a page. Locking takes as long as by [`pin_vec`](Self::pin_vec).
+    ///
+    /// When the memory is dropped and all copies from and to it are done, the registration ends. After that, `owner` is
+    /// dropped, usually by a thread of the device; what its destructor may do is said at
+    /// [`memory_adopt`](Self::memory_adopt). [`Pinned::end`] waits for all this. If the driver fails to end the
+    /// registration, `owner` is never dropped.
+    ///
+    /// ```
+    /// # fn example(device: &runtime_core::Device) -> runtime_core::Result<()> {
+    /// use std::ptr::NonNull;
+    ///
+    /// #[repr(align(4096))]
+    /// #[derive(Clone)]
+    /// struct Page([f32; 1024]);
+    ///
+    /// let mut pages = vec![Page([1.0; 1024]); 100];
+    /// let first = NonNull::from(&mut pages[..]).cast();
+    /// // SAFETY: the vector keeps as many elements, and no other code uses them.
+    /// let pinned = unsafe { device.pinned_adopt(first, 100 * 1024, pages) }?;
+    /// let mut memory = device.memory_allocate::<f32>(100 * 1024)?;
+    /// memory.view_mut().copy_from_pinned(&device.default_stream(), &pinned)?;
+    /// pinned.end()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the device lacks the ability. `InvalidArgument` if `first` is not the address of a memory page.
+    /// `OutOfMemory` if the driver cannot lock as much. `Conflict` if a page of the memory is registered already, on
+    /// devices that register a page only once. `owner` is then dropped.
+    ///
+    /// # Safety
+    ///
+    /// The elements are initialised and writable, and stay where they are until `owner` is dropped. All other use of
+    /// them is ordered with the copies from and to them, and with accesses through the result.
+    pub unsafe fn pinned_adopt<T: Element>(
+        &self,
+        first: NonNull<T>,
+        len: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Pinned<T>> {
+        const OPERATION: &str = "pinned_adopt";
+        let Some(ability) = self.abilities().host_registration() else {
+            return Err(self.unsupported(OPERATION, "registration of host memory"));
+        };
+        let bytes = self.bytes_within::<T>(OPERATION, len, HOST_LIMIT)?;
+        let (address, page) = (first.addr(), page_size::get());
+        if bytes > 0 && !address.get().is_multiple_of(page) {
+            let message = format!(
+                "{bytes} bytes at {address:#x}, a multiple of {}, do not begin at a memory page of {page} bytes",
+                1_u64 << address.trailing_zeros()
+            );
+            return Err(self.invalid(OPERATION, message));
+        }
+        let raw = match bytes {
+            0 => None,
+            // SAFETY: the caller guarantees the elements, until the owner is dropped. `Pinned` keeps it.
+            _ => Some(unsafe { ability.register(first.cast(), bytes) }.map_err(|e| self.place(e))?),
+        };
+        tracing::debug!(device = %self.id(), bytes, "host memory of another owner registered");
+        Ok(Pinned::registered(raw, Owner::new(owner), len, self.clone()))
     }
 
     /// Adopts memory that was allocated elsewhere. After the memory is dropped and all work on it is done, `owner` is

@@ -20,7 +20,8 @@ use crate::sync::lock;
 use crate::{ConversionError, Device, Element, Error, ErrorKind, Result, Stream};
 
 /// Page-locked host memory, the host side of asynchronous copies. Has one owner and is freed on drop. A device
-/// allocates it ([`Device::pinned_allocate`]), or page-locks the elements of a vector ([`Device::pin_vec`]).
+/// allocates it ([`Device::pinned_allocate`]), or page-locks the elements of a vector ([`Device::pin_vec`]) or of
+/// another owner ([`Device::pinned_adopt`]).
 ///
 /// A copy borrows the memory only while it is enqueued, and runs later. The memory therefore tracks its copies.
 /// [`as_slice`](Self::as_slice) waits for copies that write the memory; [`as_mut_slice`](Self::as_mut_slice) waits for
@@ -39,7 +40,8 @@ pub struct Pinned<T: Element> {
 pub(crate) struct PinnedBlock {
     // `None` for memory of no bytes.
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
-    /// The vector that holds registered memory. It is not used before the registration has ended.
+    /// What holds registered memory: a vector, or an [`Owner`](crate::Owner). It is not used before the registration has
+    /// ended.
     registered: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether the registration was to end and the device has kept the vector. Then only the host uses the memory.
     is_kept: bool,
@@ -66,15 +68,15 @@ impl<T: Element> Pinned<T> {
         Self::with(raw, None, len, device)
     }
 
-    /// The elements of `vec`, which `raw` names.
+    /// `len` elements that `raw` names and `holder` keeps.
     pub(crate) fn registered(
         raw: Option<Box<dyn DevicePinned>>,
-        vec: Vec<T>,
+        holder: impl Any + Send + Sync,
+        len: usize,
         device: Device,
     ) -> Self {
         const { check_representation::<T>() };
-        let len = vec.len();
-        Self::with(raw, Some(Arc::new(vec)), len, device)
+        Self::with(raw, Some(Arc::new(holder)), len, device)
     }
 
     fn with(
@@ -92,8 +94,8 @@ impl<T: Element> Pinned<T> {
     /// and HIP also wait for all other work of the device.
     ///
     /// If the memory was made by [`Device::pin_vec`], this is the same vector, no longer page-locked. The elements are
-    /// copied instead if the device allocated the memory, if a graph uses it, or if the driver fails to unlock it. In
-    /// the last case the locked pages stay allocated.
+    /// copied instead if the device allocated the memory, if it has another owner, if a graph uses it, or if the driver
+    /// fails to unlock it. In the last case the locked pages stay allocated.
     ///
     /// # Errors
     ///
@@ -114,7 +116,8 @@ impl<T: Element> Pinned<T> {
             return Err(ConversionError::new(self, error));
         }
         let first = self.pointer();
-        let registered = Arc::get_mut(&mut self.block).and_then(PinnedBlock::end_registration);
+        let registered = Arc::get_mut(&mut self.block)
+            .and_then(|block| block.end_registration(|holder| holder.is::<Vec<T>>()));
         if let Some(vec) = registered.and_then(|vec| vec.downcast::<Vec<T>>().ok()) {
             match Arc::try_unwrap(vec) {
                 Ok(vec) => return Ok(vec),
@@ -132,6 +135,32 @@ impl<T: Element> Pinned<T> {
             Ok(vec)
         });
         copied.map_err(|error| ConversionError::new(self, error))
+    }
+
+    /// Drops the memory, and blocks until every copy from or to it is done. If the memory was registered, the
+    /// registration has ended when this returns, and its owner is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice). `Conflict` if a graph uses the memory. It is then dropped as usual: later, and
+    /// not at all if the device does not finish its work. `Driver` if the driver fails to unlock registered memory,
+    /// whose owner is then never dropped.
+    pub fn end(mut self) -> Result<()> {
+        const OPERATION: &str = "end";
+        self.block.wait(|_| true)?;
+        let (first, len, id) = (self.host_ptr(), self.len, self.device().id().clone());
+        let error = |kind, what| {
+            let message = format!("{len} elements of {} at {first:p} {what}", T::DTYPE);
+            Err(Error::new(kind, OPERATION, message).on(&id))
+        };
+        let Some(block) = Arc::get_mut(&mut self.block) else {
+            return error(ErrorKind::Conflict, "are used by a graph");
+        };
+        let is_shared = |mut holder| Arc::get_mut(&mut holder).is_none();
+        if block.is_kept || block.end_registration(|_| true).is_some_and(is_shared) {
+            return error(ErrorKind::Driver, "stay page-locked: the driver has not unlocked them");
+        }
+        Ok(())
     }
 
     /// Number of elements.
@@ -374,14 +403,18 @@ impl PinnedBlock {
         Arc::new(Self { raw, registered: Some(vec), is_kept: true, uses, device })
     }
 
-    /// Ends the registration of memory on which all work is done, and returns the vector.
-    fn end_registration(&mut self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let vec = self.registered.take_if(|_| !self.is_kept)?;
+    /// Ends the registration of memory on which all work is done, if the memory has such a holder, and returns the
+    /// holder.
+    fn end_registration(
+        &mut self,
+        is_such: impl Fn(&(dyn Any + Send + Sync)) -> bool,
+    ) -> Option<Arc<dyn Any + Send + Sync>> {
+        let holder = self.registered.take_if(|holder| !self.is_kept && is_such(&**holder))?;
         if let Some(raw) = self.raw.take() {
-            // SAFETY: all work on the memory is done, and the vector holds the memory.
-            unsafe { unregister(&self.device, raw, &[], Arc::clone(&vec)) };
+            // SAFETY: all work on the memory is done, and the holder keeps the memory.
+            unsafe { unregister(&self.device, raw, &[], Arc::clone(&holder)) };
         }
-        Some(vec)
+        Some(holder)
     }
 
     fn wait(&self, which: impl Fn(&Use) -> bool) -> Result<()> {
@@ -511,8 +544,8 @@ impl Drop for PinnedBlock {
             // SAFETY: this device made it. Every stream that has unfinished copies on it is named, except those that a
             // named stream waits for.
             None => unsafe { self.device.raw().release(Released::Pinned(raw), &after) },
-            // SAFETY: as above, and the vector holds the memory.
-            Some(vec) => unsafe { unregister(&self.device, raw, &after, vec) },
+            // SAFETY: as above, and the holder keeps the memory.
+            Some(holder) => unsafe { unregister(&self.device, raw, &after, holder) },
         }
     }
 }
@@ -526,13 +559,13 @@ unsafe fn unregister(
     device: &Device,
     raw: Box<dyn DevicePinned>,
     after: &[&dyn DeviceStream],
-    vec: Arc<dyn Any + Send + Sync>,
+    holder: Arc<dyn Any + Send + Sync>,
 ) {
     match device.abilities().host_registration() {
         // SAFETY: the caller promises it.
-        Some(ability) => unsafe { ability.unregister(raw, after, Box::new(vec)) },
+        Some(ability) => unsafe { ability.unregister(raw, after, Box::new(holder)) },
         // The device denies the ability that it had, so the memory stays registered.
-        None => std::mem::forget((raw, vec)),
+        None => std::mem::forget((raw, holder)),
     }
 }
 

@@ -24,6 +24,11 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         Self(core)
     }
 
+    /// A core that nothing else refers to.
+    pub(crate) fn of(core: &'a mut Core<T, D>) -> Self {
+        Self(core)
+    }
+
     /// Makes the array constant. There are no more writes, so the access records of readers no longer matter. A refresh
     /// would write.
     pub(crate) fn freeze(self) {
@@ -134,10 +139,6 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
         if let Some(shares) = &state.devices[usize::from(HOST)] {
             let message = format!("{} works in the host's memory", shares.id());
             return Err(Error::new(ErrorKind::Conflict, "page_lock", message).on(device.id()));
-        }
-        if core.storage.is_foreign() {
-            let message = "the host's elements belong to another owner";
-            return Err(Error::new(ErrorKind::Conflict, "page_lock", message));
         }
         state.end_direct_copies(&core.mirror)?;
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.

@@ -1,6 +1,10 @@
-//! Page-locked vectors of the program.
+//! Page-locked host memory of the program.
+#![expect(unsafe_code, reason = "page-locks memory that an owner keeps")]
 
 use std::fmt::Debug;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runtime_core::{ConversionError, Device, Element, ErrorKind, Pinned, Support};
@@ -12,6 +16,36 @@ use crate::{Ability, Fixture};
 
 /// Long enough that a copy enqueued behind it has not run when the host continues.
 const HEAD_START: Duration = Duration::from_millis(40);
+
+/// Bytes that begin at a memory page, whatever its size. Their drop is counted, and overwrites them.
+struct Pages {
+    bytes: Vec<u8>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Pages {
+    /// As large as any memory page.
+    const ALIGNMENT: usize = 1 << 16;
+
+    /// At least `len` such bytes, and the number of drops.
+    fn filled_with(byte: u8, len: usize) -> (Self, Arc<AtomicUsize>) {
+        let drops = Arc::default();
+        (Self { bytes: vec![byte; len + Self::ALIGNMENT], drops: Arc::clone(&drops) }, drops)
+    }
+
+    fn first(&mut self) -> NonNull<u8> {
+        let address = self.bytes.as_ptr().addr();
+        let skipped = address.next_multiple_of(Self::ALIGNMENT) - address;
+        NonNull::from(&mut self.bytes[skipped..]).cast()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.bytes.fill(0);
+        self.drops.fetch_add(1, Ordering::Release);
+    }
+}
 
 fn is_there(device: &Device) -> bool {
     device.capabilities().host_registration == Support::Native
@@ -127,7 +161,8 @@ pub fn a_vector_comes_back_after_its_copies(fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// A registered vector that is dropped with copies in flight, in either direction, stays until they have finished.
+/// A registered vector that is dropped with copies in flight, in either direction, stays until they have finished. So
+/// does memory of another owner, which is dropped once, after its copies.
 pub fn registered_memory_dropped_in_flight_stays_until_the_copies_are_done(
     fixture: &Fixture,
 ) -> Outcome {
@@ -141,10 +176,19 @@ pub fn registered_memory_dropped_in_flight_stays_until_the_copies_are_done(
     let busy = setup.spin(&setup.stream, HEAD_START)?;
     memory.view_mut().copy_from_pinned(&setup.stream, &outgoing)?;
     other.view().copy_to_pinned(&setup.stream, &mut incoming)?;
-    drop((outgoing, incoming));
+    let (mut pages, drops) = Pages::filled_with(0x77, LEN);
+    let first = pages.first();
+    // SAFETY: the owner keeps as many bytes, and no other code uses them.
+    let adopted = unsafe { setup.device.pinned_adopt::<u8>(first, LEN, pages) }?;
+    let mut third = setup.device.memory_allocate::<u8>(LEN)?;
+    third.view_mut().copy_from_pinned(&setup.stream, &adopted)?;
+    drop((outgoing, incoming, adopted));
     let fresh: Vec<Vec<u8>> = (0..4).map(|_| vec![0x55; LEN]).collect();
     busy.was_done(&setup.stream)?;
     same(&setup.download(&memory)?, &data, "the values copied from a dropped vector")?;
+    same(&setup.download(&third)?, &[0x77; LEN], "the values copied from memory of an owner")?;
+    setup.device.synchronize()?;
+    check_eq!(drops.load(Ordering::Acquire), 1, "the number of drops of an owner");
     for vec in &fresh {
         same(vec, &[0x55; LEN], "a vector made meanwhile")?;
     }

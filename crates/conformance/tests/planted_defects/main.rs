@@ -8,7 +8,7 @@ mod taken_failures;
 use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use conformance::{Ability, Fixture, Rule, Stop, kernels, rules};
-use runtime_core::{Device, Result};
+use runtime_core::{Device, ErrorKind, Result};
 
 use faulty_device::{Broken, FaultyDevice};
 
@@ -146,6 +146,20 @@ bites! {
 fn failures_that_are_taken_slowly_are_no_defect() {
     let rule = rules::a_fault_that_one_thread_receives_is_known_to_the_others;
     assert_eq!(rule(&simulated(Broken::FailuresAreTakenSlowly)), Ok(()));
+}
+
+/// The memory must not be freed, so its owner stays.
+#[test]
+fn a_registration_that_does_not_end_is_an_error() {
+    for (broken, ends) in [(Broken::Nothing, true), (Broken::RegistrationIsKept, false)] {
+        let inner = SimDevice::new(0, SimConfig::new());
+        let device = Device::new(FaultyDevice::new(inner, broken)).expect("the device");
+        let pinned = device.pin_vec(vec![1_u32; 100]).expect("a registration");
+        match pinned.end() {
+            Ok(()) => assert!(ends),
+            Err(error) => assert!(!ends && error.kind() == ErrorKind::Driver, "{error}"),
+        }
+    }
 }
 
 /// A device without the ability, for which the rule does not apply, claims it.
