@@ -185,7 +185,7 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
             around: Parts::NONE,
             whole: WriteReport::new(),
             ended: false,
-            _hold: hold,
+            _hold: hold.map(|hold| hold.by("an exchange")),
         })
     }
 

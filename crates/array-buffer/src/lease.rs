@@ -185,7 +185,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             checked: false,
             panicking,
             ended: false,
-            _hold: hold,
+            _hold: hold.map(|hold| hold.by("a lease")),
         }
     }
 

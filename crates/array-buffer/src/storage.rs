@@ -6,11 +6,11 @@ use std::cell::UnsafeCell;
 use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
+use parking_lot::Mutex;
 use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{
     ConversionError, Device, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut,
@@ -18,6 +18,7 @@ use runtime_core::{
 };
 
 use crate::Partition;
+use crate::call_site::CallSite;
 
 /// Elements in host memory, at a fixed address.
 struct HostBytes<T: Element> {
@@ -160,8 +161,36 @@ pub(crate) struct Storage<T: Element> {
 /// be freed while others are in use.
 pub(crate) struct Divided<T: Element> {
     memories: Box<[Slot<Box<Memory<T>>>]>,
-    /// The number of guards, leases and exchanges that may use each part's memory.
-    users: Arc<[AtomicU32]>,
+    users: Arc<Users>,
+}
+
+/// The guards, leases and exchanges that may use parts' memory.
+#[derive(Default)]
+struct Users(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next: u64,
+    all: Vec<(u64, Set, User)>,
+}
+
+/// A guard, a lease or an exchange.
+#[derive(Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) what: &'static str,
+    pub(crate) access: &'static str,
+    pub(crate) call_site: CallSite,
+}
+
+impl Users {
+    fn add(users: &Arc<Self>, set: Set, user: User) -> Hold {
+        let mut list = users.0.lock();
+        let number = list.next;
+        list.next += 1;
+        list.all.push((number, set, user));
+        drop(list);
+        Hold(Box::new(Held { users: Arc::clone(users), number, set, user }))
+    }
 }
 
 /// Keeps the memory of some parts on a device. It borrows nothing, so that a guard's borrow ends with its last use.
@@ -169,26 +198,31 @@ pub(crate) struct Divided<T: Element> {
 pub(crate) struct Hold(Box<Held>);
 
 struct Held {
-    users: Arc<[AtomicU32]>,
+    users: Arc<Users>,
+    /// That of the entry in the list.
+    number: u64,
     set: Set,
+    user: User,
+}
+
+impl Hold {
+    /// The same for a lease or an exchange.
+    pub(crate) fn by(self, what: &'static str) -> Self {
+        let Held { users, set, user, .. } = &*self.0;
+        Users::add(users, *set, User { what, ..*user })
+    }
 }
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
-        let Held { users, set } = &*self.0;
-        for part in set.iter() {
-            users[usize::from(part)].fetch_add(1, Ordering::Relaxed);
-        }
-        Self(Box::new(Held { users: Arc::clone(users), set: *set }))
+        let Held { users, set, user, .. } = &*self.0;
+        Users::add(users, *set, *user)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for part in self.set.iter() {
-            // Releases the uses of the memory to `is_held`.
-            self.users[usize::from(part)].fetch_sub(1, Ordering::Release);
-        }
+        self.users.0.lock().all.retain(|(number, ..)| *number != self.number);
     }
 }
 
@@ -229,17 +263,20 @@ impl<T: Element> Divided<T> {
         unsafe { self.slot(part).take() }.map(|memory| *memory)
     }
 
-    /// Holds the memory of some parts, under the state's lock.
-    pub(crate) fn hold(&self, set: Set) -> Hold {
-        for part in set.iter() {
-            self.users[usize::from(part)].fetch_add(1, Ordering::Relaxed);
-        }
-        Hold(Box::new(Held { users: Arc::clone(&self.users), set }))
+    /// Holds the memory of some parts for a user, under the state's lock.
+    pub(crate) fn hold(&self, set: Set, user: User) -> Hold {
+        Users::add(&self.users, set, user)
     }
 
-    /// Whether anybody may use the part's memory.
+    /// Whether anything may use the part's memory.
     pub(crate) fn is_held(&self, part: PartId) -> bool {
-        self.users[usize::from(part)].load(Ordering::Acquire) > 0
+        self.user(part).is_some()
+    }
+
+    /// The first of those that may use the part's memory.
+    pub(crate) fn user(&self, part: PartId) -> Option<User> {
+        let list = self.users.0.lock();
+        list.all.iter().find(|(_, set, _)| set.contains(part)).map(|(.., user)| *user)
     }
 }
 
@@ -541,7 +578,7 @@ impl<T: Element> Storage<T> {
     pub(crate) fn divide(&self, at: ReplicaId, parts: usize) {
         let divided = Divided {
             memories: (0..parts).map(|_| Slot::default()).collect(),
-            users: (0..parts).map(|_| AtomicU32::new(0)).collect(),
+            users: Arc::default(),
         };
         let kept = self.divided.get_or_init(Default::default)[usize::from(at)].set(divided);
         debug_assert!(kept.is_ok(), "a replica is divided once");

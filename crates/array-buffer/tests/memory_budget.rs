@@ -290,6 +290,61 @@ fn parts_stay_by_priority() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
+/// The error of an access that finds no room names what uses the parts that stay.
+#[test]
+fn errors_name_what_uses_the_parts_that_stay() {
+    let setup = Setup::apart();
+    let s = &setup.s;
+    let budget = MemoryBudget::new(&setup.a, 7 * PART);
+    let mut array = parted(4, &budget);
+    let shared = SharedArrayBuffer::new(parted(1, &budget));
+    let partition = Partition::new(&[20], &[&[0..10]], &[&[10..20]]).unwrap();
+    let mut ring = ArrayBuffer::from_array_with(Array1::<f64>::zeros(20), partition).unwrap();
+    ring.set_memory_budget(&budget).unwrap();
+    let mut kept = parted(1, &budget);
+    kept.set_priority(&setup.a, Parts::one(0), Priority::Keep).unwrap();
+    add_to(&mut kept, 0, s).unwrap();
+    add_to(&mut array, 2, s).unwrap();
+
+    let parts = [Parts::one(0), Parts::one(1), Parts::one(2) | Parts::one(3)];
+    let [first, mut second, rest] = array.split(parts).unwrap();
+    let (read, read_at) = (first.read(s).unwrap(), line!());
+    let (write, write_at) = (second.read_write(s).unwrap(), line!());
+    let (lease, lease_at) = (shared.lease_read(Some(s), Duration::ZERO).unwrap(), line!());
+    let (flight, flight_at) = (ring.begin_exchange(s, Exchange::Broadcast).unwrap(), line!());
+    let message = rest.read(s).map(drop).unwrap_err().to_string();
+    let at = |line| format!("` at {}:{line}:", file!());
+    for part in [
+        "80 bytes for part 3: 560 of 560 bytes of the memory budget are in use",
+        &format!("; part 0 (80 bytes) is used by a guard (`read{}", at(read_at)),
+        &format!("; part 1 (80 bytes) is used by a guard (`read_write{}", at(write_at)),
+        &format!("; part 0 of another array (80 bytes) is used by a lease (`read{}", at(lease_at)),
+        &format!(
+            "; part 0 of another array (80 bytes) is used by an exchange (`broadcast{}",
+            at(flight_at)
+        ),
+        "; 1 other part of 80 bytes is in use",
+        "; 1 part of 80 bytes is kept by `Priority::Keep`",
+        "; 1 part of 80 bytes is needed by this access",
+    ] {
+        assert!(message.contains(part), "{part:?} is not in {message}");
+    }
+    // Part of a guard is a guard, and what is dropped is not named.
+    let (half, other) = write.split_off(Parts::one(1));
+    drop((read, other, lease, flight));
+    let message = {
+        let _read = ring.read(s).unwrap();
+        let _again = shared.lease_read(Some(s), Duration::ZERO).unwrap();
+        kept.read(s).unwrap();
+        let (_first, second) = (first.read(s).unwrap(), rest.read(s));
+        second.map(drop).unwrap_err().to_string()
+    };
+    assert!(message.contains(&format!("(`read_write{}", at(write_at))), "{message}");
+    assert!(!message.contains(&format!("(`read{}", at(read_at))), "{message}");
+    drop(half);
+    rest.read(s).unwrap();
+}
+
 /// What is in use stays, and the error says what is in the way.
 #[test]
 fn parts_in_use_stay() {

@@ -7,7 +7,7 @@ mod common;
 #[path = "../../interchange/tests/common/gate.rs"]
 mod gate;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,10 @@ use backend_sim::{Fault, Operation, SimConfig, SimHandle};
 use common::{Setup, add, copies, counting, fail_late, quick, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
-use runtime_core::{Grid, HostModule, Launch, Result, Stream, Support, args};
+use runtime_core::{
+    Capabilities, Combine, DType, Grid, HostModule, Launch, RegionCopy, RegionSide,
+    Result, Slot, Statistics, Stream, Support, args,
+};
 
 /// More than the pieces of one stream, which have 4 MiB for this length.
 const LARGE: u32 = 7 << 17;
@@ -157,6 +160,77 @@ fn threads_prefetch_at_once(setup: &Setup) {
     });
 }
 
+/// A loop over tiles that are copied to the device, changed there and copied back: all of it is enqueued while the
+/// streams wait at a gate, so the host has waited for nothing.
+fn a_loop_over_tiles_is_enqueued_without_a_wait(setup: &Setup) {
+    const TILES: usize = 8;
+    const LEN: u32 = 1 << 14;
+    let Capabilities { gates, region_copy, .. } = setup.a.capabilities();
+    // Emulated region copies wait.
+    if [gates, region_copy].iter().any(|has| **has != Support::Native) || setup.shares() {
+        return;
+    }
+    let streams = [setup.s.clone(), setup.stream()];
+    let one = setup.a.memory_from_slice(&setup.s, &[1.0]).unwrap();
+    let side = |slot, stride| RegionSide { slot, offset: 0, strides: vec![stride] };
+    let increment = setup.a.plan_regions(&[RegionCopy {
+        dtype: DType::F64,
+        extents: vec![LEN as usize],
+        source: side(1, 0),
+        destination: side(0, 8),
+        negate: false,
+        combine: Combine::Sum,
+    }]);
+    let increment = increment.unwrap();
+    let run = |tiles: &mut [ArrayBuffer<f64, Ix1>]| {
+        for (tile, stream) in tiles.iter_mut().zip(streams.iter().cycle()) {
+            tile.prefetch(stream).unwrap();
+            let mut guard = tile.read_write(stream).unwrap();
+            let slots = &mut [Slot::from(guard.view_mut().unwrap()), one.view().into()];
+            increment.execute(stream, slots).unwrap();
+            guard.commit().unwrap();
+            tile.prefetch_host().unwrap();
+        }
+    };
+    for locks in [true, false] {
+        let mut tiles: Vec<_> = (0..TILES).map(|_| counting(LEN)).collect();
+        if locks {
+            tiles.iter_mut().for_each(|tile| tile.page_lock(&setup.a).unwrap());
+        }
+        // Makes replicas and pinned memory.
+        run(&mut tiles);
+        for tile in &mut tiles {
+            tile.read_write_host().unwrap()[0] += 1.0;
+        }
+        setup.a.synchronize().unwrap();
+        let before = setup.a.statistics();
+        let (gate, opener) = setup.a.gate().unwrap();
+        streams.iter().for_each(|stream| stream.hold_until(&gate).unwrap());
+        let (done, is_done) = mpsc::channel();
+        let watch = thread::spawn(move || {
+            let in_time = is_done.recv_timeout(LONG).is_ok();
+            opener.open();
+            in_time
+        });
+        run(&mut tiles);
+        let after = setup.a.statistics();
+        done.send(()).ok();
+        assert!(watch.join().unwrap(), "the loop waited");
+        let counts =
+            |at: Statistics| [at.to_device, at.on_device, at.from_device].map(|of| of.count);
+        let enqueued: Vec<_> = counts(after)
+            .iter()
+            .zip(counts(before))
+            .map(|(after, before)| after - before)
+            .collect();
+        assert_eq!(enqueued, [TILES as u64; 3], "copies, changes, copies");
+        for tile in &tiles {
+            assert_eq!(values(tile)[..2], [3.0, 3.0]);
+            assert_eq!(tile.transfers().prefetches_that_waited(), 0);
+        }
+    }
+}
+
 on_all_devices! {
     also_with_gates:
     work_that_follows_at_once_sees_the_new_values,
@@ -164,6 +238,7 @@ on_all_devices! {
     arrays_are_dropped_in_flight,
     the_hosts_memory_moves_after_its_copies,
     threads_prefetch_at_once,
+    a_loop_over_tiles_is_enqueued_without_a_wait,
 }
 
 #[test]

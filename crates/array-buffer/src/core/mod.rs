@@ -43,7 +43,7 @@ use crate::pattern;
 use crate::poison::{Poison, Verdict};
 use crate::report::{AccessSite, Ledger, TransferReport};
 use crate::status::PartStatus;
-use crate::storage::{Hold, Storage};
+use crate::storage::{Hold, Storage, User};
 use crate::transfer::Transfers;
 
 /// Exclusive accesses look for idle streams when fewer lanes than this are left.
@@ -620,7 +620,9 @@ impl<T: Element, D> Core<T, D> {
             }
             let hold = match (&done, divided, action) {
                 (Ok(()), Some(divided), _) if !matches!(action, Action::Prefetch { .. }) => {
-                    Some(divided.hold(state.needed(request.set, action)))
+                    let Request { access, call_site, .. } = *request;
+                    let user = User { what: "a guard", access, call_site };
+                    Some(divided.hold(state.needed(request.set, action), user))
                 }
                 _ => None,
             };

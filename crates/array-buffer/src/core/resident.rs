@@ -7,6 +7,7 @@ use super::{Core, Request, State};
 use crate::budget;
 use crate::memory_budget::{Idle, Left, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
+use crate::storage::User;
 
 impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
     fn standing(&self, part: PartId, at: ReplicaId) -> Standing {
@@ -22,6 +23,10 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
             return Standing::Held;
         }
         Standing::Free { must_copy: known.health == Health::Good && known.valid == Set::one(at) }
+    }
+
+    fn user(&self, part: PartId, at: ReplicaId) -> Option<User> {
+        self.storage.divided(at)?.user(part)
     }
 
     fn fetch(&self, part: PartId, at: ReplicaId, on: &Stream, cause: RoomCause) -> Result<bool> {

@@ -15,6 +15,7 @@ use runtime_core::{
 use super::ledger::{Key, Ledger, Owner};
 use super::policy::{Candidate, LatestNextUse, Policy};
 use crate::call_site::{At, CallSite};
+use crate::storage::User;
 
 /// How many accesses ahead parts are copied to the device.
 pub(super) const WINDOW: usize = 2;
@@ -30,7 +31,8 @@ pub(super) const WINDOW: usize = 2;
 /// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may
 /// still run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose
 /// parts could leave, an access waits for them, for at most ten seconds; it holds no memory for itself while it waits.
-/// If no part can leave, it returns `OutOfMemory`, and at once if its parts are larger than the limit.
+/// If no part can leave, it returns `OutOfMemory`, and at once if its parts are larger than the limit. The message names
+/// what uses the parts that stay, with the lines of its calls.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};
@@ -116,6 +118,9 @@ impl<T: Element> AnyMemory for Memory<T> {
 pub(crate) trait Resident: Send + Sync {
     /// Whether a part's memory in a replica can be freed.
     fn standing(&self, part: PartId, at: ReplicaId) -> Standing;
+
+    /// What may use a part's memory in a replica.
+    fn user(&self, part: PartId, at: ReplicaId) -> Option<User>;
 
     /// Frees a part's memory in a replica, for an access. `None` if it is in use by now.
     fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Left>>;
@@ -370,16 +375,6 @@ impl MemoryBudget {
         let done = wait();
         self.account().ledger.release(idle.bytes);
         done.map(|()| true)
-    }
-
-    pub(super) fn full(&self, wanted: &Wanted<'_>) -> Error {
-        let (used, limit) = (self.used(), self.limit());
-        let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
-        let message = format!(
-            "{} bytes for part {}: {used}{of} bytes of the memory budget are in use, and no part can leave",
-            wanted.bytes, wanted.part
-        );
-        wanted.error(ErrorKind::OutOfMemory, message).on(self.0.device.id())
     }
 }
 

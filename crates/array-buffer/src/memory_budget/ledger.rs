@@ -262,6 +262,14 @@ impl Ledger {
         self.prefetched.retain(|key| !of(key));
     }
 
+    /// The parts that have memory, their bytes, and whether they are kept.
+    pub(crate) fn residents(&self) -> impl Iterator<Item = (Key, u64, bool)> {
+        self.resident.iter().map(|(key, resident)| {
+            let priority = self.priorities.get(key).map(|(of, _)| *of);
+            (*key, resident.bytes, priority == Some(Priority::Keep))
+        })
+    }
+
     /// The parts that may leave to make room for `needed` parts of `owner`. It is not yet known whether they must be
     /// copied.
     pub(crate) fn candidates(&self, owner: Owner, needed: Set) -> Vec<(Key, Candidate)> {

@@ -2,6 +2,7 @@
 
 mod budget;
 mod forecast;
+mod full;
 mod ledger;
 mod membership;
 mod policy;
