@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, PartMut, Partition, Parts, lend_page_locked};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, counting, fail_late, set, values, values_on};
+use common::{Setup, add, counting, fail_late, fails_after_the_drop, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array2, ArrayViewMut1, Ix1};
 use runtime_core::{ErrorKind, Stream, Support};
@@ -491,6 +491,31 @@ fn failures_of_copies_are_errors_of_the_next_access() {
     s.synchronize().unwrap();
     assert_eq!(values(&array), [3.0; 100]);
     assert_eq!(values_on(&array, s), [3.0; 100]);
+}
+
+#[test]
+fn the_stream_reports_the_failed_copy_of_an_array_that_was_dropped() {
+    for (is_foreign, to_host) in [(false, false), (false, true), (true, false), (true, true)] {
+        let setup = Setup::peers();
+        let s = &setup.s;
+        let (pages, dropped) = Pages::counting(100);
+        let mut array = if is_foreign { pages.array(0) } else { counting(100) };
+        array.page_lock(&setup.a).unwrap();
+        if to_host {
+            set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+        }
+        fails_after_the_drop(&setup, s, || {
+            let gate = hold(s);
+            fail_late(&setup, 1);
+            if to_host { array.prefetch_host() } else { array.prefetch(s) }.unwrap();
+            drop(array);
+            assert!(!is_foreign || dropped.try_recv().is_err());
+            gate.open();
+        });
+        if is_foreign {
+            dropped.recv_timeout(LONG).unwrap();
+        }
+    }
 }
 
 /// The failure of a kernel reaches the host with the copy of its values.

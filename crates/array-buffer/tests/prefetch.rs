@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use array_buffer::{ArrayBuffer, Partition, Parts};
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, copies, counting, fail_late, quick, set, values, values_on};
+use common::{
+    Setup, add, copies, counting, fail_late, fails_after_the_drop, quick, set, values, values_on,
+};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1};
 use runtime_core::{
@@ -347,6 +349,46 @@ fn the_next_access_on_any_stream_returns_the_failure_of_a_prefetch() {
         assert!(error.message().contains(part), "{error}");
         s.synchronize().unwrap();
         assert_eq!(values_on(&array, stream).last(), Some(&f64::from(LARGE - 1)));
+    }
+}
+
+#[test]
+fn the_stream_reports_the_failed_copy_of_an_array_that_was_dropped() {
+    for (len, to_host) in [(100, false), (100, true), (LARGE, false), (LARGE, true)] {
+        let setup = Setup::peers();
+        let s = &setup.s;
+        let mut array = counting(len);
+        if to_host {
+            set(&mut array.write(s).unwrap(), s, 3.0).unwrap();
+        }
+        fails_after_the_drop(&setup, s, || {
+            let gate = hold(s);
+            fail_late(&setup, 1);
+            if to_host { array.prefetch_host() } else { array.prefetch(s) }.unwrap();
+            drop(array);
+            gate.open();
+        });
+    }
+}
+
+/// The stream of the device whose copy failed reports it.
+#[test]
+fn streams_report_the_failed_copies_between_devices_of_an_array_that_was_dropped() {
+    for len in [100, LARGE] {
+        for at_source in [false, true] {
+            let (setup, array) = on_first(quick(), len, 2.0);
+            let Setup { a, b, s, t } = &setup;
+            let failing = if at_source { s } else { t };
+            fails_after_the_drop(&setup, failing, || {
+                let gate = hold(s);
+                let sim = SimHandle::of(if at_source { a } else { b }).unwrap();
+                sim.inject(Fault::fail_late(Operation::Copy, copies(&sim) + 1));
+                array.prefetch(t).unwrap();
+                drop(array);
+                gate.open();
+            });
+            assert_eq!(values_on(&counting(2), t), [0.0, 1.0]);
+        }
     }
 }
 
