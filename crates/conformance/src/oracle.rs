@@ -1,6 +1,9 @@
-//! The definition of region copies: a simple implementation, element by element.
+//! The definition of region copies and indexed copies: a simple implementation, element by element.
 
-use runtime_core::{Bool, Combine, Complex, DType, RegionCopy, RegionSide, bf16, bytemuck, f16};
+use runtime_core::{
+    Bool, Combine, Complex, DType, IndexedCopy, IndexedSide, Indices, RegionCopy, RegionSide, bf16,
+    bytemuck, f16,
+};
 
 use crate::data::Random;
 
@@ -16,6 +19,41 @@ pub(crate) fn run(entries: &[RegionCopy], slots: &mut [Vec<u8>]) {
             store(entry, cell, &new);
         });
     }
+}
+
+/// Executes indexed copies one after the other, each component of each item separately.
+pub(crate) fn run_indexed(entries: &[IndexedCopy], slots: &mut [Vec<u8>]) {
+    for entry in entries {
+        let len = usize::try_from(entry.source.indices.len()).unwrap_or(0);
+        for (position, component) in (0..len)
+            .flat_map(|position| (0..entry.components).map(move |component| (position, component)))
+        {
+            let element = |side: &IndexedSide| RegionSide {
+                slot: side.slot,
+                offset: side.offset
+                    + index(&side.indices, position) * side.stride
+                    + component * side.component_stride,
+                strides: Vec::new(),
+            };
+            let copy = RegionCopy {
+                dtype: entry.dtype,
+                extents: Vec::new(),
+                source: element(&entry.source),
+                destination: element(&entry.destination),
+                negate: false,
+                combine: entry.combine,
+            };
+            run(&[copy], slots);
+        }
+    }
+}
+
+fn index(indices: &Indices, position: usize) -> usize {
+    let index = match indices {
+        Indices::Range(range) => range.start + position as u64,
+        Indices::List(list) => list[position],
+    };
+    usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 fn for_each_index(extents: &[usize], mut f: impl FnMut(&[usize])) {

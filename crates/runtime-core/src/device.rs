@@ -18,8 +18,9 @@ use crate::statistics::Counts;
 use crate::stream::{DeviceReports, StreamCore};
 use crate::{
     Capabilities, ConversionError, DeviceId, DeviceInfo, Element, Error, ErrorKind, Event, Graphs,
-    ImageCode, Interop, Limits, Memory, Module, ModuleBundle, ModuleImage, NativeHandle,
-    NativeKind, Owner, Pinned, RegionCopy, RegionPlan, Result, Statistics, Stream, Support,
+    ImageCode, IndexedCopy, Interop, Limits, Memory, Module, ModuleBundle, ModuleImage,
+    NativeHandle, NativeKind, Owner, Pinned, RegionCopy, RegionPlan, RegionProgram, Result,
+    Statistics, Stream, Support,
 };
 
 /// An opened device. Cheap to clone; clones are the same device.
@@ -467,9 +468,24 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`RegionProgram::new`](crate::RegionProgram::new), and errors of preparing the program on the device.
+    /// As [`RegionProgram::new`], and errors of preparing the program on the device.
     pub fn plan_regions(&self, entries: &[RegionCopy]) -> Result<RegionPlan> {
-        RegionPlan::new(self, entries)
+        self.plan(RegionProgram::new(entries))
+    }
+
+    /// Checks and prepares a batch of indexed copies: gathers, and scatters with and without repeated targets. Lists of
+    /// indices go to the device once. The plan can be executed many times, in one launch on a device with native
+    /// [region copies](crate::Capabilities::region_copy).
+    ///
+    /// # Errors
+    ///
+    /// As [`RegionProgram::indexed`], and errors of preparing the program on the device.
+    pub fn plan_indexed(&self, entries: &[IndexedCopy]) -> Result<RegionPlan> {
+        self.plan(RegionProgram::indexed(entries))
+    }
+
+    fn plan(&self, program: Result<RegionProgram>) -> Result<RegionPlan> {
+        RegionPlan::new(self, program.map_err(|error| self.place(error))?)
     }
 
     /// Whether this device can copy from `other` and wait for its events without the host.

@@ -328,7 +328,7 @@ impl fmt::Display for Support {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Region copies on the device; otherwise emulated through the host.
+    /// Region copies and indexed copies on the device; otherwise emulated through the host.
     pub region_copy: Support,
     /// Copies between devices without the host; otherwise staged through the host.
     pub peer: Support,

@@ -91,8 +91,8 @@ pub use owner::Owner;
 pub use pinned::{Pinned, PinnedView, PinnedViewMut};
 pub use record::{Member, Record, RecordField};
 pub use region::{
-    Combine, HostSlot, LoweredCopy, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram,
-    RegionSide, SlotUse,
+    Combine, HostSlot, IndexedCopy, IndexedSide, Indices, ItemsEnd, ItemsFold, LoweredCopy,
+    LoweredItems, MAX_REGION_RANK, RegionCopy, RegionPhase, RegionProgram, RegionSide, SlotUse,
 };
 pub use region_plan::RegionPlan;
 pub use registry::{Backend, DeviceRegistry, Listing, Selector};

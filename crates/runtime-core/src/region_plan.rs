@@ -1,4 +1,4 @@
-//! Region plans: checked batches of strided copies, bound to memory at each execution.
+//! Region plans: checked batches of strided or indexed copies, bound to memory at each execution.
 #![expect(
     unsafe_code,
     reason = "calls the device's unsafe region copies after checking what they demand"
@@ -18,11 +18,10 @@ use crate::region::emulation::{self, Staging};
 use crate::uses::{Used, Uses};
 use crate::view::{Untyped, reported};
 use crate::{
-    DType, Device, Error, ErrorKind, Layout, RegionCopy, RegionProgram, Result, Slot, SlotUse,
-    Stream,
+    DType, Device, Error, ErrorKind, Layout, RegionProgram, Result, Slot, SlotUse, Stream,
 };
 
-/// A batch of strided copies prepared for one device, to be executed many times on different memory.
+/// A batch of strided or indexed copies prepared for one device, to be executed many times on different memory.
 ///
 /// On a device with native region copies, an execution is enqueued and does not block. On other devices it is
 /// *emulated*: exactly the bytes that the plan reads are copied to the host, in batches, and the bytes that it writes
@@ -53,8 +52,7 @@ struct Prepared {
 }
 
 impl RegionPlan {
-    pub(crate) fn new(device: &Device, entries: &[RegionCopy]) -> Result<Self> {
-        let program = RegionProgram::new(entries).map_err(|e| device.place(e))?;
+    pub(crate) fn new(device: &Device, program: RegionProgram) -> Result<Self> {
         let native = match device.raw().abilities().region_copy() {
             Some(ability) => {
                 let raw = ability.prepare(&program).map_err(|e| device.place(e))?;

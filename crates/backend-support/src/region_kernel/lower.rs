@@ -2,7 +2,8 @@
 
 use runtime_core::{Error, ErrorKind, RegionProgram, Result};
 
-use super::piece::Piece;
+use super::items::{End, ItemsPiece, Places};
+use super::piece::{Dim, Piece, Rule};
 use super::words::{self, Code};
 use super::{Binding, Mapping, RegionKernel};
 
@@ -88,34 +89,100 @@ pub(super) fn lower(
     }
     let mut lowered = RegionLaunches { words: Vec::new(), launches: Vec::new() };
     for phase in program.phases() {
-        let mut pieces = Vec::with_capacity(phase.copies().len());
+        let (mut pieces, mut items) = (Vec::with_capacity(phase.copies().len()), Vec::new());
         for copy in phase.copies() {
             match kernel.mapping {
                 Mapping::Runs => Piece::add(copy, &mut pieces),
                 Mapping::Lanes => Piece::add_slabs(copy, limits.slab, &mut pieces),
             }
         }
-        if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule.code == Code::AddF64) {
+        for copy in phase.items() {
+            ItemsPiece::add(copy, limits.slab, kernel.slots(), &mut items);
+        }
+        let pieces = pieces.into_iter().map(Work::Box);
+        let mut pieces: Vec<Work> = pieces.chain(items.into_iter().map(Work::Items)).collect();
+        pieces.sort_by_key(Work::stage);
+        if !kernel.has_f64 && pieces.iter().any(|piece| piece.rule().code == Code::AddF64) {
             let message = "a sum of f64 or c128 on a device without double precision";
             return Err(refuse(message.to_owned()));
         }
-        let mut left = &mut *pieces;
-        while !left.is_empty() {
-            let (slots, bound) = match kernel.binding {
-                // The slots of all launches, so that the launches share one table.
-                Binding::Table => ((0..program.slots().len()).collect(), left.len()),
-                Binding::Parameters(most) | Binding::List(most) => gather(left, most),
-            };
-            let (now, later) = left.split_at_mut(bound);
-            lowered.push(kernel.mapping, limits, now, slots)?;
-            left = later;
+        for stage in pieces.chunk_by_mut(|one, next| one.stage() == next.stage()) {
+            let mut left = stage;
+            while !left.is_empty() {
+                let (slots, bound) = match kernel.binding {
+                    // The slots of all launches, so that the launches share one table.
+                    Binding::Table => ((0..program.slots().len()).collect(), left.len()),
+                    Binding::Parameters(most) | Binding::List(most) => gather(left, most),
+                };
+                let (now, later) = left.split_at_mut(bound);
+                lowered.push(kernel.mapping, limits, now, slots)?;
+                left = later;
+            }
         }
     }
     Ok(lowered)
 }
 
+/// What the kernel runs by one record.
+enum Work {
+    Box(Piece),
+    Items(ItemsPiece),
+}
+
+impl Work {
+    fn stage(&self) -> usize {
+        match self {
+            Self::Box(_) => 0,
+            Self::Items(items) => items.stage,
+        }
+    }
+
+    fn rule(&self) -> &Rule {
+        match self {
+            Self::Box(piece) => &piece.rule,
+            Self::Items(items) => &items.rule,
+        }
+    }
+
+    /// Number of dimensions in its record.
+    fn rank(&self) -> usize {
+        match self {
+            Self::Box(piece) => piece.dims().len(),
+            Self::Items(_) => words::ITEM_RANK + 1,
+        }
+    }
+
+    /// Words of its lists.
+    fn list_words(&self) -> usize {
+        let Self::Items(items) = self else { return 0 };
+        let of_places = |end: &End| match &end.places {
+            Places::Strided(_) => 0,
+            Places::Listed(list) => list.len().div_ceil(2),
+        };
+        let of_fold = items.fold.as_ref().map_or(0, |fold| {
+            fold.starts.len().div_ceil(2) + fold.reads.len() + items.from.len() * words::PER_SOURCE
+        });
+        [&items.to].into_iter().chain(&items.from).map(of_places).sum::<usize>() + of_fold
+    }
+
+    /// The number of units that share the work, and the cost of each.
+    fn units(&self, mapping: Mapping) -> (u64, u64) {
+        match (self, mapping) {
+            (Self::Box(piece), _) => (piece.elements(), piece.cost()),
+            // Runs move whole items, except in a fold.
+            (Self::Items(items), Mapping::Runs) if items.fold.is_none() => {
+                (items.count, items.cost())
+            }
+            (Self::Items(items), _) => {
+                let elements = items.elements();
+                (elements, (items.cost() * items.count / elements).max(1))
+            }
+        }
+    }
+}
+
 /// Moves pieces to the front that together need at most `most` slots. Returns these slots and the number of pieces.
-fn gather(pieces: &mut [Piece], most: usize) -> (Vec<usize>, usize) {
+fn gather(pieces: &mut [Work], most: usize) -> (Vec<usize>, usize) {
     let mut slots = Vec::with_capacity(most);
     let mut bound = 0;
     for piece in 0..pieces.len() {
@@ -128,12 +195,16 @@ fn gather(pieces: &mut [Piece], most: usize) -> (Vec<usize>, usize) {
 }
 
 /// Adds the slots of a piece if there is room for them.
-fn bind(slots: &mut Vec<usize>, piece: &Piece, most: usize) -> bool {
+fn bind(slots: &mut Vec<usize>, piece: &Work, most: usize) -> bool {
     let before = slots.len();
-    for slot in [piece.to_slot, piece.from_slot] {
+    let mut add = |slot| {
         if !slots.contains(&slot) {
             slots.push(slot);
         }
+    };
+    match piece {
+        Work::Box(piece) => [piece.to_slot, piece.from_slot].into_iter().for_each(&mut add),
+        Work::Items(items) => items.slots().for_each(&mut add),
     }
     let fits = slots.len() <= most;
     if !fits {
@@ -147,13 +218,14 @@ impl RegionLaunches {
         &mut self,
         mapping: Mapping,
         limits: RegionLimits,
-        pieces: &[Piece],
+        pieces: &[Work],
         slots: Vec<usize>,
     ) -> Result<()> {
-        let rank = pieces.iter().map(|piece| piece.dims().len()).max().unwrap_or(0);
+        let rank = pieces.iter().map(Work::rank).max().unwrap_or(0);
         let record = words::DIMS + rank * words::PER_DIM;
         let start = self.words.len();
-        let room = words::HEADER + pieces.len() * (1 + record);
+        let lists = words::HEADER + pieces.len() * (1 + record);
+        let room = pieces.iter().map(Work::list_words).fold(lists, usize::saturating_add);
         self.words.try_reserve(room).map_err(|source| {
             let message = format!("{room} words for {} copies: {source}", pieces.len());
             Error::new(ErrorKind::OutOfMemory, "lower_regions", message)
@@ -161,15 +233,20 @@ impl RegionLaunches {
         let share = Share::new(mapping, limits, pieces);
         let mut chunks = 0_u64;
         self.words.extend([pieces.len() as u64, 0, record as u64]);
-        // The first chunks come before all records.
+        // The first chunks come before all records, and the records before all lists.
         let firsts = self.words.len();
-        self.words.resize(firsts + pieces.len(), 0);
+        self.words.resize(start + lists, 0);
         for (index, piece) in pieces.iter().enumerate() {
             self.words[firsts + index] = chunks;
             let cut = Cut::new(mapping, limits, &share, piece);
-            self.record(piece, &cut, &slots, rank);
+            let at = firsts + pieces.len() + index * record;
+            match piece {
+                Work::Box(piece) => fill_box(&mut self.words[at..at + record], piece, &cut, &slots),
+                Work::Items(items) => self.record_items(at, mapping, items, &cut, &slots),
+            }
             // Elements are at most 2^60 bytes per slot, and a phase at most 2^64 bytes.
-            let slabs = piece.elements() / cut.elements;
+            let (units, _) = piece.units(mapping);
+            let slabs = units / cut.elements;
             chunks = chunks.saturating_add(cut.chunks.saturating_mul(slabs));
         }
         self.words[start + words::CHUNKS] = chunks;
@@ -186,33 +263,122 @@ impl RegionLaunches {
         Ok(())
     }
 
-    fn record(&mut self, piece: &Piece, cut: &Cut, slots: &[usize], rank: usize) {
-        let is_identity = |slot: usize| slots.get(slot) == Some(&slot);
-        let search = |slot| slots.iter().position(|bound| *bound == slot).unwrap_or(0);
-        let place = |slot| if is_identity(slot) { slot } else { search(slot) } as u64;
-        let mut record = [0; words::DIMS];
-        record[words::TO_SLOT] = place(piece.to_slot);
-        record[words::TO_OFFSET] = piece.to_offset;
-        record[words::FROM_SLOT] = place(piece.from_slot);
-        record[words::FROM_OFFSET] = piece.from_offset;
-        record[words::CODE] = piece.rule.code as u64;
-        record[words::UNIT] = piece.unit.ilog2().into();
-        record[words::WORD] = piece.word.ilog2().into();
-        record[words::FLIP] = piece.rule.flip;
-        record[words::CARRY] = piece.rule.carry;
-        record[words::BIAS] = piece.rule.bias;
-        record[words::INFINITY] = piece.rule.infinity;
-        record[words::ELEMENTS] = cut.elements;
-        record[words::CHUNK] = cut.chunk;
-        record[words::RANK] = piece.dims().len() as u64;
-        record[words::SLAB_RANK] = cut.rank as u64;
-        record[words::SLAB_CHUNKS] = cut.chunks;
-        self.words.extend(record);
-        for dim in piece.dims() {
-            let (to, from) = (dim.to.cast_unsigned(), dim.from.cast_unsigned());
-            self.words.extend([dim.extent, to, from, words::reciprocal(dim.extent)]);
+    /// Writes the record at word `at`, and adds its lists.
+    fn record_items(
+        &mut self,
+        at: usize,
+        mapping: Mapping,
+        items: &ItemsPiece,
+        cut: &Cut,
+        slots: &[usize],
+    ) {
+        let (to, from) = (&items.to, &items.from[0]);
+        let mut dims = vec![
+            Dim {
+                extent: items.parts,
+                to: items.unit.cast_signed(),
+                from: items.unit.cast_signed(),
+            },
+            Dim { extent: items.components, to: to.component_stride, from: from.component_stride },
+        ];
+        if mapping == Mapping::Lanes && items.fold.is_none() {
+            // Lanes divide by each extent.
+            dims.retain(|dim| dim.extent > 1);
         }
-        self.words.extend(std::iter::repeat_n(0, (rank - piece.dims().len()) * words::PER_DIM));
+        let rank = dims.len();
+        let stride = |end: &End| match end.places {
+            Places::Strided(stride) => stride,
+            Places::Listed(_) => 0,
+        };
+        dims.push(Dim { extent: items.count, to: stride(to), from: stride(from) });
+        let mut record = [0; words::DIMS];
+        if let Some(fold) = &items.fold {
+            // Sources have slots and offsets of their own.
+            [record[words::FROM_SLOT], record[words::FROM_OFFSET]] =
+                [place(slots, to.slot), to.offset];
+            record[words::STARTS] = self.list(fold.starts.iter().copied());
+            record[words::FROM_LIST] = self.words.len() as u64;
+            self.words.extend(
+                fold.reads
+                    .iter()
+                    .map(|(source, offset)| u64::from(*source) << 32 | u64::from(*offset)),
+            );
+            record[words::SOURCES] = self.words.len() as u64;
+            for end in &items.from {
+                let stride = end.component_stride.cast_unsigned();
+                self.words.extend([place(slots, end.slot), end.offset, stride]);
+            }
+        } else {
+            [record[words::FROM_SLOT], record[words::FROM_OFFSET]] =
+                [place(slots, from.slot), from.offset];
+            record[words::FROM_LIST] = self.places(&from.places);
+        }
+        [record[words::TO_SLOT], record[words::TO_OFFSET]] = [place(slots, to.slot), to.offset];
+        record[words::TO_LIST] = self.places(&to.places);
+        fill_operation(&mut record, &items.rule, (items.unit, items.word), cut);
+        [record[words::RANK], record[words::SLAB_RANK]] = [rank as u64; 2];
+        self.words[at..at + words::DIMS].copy_from_slice(&record);
+        fill_dims(&mut self.words[at + words::DIMS..], &dims);
+    }
+
+    /// Adds a list, and returns the index of its first word; 0 if there is none.
+    fn places(&mut self, places: &Places) -> u64 {
+        match places {
+            Places::Strided(_) => 0,
+            Places::Listed(list) => self.list(list.iter().copied()),
+        }
+    }
+
+    /// Adds numbers of 4 bytes, and returns the index of the first word.
+    fn list(&mut self, numbers: impl ExactSizeIterator<Item = u32>) -> u64 {
+        let (start, mut numbers) = (self.words.len(), numbers);
+        while let Some(first) = numbers.next() {
+            let [a, b, c, d] = first.to_ne_bytes();
+            let [e, f, g, h] = numbers.next().unwrap_or(0).to_ne_bytes();
+            self.words.push(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
+        }
+        start as u64
+    }
+}
+
+/// Writes the record of a piece.
+fn fill_box(words: &mut [u64], piece: &Piece, cut: &Cut, slots: &[usize]) {
+    let mut record = [0; words::DIMS];
+    record[words::TO_SLOT] = place(slots, piece.to_slot);
+    record[words::TO_OFFSET] = piece.to_offset;
+    record[words::FROM_SLOT] = place(slots, piece.from_slot);
+    record[words::FROM_OFFSET] = piece.from_offset;
+    fill_operation(&mut record, &piece.rule, (piece.unit, piece.word), cut);
+    record[words::RANK] = piece.dims().len() as u64;
+    record[words::SLAB_RANK] = cut.rank as u64;
+    words[..words::DIMS].copy_from_slice(&record);
+    fill_dims(&mut words[words::DIMS..], piece.dims());
+}
+
+/// The place of a slot in the kernel.
+fn place(slots: &[usize], slot: usize) -> u64 {
+    let is_identity = slots.get(slot) == Some(&slot);
+    let search = || slots.iter().position(|bound| *bound == slot).unwrap_or(0);
+    (if is_identity { slot } else { search() }) as u64
+}
+
+fn fill_operation(record: &mut [u64], rule: &Rule, (unit, word): (u64, u64), cut: &Cut) {
+    record[words::CODE] = rule.code as u64;
+    record[words::UNIT] = unit.ilog2().into();
+    record[words::WORD] = word.ilog2().into();
+    record[words::FLIP] = rule.flip;
+    record[words::CARRY] = rule.carry;
+    record[words::BIAS] = rule.bias;
+    record[words::INFINITY] = rule.infinity;
+    record[words::ELEMENTS] = cut.elements;
+    record[words::CHUNK] = cut.chunk;
+    record[words::SLAB_CHUNKS] = cut.chunks;
+}
+
+fn fill_dims(words: &mut [u64], dims: &[Dim]) {
+    for (words, dim) in words.chunks_exact_mut(words::PER_DIM).zip(dims) {
+        let (to, from) = (dim.to.cast_unsigned(), dim.from.cast_unsigned());
+        words.copy_from_slice(&[dim.extent, to, from, words::reciprocal(dim.extent)]);
     }
 }
 
@@ -226,15 +392,15 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(mapping: Mapping, limits: RegionLimits, share: &Share, piece: &Piece) -> Self {
-        let (rank, elements) = match mapping {
-            Mapping::Runs => (piece.dims().len(), piece.elements()),
-            Mapping::Lanes => {
+    fn new(mapping: Mapping, limits: RegionLimits, share: &Share, work: &Work) -> Self {
+        let (rank, elements) = match (work, mapping) {
+            (Work::Box(piece), Mapping::Lanes) => {
                 let slab = piece.slab(limits.slab);
                 (slab.rank, slab.elements)
             }
+            _ => (work.rank(), work.units(mapping).0),
         };
-        let chunk = share.chunk(piece);
+        let chunk = share.chunk(work, mapping);
         Self { rank, elements, chunk, chunks: elements.div_ceil(chunk) }
     }
 }
@@ -248,12 +414,13 @@ enum Share {
 }
 
 impl Share {
-    fn new(mapping: Mapping, limits: RegionLimits, pieces: &[Piece]) -> Self {
-        let sum = |of: fn(&Piece) -> u64| pieces.iter().map(of).fold(0, u64::saturating_add);
+    fn new(mapping: Mapping, limits: RegionLimits, pieces: &[Work]) -> Self {
+        let units = || pieces.iter().map(|piece| piece.units(mapping));
         let wanted = |per_unit| (limits.compute_units as u64).saturating_mul(per_unit);
         match mapping {
             Mapping::Runs => {
-                let total = sum(|piece| piece.elements().saturating_mul(piece.cost()));
+                let costs = units().map(|(units, cost)| units.saturating_mul(cost));
+                let total = costs.fold(0, u64::saturating_add);
                 Self::Cost(
                     (total / wanted(CHUNKS_PER_UNIT)).clamp(*RUN_COST.start(), *RUN_COST.end()),
                 )
@@ -261,7 +428,7 @@ impl Share {
             Mapping::Lanes => {
                 let group = limits.group_size as u64;
                 let at_once = words::AT_ONCE as u64;
-                let of_group = sum(Piece::elements) / group;
+                let of_group = units().map(|(units, _)| units).fold(0, u64::saturating_add) / group;
                 let many = of_group / wanted(LANE_CHUNKS_PER_UNIT);
                 let per_lane = if many < at_once {
                     (of_group / wanted(LANE_CHUNKS_AT_ONCE)).clamp(1, at_once)
@@ -274,11 +441,12 @@ impl Share {
     }
 
     /// The number of elements of a piece per chunk.
-    fn chunk(&self, piece: &Piece) -> u64 {
+    fn chunk(&self, work: &Work, mapping: Mapping) -> u64 {
         match *self {
             Self::Elements(elements) => elements,
             Self::Cost(cost) => {
-                let elements = (cost / piece.cost()).max(1);
+                let elements = (cost / work.units(mapping).1).max(1);
+                let Work::Box(piece) = work else { return elements };
                 // As many whole rows, planes and so on as fit. Otherwise parts that share no cache line.
                 let nests = piece.dims().iter().scan(1, |size: &mut u64, dim| {
                     *size = size.saturating_mul(dim.extent);

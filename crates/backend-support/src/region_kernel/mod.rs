@@ -21,13 +21,15 @@
 //! is a pointer to addresses in device memory.
 //!
 //! A slot without memory has null and 0; the copies that read or write it are left out. Places that a launch does not
-//! use must be present too, but are never read: pass null and 0. There are no index arrays. Offsets have 64 bits. A
-//! copy of any size takes a few hundred bytes of words.
+//! use must be present too, but are never read: pass null and 0. Offsets have 64 bits. A strided copy of any size takes
+//! a few hundred bytes of words. An indexed copy takes 4 bytes for each index, and 8 for each item that is read by a
+//! fold.
 //!
 //! Results agree bit for bit with the [element types](runtime_core::DType), except for the payload of a NaN that
 //! results from a sum. This requires that sums of `f32` round to nearest even and keep subnormal numbers. A device or
 //! compiler option that flushes subnormal numbers changes only sums of `f32`, `bf16` and `c64`.
 
+mod items;
 mod lower;
 mod piece;
 mod source;

@@ -6,7 +6,7 @@ use runtime_core::{Combine, DType, LoweredCopy};
 use super::words::{Code, MAX_RANK};
 
 /// Largest element that is moved at once.
-const MAX_UNIT: u64 = 16;
+pub(super) const MAX_UNIT: u64 = 16;
 
 /// Largest extent of a dimension for which it is better to run it innermost than a long dimension.
 const THIN: u64 = 4;
@@ -16,7 +16,7 @@ const THIN: u64 = 4;
 const BLOCK: (u64, u64) = (8, 32);
 
 /// Number of bytes in a cache line.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 
 /// A dimension that does not fit into a slab, and of which the slab has room for fewer steps than this, is moved
 /// outwards.
@@ -63,9 +63,8 @@ pub(super) struct Piece {
 }
 
 impl Rule {
-    fn new(copy: &LoweredCopy) -> Self {
+    pub(super) fn new(dtype: DType, combine: Combine, negate: bool) -> Self {
         use DType::{BF16, Bool, C64, C128, F16, F32, F64, U8, U16, U32, U64};
-        let dtype = copy.dtype();
         let sign = 1 << (dtype.align() * 8 - 1);
         let infinity = match dtype {
             F16 => Some(0x7c00),
@@ -75,8 +74,8 @@ impl Rule {
             _ => None,
         };
         let is_unsigned = matches!(dtype, Bool | U8 | U16 | U32 | U64);
-        let code = match copy.combine() {
-            Combine::Replace if copy.negate() => Code::Negate,
+        let code = match combine {
+            Combine::Replace if negate => Code::Negate,
             Combine::Replace => Code::Move,
             Combine::Sum => match dtype {
                 F16 => Code::AddF16,
@@ -89,12 +88,12 @@ impl Rule {
             Combine::Min | Combine::Max => Code::Order,
         };
         let (flip, carry) = match infinity {
-            _ if !copy.negate() => (0, 0),
+            _ if !negate => (0, 0),
             Some(_) => (sign, 0),
             None => (u64::MAX, u64::MAX),
         };
         // To reverse the order of floats, flip the sign; of integers, flip all bits.
-        let bias = match (copy.combine(), infinity) {
+        let bias = match (combine, infinity) {
             (Combine::Max, Some(_)) => sign,
             (Combine::Min, None) if is_unsigned => sign,
             (Combine::Max, None) if is_unsigned => !sign,
@@ -201,7 +200,7 @@ impl Piece {
             to_offset: copy.destination_offset() as u64,
             from_slot: copy.source_slot(),
             from_offset: copy.source_offset() as u64,
-            rule: Rule::new(copy),
+            rule: Rule::new(dtype, copy.combine(), copy.negate()),
             unit: word,
             word,
             dims: [Dim::ONE; MAX_RANK],

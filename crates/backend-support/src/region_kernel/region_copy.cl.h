@@ -1,4 +1,4 @@
-// Executes one launch of lowered region copies. This text is compiled as OpenCL C 1.2, CUDA C++ or HIP C++ after a
+// Executes one launch of lowered region copies and indexed copies. This text is compiled as OpenCL C 1.2, CUDA C++ or HIP C++ after a
 // prologue that defines the types u8 … u64 and i8 … i64, the names in capitals, and the layout of the words. It needs
 // no headers.
 
@@ -95,6 +95,8 @@ DEVICE Rule rule_of(GLOBAL const u64 *copy) {
 #define EXTENT(dim) copy[DIMS + PER_DIM * (dim)]
 #define TO_STRIDE(dim) ((i64)copy[DIMS + PER_DIM * (dim) + 1])
 #define FROM_STRIDE(dim) ((i64)copy[DIMS + PER_DIM * (dim) + 2])
+// A list of numbers of 4 bytes.
+#define LIST(field) ((GLOBAL const u32 *)(words + copy[field]))
 #define RECIPROCAL(dim) copy[DIMS + PER_DIM * (dim) + 3]
 
 #if LANES
@@ -252,11 +254,56 @@ DEVICE void run(GLOBAL const u64 *copy, u32 unit, GLOBAL u8 *to, GLOBAL const u8
     }
 }
 
+// The result of the operation `code` for one element of 2^unit bytes.
+DEVICE u64 combined(u32 code_and_unit, u64 there, u64 x, Rule rule) {
+    switch (code_and_unit) {
+    case ADD_CODE * 8 + 0: return add_u8((u8)there, (u8)x, rule);
+    case ADD_CODE * 8 + 1: return add_u16((u16)there, (u16)x, rule);
+    case ADD_CODE * 8 + 2: return add_u32((u32)there, (u32)x, rule);
+    case ADD_CODE * 8 + 3: return add_u64(there, x, rule);
+    case ADD_F16_CODE * 8 + 1: return add_f16((u16)there, (u16)x, rule);
+    case ADD_BF16_CODE * 8 + 1: return add_bf16((u16)there, (u16)x, rule);
+    case ADD_F32_CODE * 8 + 2: return add_f32((u32)there, (u32)x, rule);
+#if HAS_F64
+    case ADD_F64_CODE * 8 + 3: return add_f64(there, x, rule);
+#endif
+    case ORDER_CODE * 8 + 0: return order_u8((u8)there, (u8)x, rule);
+    case ORDER_CODE * 8 + 1: return order_u16((u16)there, (u16)x, rule);
+    case ORDER_CODE * 8 + 2: return order_u32((u32)there, (u32)x, rule);
+    case ORDER_CODE * 8 + 3: return order_u64(there, x, rule);
+    case ORDER_FLOAT_CODE * 8 + 1: return order_float_u16((u16)there, (u16)x, rule);
+    case ORDER_FLOAT_CODE * 8 + 2: return order_float_u32((u32)there, (u32)x, rule);
+    case ORDER_FLOAT_CODE * 8 + 3: return order_float_u64(there, x, rule);
+    }
+    return there;
+}
+
+DEVICE u64 load(GLOBAL const u8 *at, u32 unit) {
+    switch (unit) {
+    case 0: return *at;
+    case 1: return *(GLOBAL const u16 *)at;
+    case 2: return *(GLOBAL const u32 *)at;
+    }
+    return *(GLOBAL const u64 *)at;
+}
+
+DEVICE void store(GLOBAL u8 *at, u32 unit, u64 bits) {
+    switch (unit) {
+    case 0: *at = (u8)bits; break;
+    case 1: *(GLOBAL u16 *)at = (u16)bits; break;
+    case 2: *(GLOBAL u32 *)at = (u32)bits; break;
+    case 3: *(GLOBAL u64 *)at = bits; break;
+    }
+}
+
 // ---- Copies ------------------------------------------------------------------------------------------------------
 
 // The elements of one chunk of a copy, counted along dimension 0 first. `narrow` is the number of times that its
-// innermost elements are halved; the halves are adjacent.
-DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *from, u64 chunk, u32 narrow) {
+// innermost elements are halved; the halves are adjacent. Items of an indexed copy may have places in lists.
+DEVICE void run_chunk(
+    GLOBAL const u64 *words, GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *from, u64 chunk, u32 narrow
+) {
+    const bool listed = (copy[TO_LIST] | copy[FROM_LIST]) != 0;
     const u32 unit = (u32)copy[UNIT] - narrow;
     const u64 rank = copy[RANK];
     Work work;
@@ -290,8 +337,8 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
         }
         ROLLED
         for (u32 dim = 0; dim < slab_rank; ++dim) {
-            // The last dimension is the remainder.
-            const u32 extent = (u32)EXTENT(dim), factor = dim + 1 < slab_rank ? (u32)RECIPROCAL(dim) : 0;
+            // The last dimension is the remainder, unless that is the item.
+            const u32 extent = (u32)EXTENT(dim), factor = dim + 1 < slab_rank || listed ? (u32)RECIPROCAL(dim) : 0;
             const u32 shift = (u32)(RECIPROCAL(dim) >> 32);
             const i32 to_stride = (i32)TO_STRIDE(dim), from_stride = (i32)FROM_STRIDE(dim);
             UNROLL
@@ -303,9 +350,31 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
                 left[i] = outer;
             }
         }
+        if (listed) {
+            const i32 to_stride = (i32)TO_STRIDE(slab_rank), from_stride = (i32)FROM_STRIDE(slab_rank);
+            UNROLL
+            for (u32 i = 0; i < AT_ONCE; ++i) {
+                work.to[i] += copy[TO_LIST] ? (i32)LIST(TO_LIST)[left[i]] : (i32)left[i] * to_stride;
+                work.from[i] += copy[FROM_LIST] ? (i32)LIST(FROM_LIST)[left[i]] : (i32)left[i] * from_stride;
+            }
+        }
         run(copy, unit, to, from, work);
     }
 #else
+    if (listed) {
+        // Chunks are whole items.
+        const u64 first = chunk * copy[CHUNK], rest = copy[ELEMENTS] - first;
+        const u64 end = first + (rest < copy[CHUNK] ? rest : copy[CHUNK]);
+        work.rows = EXTENT(1);
+        work.columns = EXTENT(0) << narrow;
+        work.to_row = TO_STRIDE(1);
+        work.from_row = FROM_STRIDE(1);
+        work.to_column = work.from_column = (i64)1 << unit;
+        for (u64 item = first; item < end; ++item)
+            run(copy, unit, to + (copy[TO_LIST] ? (i64)LIST(TO_LIST)[item] : (i64)item * TO_STRIDE(2)),
+                from + (copy[FROM_LIST] ? (i64)LIST(FROM_LIST)[item] : (i64)item * FROM_STRIDE(2)), work);
+        return;
+    }
     const u64 columns = EXTENT(0) << narrow, first = chunk * copy[CHUNK], rest = copy[ELEMENTS] - first;
     work.to_column = narrow ? (i64)1 << unit : TO_STRIDE(0);
     work.from_column = narrow ? (i64)1 << unit : FROM_STRIDE(0);
@@ -348,6 +417,36 @@ DEVICE void run_chunk(GLOBAL const u64 *copy, GLOBAL u8 *to, GLOBAL const u8 *fr
 #endif
 }
 
+// The elements of one chunk of a fold: each combines with all elements that are read for it, in order.
+DEVICE void fold_chunk(GLOBAL const u64 *words, GLOBAL const u64 *copy, GLOBAL u8 *to, u64 chunk, SLOT_PARAMETERS) {
+    GLOBAL const u32 *starts = LIST(STARTS);
+    GLOBAL const u64 *reads = words + copy[FROM_LIST], *sources = words + copy[SOURCES];
+    const Rule rule = rule_of(copy);
+    const u32 unit = (u32)copy[UNIT], operation = (u32)copy[CODE] * 8 + unit, parts = (u32)EXTENT(0);
+    const u32 components = (u32)EXTENT(1);
+    const u32 first = (u32)chunk * (u32)copy[CHUNK], rest = (u32)copy[ELEMENTS] - first;
+    const u32 end = first + (rest < (u32)copy[CHUNK] ? rest : (u32)copy[CHUNK]);
+#if LANES
+    for (u32 element = first + LANE; element < end; element += LANE_COUNT) {
+#else
+    for (u32 element = first; element < end; ++element) {
+#endif
+        const u32 outer = element / parts, part = (element - outer * parts) << unit, item = outer / components;
+        const i64 component = (i64)(outer - item * components);
+        GLOBAL u8 *at = to + LIST(TO_LIST)[item] + part + component * TO_STRIDE(1);
+        u64 there = load(at, unit);
+        for (u32 i = starts[item]; i < starts[item + 1]; ++i) {
+            GLOBAL const u64 *source = sources + PER_SOURCE * (u32)(reads[i] >> 32);
+            GLOBAL u8 *from = SLOT_NONE;
+            FIND_SLOT(from, source[0])
+            if (!from) continue; // without memory
+            from += (i64)source[1] + (i64)(u32)reads[i] + part + component * (i64)source[2];
+            there = combined(operation, there, load(from, unit), rule);
+        }
+        store(at, unit, there);
+    }
+}
+
 // Runs one launch, whose header is at word `start`. A chunk of a copy is the work of one work-item, or of one group of
 // work-items if they are lanes. After a chunk, the work-item or group takes the next chunk beyond the end of the grid.
 KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
@@ -373,6 +472,9 @@ KERNEL void region_copy(GLOBAL const u64 *words, u64 start, SLOT_PARAMETERS) {
         // Elements were joined under the assumption that slots begin at multiples of 16 bytes.
         const u64 misaligned = (((u64)(SIZE)to) | ((u64)(SIZE)from)) & (((u64)1 << copy[UNIT]) - 1);
         const u32 narrow = misaligned ? (u32)(copy[UNIT] - copy[WORD]) : 0;
-        run_chunk(copy, to, from, chunk - first_chunks[low], narrow);
+        if (copy[STARTS])
+            fold_chunk(words, copy, to, chunk - first_chunks[low], SLOT_ARGUMENTS);
+        else
+            run_chunk(words, copy, to, from, chunk - first_chunks[low], narrow);
     }
 }

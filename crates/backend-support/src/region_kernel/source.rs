@@ -107,7 +107,10 @@ pub(super) fn source(kernel: &RegionKernel, dialect: Dialect) -> String {
                 .map(|slot| format!("case {slot}: pointer = base_{slot} + offset_{slot}; break;"))
                 .collect();
             line(format_args!("#define SLOT_NONE base_0"));
+            let arguments: Vec<String> =
+                (0..slots).map(|slot| format!("base_{slot}, offset_{slot}")).collect();
             line(format_args!("#define SLOT_PARAMETERS {}", parameters.join(", ")));
+            line(format_args!("#define SLOT_ARGUMENTS {}", arguments.join(", ")));
             line(format_args!(
                 "#define FIND_SLOT(pointer, slot) switch (slot) {{ {} }}",
                 cases.join(" ")
@@ -116,10 +119,12 @@ pub(super) fn source(kernel: &RegionKernel, dialect: Dialect) -> String {
         Binding::List(slots) => {
             line(format_args!("{}", addresses(slots)));
             line(format_args!("#define SLOT_PARAMETERS const Addresses addresses"));
+            line(format_args!("#define SLOT_ARGUMENTS addresses"));
             line(format_args!("{}", by_address("addresses.at")));
         }
         Binding::Table => {
             line(format_args!("#define SLOT_PARAMETERS GLOBAL const u64 *table"));
+            line(format_args!("#define SLOT_ARGUMENTS table"));
             line(format_args!("{}", by_address("table")));
         }
     }

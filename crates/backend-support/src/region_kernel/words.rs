@@ -1,4 +1,5 @@
-//! The words that the kernel reads: one header, the first chunk of every copy, and one record for each copy.
+//! The words that the kernel reads: one header, the first chunk of every copy, one record for each copy, and the lists
+//! of indexed copies.
 
 /// The most dimensions of a record: those of a copy, the two parts of a complex number, the blocks of a transposition,
 /// and the slabs.
@@ -29,6 +30,12 @@ pub(super) fn reciprocal(extent: u64) -> u64 {
     (shift << 32) | factor
 }
 
+/// The most dimensions of an item: its components, and their elements.
+pub(super) const ITEM_RANK: usize = 2;
+
+/// Words of a source of a fold: slot, byte offset, stride of components.
+pub(super) const PER_SOURCE: usize = 3;
+
 /// The operation of a record. The kernel knows these numbers by the names in [`DEFINES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
@@ -58,6 +65,7 @@ macro_rules! fields {
             ("MAX_RANK", MAX_RANK),
             ("PER_DIM", PER_DIM),
             ("AT_ONCE", AT_ONCE),
+            ("PER_SOURCE", PER_SOURCE),
             ("MOVE_CODE", Code::Move as usize),
             ("NEGATE_CODE", Code::Negate as usize),
             ("ADD_CODE", Code::Add as usize),
@@ -97,7 +105,16 @@ fields! {
     // Number of dimensions of a slab, innermost first, and its number of chunks.
     SLAB_RANK = 14, "SLAB_RANK";
     SLAB_CHUNKS = 15, "SLAB_CHUNKS";
-    DIMS = 16, "DIMS";
+    // Lists of an indexed copy: the index of their first word, or 0. Dimensions 0 and 1 are those of an item, or lanes
+    // have only those of several elements; the strides of items without a list are those of the next dimension.
+    // Byte offsets of the items that are written, and of those that are read, of 4 bytes each.
+    TO_LIST = 16, "TO_LIST";
+    FROM_LIST = 17, "FROM_LIST";
+    // For a fold: the first read of each item, of 4 bytes each; then the list of items that are read has a word for
+    // each: the byte offset, and in the upper half the number of its source. A source has `PER_SOURCE` words.
+    STARTS = 18, "STARTS";
+    SOURCES = 19, "SOURCES";
+    DIMS = 20, "DIMS";
 }
 
 #[cfg(test)]

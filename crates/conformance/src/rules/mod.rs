@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod gates;
 mod graphs;
+mod indexed;
 mod info;
 mod interop;
 mod kernels;
@@ -202,6 +203,13 @@ macro_rules! for_each_rule {
                 launches_agree_with_the_capability,
                 memory_that_does_not_fit_the_plan_is_refused,
                 hostile_entries_are_refused,
+            }
+            indexed isolated: false {
+                items_are_gathered_and_scattered_as_listed,
+                items_that_repeat_are_combined_in_order,
+                indexed_copies_of_absent_slots_are_left_out,
+                lists_that_cannot_be_are_refused,
+                an_indexed_plan_stays_within_the_elements_of_views,
             }
             peers isolated: false {
                 memory_is_copied_between_devices,

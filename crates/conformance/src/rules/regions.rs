@@ -42,7 +42,7 @@ fn side(slot: usize, offset: usize, strides: &[isize]) -> RegionSide {
 }
 
 /// Binds each memory to the slot with its number; for writing if the plan writes that slot.
-fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> {
+pub(super) fn bind<'a>(plan: &RegionPlan, memories: &'a mut [Memory<u8>]) -> Vec<Slot<'a>> {
     let bind = memories.iter_mut().zip(plan.slots());
     bind.map(|(memory, used)| match used.written {
         true => Slot::from(memory.view_mut()),

@@ -110,6 +110,10 @@ bites! {
     regions_of_one_memory: simulated MemoryInOneSlot => slots_that_are_written_share_a_memory;
     regions_of_one_memory_on_the_host: host MemoryInOneSlot => slots_that_are_written_share_a_memory;
     regions_of_few_slots: simulated FewSlots => executions_in_flight_keep_their_memories;
+    regions_of_lists: simulated RegionsExecute => items_are_gathered_and_scattered_as_listed;
+    regions_of_lists_that_repeat: simulated RegionsExecute => items_that_repeat_are_combined_in_order;
+    regions_of_lists_in_parts: simulated RegionsExecute => an_indexed_plan_stays_within_the_elements_of_views;
+    regions_of_lists_without_a_slot: simulated AbsentSlotsEndAll => indexed_copies_of_absent_slots_are_left_out;
     graph_launch: simulated GraphLaunch => graphs_do_what_was_captured;
     a_graph_beside_its_stream: simulated GraphIsUnordered => launches_of_a_graph_run_in_stream_order;
     a_graph_launch_that_blocks: simulated GraphLaunchBlocks => graphs_dropped_in_flight_run_to_the_end;

@@ -88,7 +88,7 @@ abilities! {
     ///
     /// An ability that is added to the contract later is absent from a device that does not know it.
     Abilities {
-        /// Region copies by the device.
+        /// Region copies and indexed copies by the device.
         region_copy: RegionCopyAbility, with_region_copy;
         /// Copies from other devices of this backend without the host.
         peer: PeerAccess, with_peer;
@@ -134,7 +134,8 @@ abilities! {
     }
 }
 
-/// Region copies on the device itself.
+/// Region copies and indexed copies on the device itself. A program has both kinds: see
+/// [`RegionPhase`](crate::RegionPhase).
 ///
 /// # Safety
 ///

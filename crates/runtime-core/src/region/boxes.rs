@@ -3,10 +3,10 @@
 
 use smallvec::SmallVec;
 
-use super::overlap::Footprint;
+use super::RegionProgram;
+use super::footprint::Footprint;
 use super::program::MAX_SPAN;
 use super::within::PIECES;
-use super::{LoweredCopy, RegionProgram};
 use crate::{Error, ErrorKind, Layout, Result};
 
 /// Elements of memory bound to a slot: the byte offset of their lowest byte from the slot's start, and their layout.
@@ -37,28 +37,48 @@ impl RegionProgram {
             return Err(refuse(message));
         }
         let inside = footprint((start, *layout));
-        let wrong = |copy: &LoweredCopy| {
-            let (source, destination) = copy.footprints();
-            if used.written {
-                let apart = || match &inside {
-                    Some(inside) => destination.is_apart(inside),
-                    None => Some(true),
-                };
-                (copy.destination_slot() == slot && apart() != Some(true))
-                    .then_some("writes into, or may write into,")
-            } else {
-                let within =
-                    || inside.as_ref().is_some_and(|part| source.is_within(&[part]) == Some(true));
-                (copy.source_slot() == slot && !within()).then_some("reads beyond")
-            }
+        let message =
+            |does: &str| refuse(format!("the plan {does} the box of {layout:?} in slot {slot}"));
+        let is_apart = |target: &Footprint| {
+            inside.as_ref().is_none_or(|inside| target.is_apart(inside) == Some(true))
         };
-        match self.phases().iter().flat_map(|phase| phase.copies()).find_map(wrong) {
-            None => Ok(()),
-            Some(does) => {
-                let message = format!("the plan {does} the box of {layout:?} in slot {slot}");
-                Err(refuse(message))
+        let is_within = |source: &Footprint| {
+            inside.as_ref().is_some_and(|part| source.is_within(&[part]) == Some(true))
+        };
+        self.for_each_use(slot, |touched, writes| match (used.written, writes) {
+            (true, true) if !is_apart(touched) => Err(message("writes into, or may write into,")),
+            (false, false) if !is_within(touched) => Err(message("reads beyond")),
+            _ => Ok(()),
+        })
+    }
+
+    /// Calls `f` with all elements that a slot's copies read, or write, at a time. Stops when `f` fails.
+    fn for_each_use(
+        &self,
+        slot: usize,
+        mut f: impl FnMut(&Footprint, bool) -> Result<()>,
+    ) -> Result<()> {
+        for phase in self.phases() {
+            for copy in phase.copies() {
+                let (source, destination) = copy.footprints();
+                if copy.source_slot() == slot {
+                    f(&source, false)?;
+                }
+                if copy.destination_slot() == slot {
+                    f(&destination, true)?;
+                }
+            }
+            for items in phase.items() {
+                if items.sources().iter().any(|source| source.slot == slot) {
+                    let mut of_slot = |of, read| if of == slot { f(&read, false) } else { Ok(()) };
+                    items.for_each_read(&mut of_slot)?;
+                }
+                if items.destination().slot == slot {
+                    items.for_each_target(|target| f(&target, true))?;
+                }
             }
         }
+        Ok(())
     }
 
     /// Checks that the program reads and writes only bytes of elements that are bound to the slot.
@@ -90,16 +110,10 @@ impl RegionProgram {
             };
             Err(Error::new(kind, "execute", format!("the plan {does} {message}")))
         };
-        for copy in self.phases().iter().flat_map(|phase| phase.copies()) {
-            let (source, destination) = copy.footprints();
-            if copy.source_slot() == slot {
-                check("reads", &source, &to_read)?;
-            }
-            if copy.destination_slot() == slot {
-                check("writes", &destination, &to_write)?;
-            }
-        }
-        Ok(())
+        self.for_each_use(slot, |touched, writes| match writes {
+            true => check("writes", touched, &to_write),
+            false => check("reads", touched, &to_read),
+        })
     }
 }
 

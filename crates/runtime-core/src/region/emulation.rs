@@ -1,10 +1,11 @@
 //! Region copies through the host, for devices without native region copies.
 #![expect(unsafe_code, reason = "calls the stream's unsafe copies on slots that were checked")]
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::overlap::Footprint;
+use super::footprint::Footprint;
 use super::{Combine, HostSlot, RegionProgram};
 use crate::contract::{MemoryAt, PinnedAt, RawSlot};
 use crate::sync::lock;
@@ -42,6 +43,24 @@ pub(crate) fn execute(
             add(&mut reads, copy.destination_slot(), &destination);
         }
     }
+    for items in program.phases().iter().flat_map(|phase| phase.items()) {
+        if !items.writes_among(is_bound) {
+            continue;
+        }
+        let Ok(()) = items.for_each_read(|slot, source| {
+            if is_bound(slot) {
+                add(&mut reads, slot, &source);
+            }
+            Ok::<_, Infallible>(())
+        });
+        let Ok(()) = items.for_each_target(|target| {
+            add(&mut writes, items.destination().slot, &target);
+            if items.combine() != Combine::Replace {
+                add(&mut reads, items.destination().slot, &target);
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
     let (reads, writes) = (joined(reads), joined(writes));
     // Words of 16 bytes, because the program requires the alignment of its widest element.
     let mut copies: Vec<Vec<u128>> = vec![Vec::new(); slots.len()];
@@ -75,7 +94,7 @@ pub(crate) fn execute(
 fn add(runs: &mut Vec<Run>, slot: usize, footprint: &Footprint) {
     let Ok(()) = footprint.for_each_run(|start, end| {
         runs.push(Run { slot, bytes: start as usize..end as usize });
-        Ok::<_, std::convert::Infallible>(())
+        Ok::<_, Infallible>(())
     });
 }
 

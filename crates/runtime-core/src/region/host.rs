@@ -3,6 +3,7 @@
 
 use std::ptr;
 
+use super::host_slot::HostSlot;
 use super::loops::{Dim, Plane};
 use super::schedule::{Job, MAX_TOGETHER, Part, Schedule};
 use super::{MAX_REGION_RANK, RegionProgram, SlotUse};
@@ -12,27 +13,6 @@ type Dims = [Dim; MAX_REGION_RANK];
 
 /// The destination and source address of a copy's first element.
 type End = (*mut u8, *const u8);
-
-/// Host memory bound to one slot of a program: `len` bytes at `base`.
-///
-/// If `base` is null, the copies that read or write the slot are left out.
-#[derive(Clone, Copy, Debug)]
-pub struct HostSlot {
-    /// The first byte.
-    pub base: *mut u8,
-    /// Number of bytes.
-    pub len: usize,
-}
-
-impl HostSlot {
-    /// No memory.
-    pub const ABSENT: Self = Self { base: ptr::null_mut(), len: 0 };
-}
-
-// SAFETY: it only names memory; the unsafe functions that use it define which accesses are allowed.
-unsafe impl Send for HostSlot {}
-// SAFETY: as above.
-unsafe impl Sync for HostSlot {}
 
 impl Job {
     /// # Safety
@@ -128,9 +108,15 @@ impl RegionProgram {
     /// reads bytes that it writes.
     pub unsafe fn run(&self, slots: &[HostSlot]) {
         self.debug_check(slots);
-        for job in self.phases().iter().flat_map(|phase| &phase.schedule.jobs) {
-            // SAFETY: guaranteed by the caller.
-            unsafe { job.run(slots) };
+        for phase in self.phases() {
+            for job in &phase.schedule.jobs {
+                // SAFETY: guaranteed by the caller.
+                unsafe { job.run(slots) };
+            }
+            for (items, kernel) in phase.items().iter().zip(&phase.schedule.item_kernels) {
+                // SAFETY: guaranteed by the caller; the kernel is that of the items.
+                unsafe { kernel(items, slots, 0..items.count()) };
+            }
         }
     }
 
@@ -151,10 +137,8 @@ impl RegionProgram {
     ///
     /// As [`run`](Self::run), except that other parts of the same phase may run at the same time.
     pub unsafe fn run_part(&self, phase: usize, part: usize, slots: &[HostSlot]) {
-        let Some(Schedule { jobs, parts }) = self.phases().get(phase).map(|phase| &phase.schedule)
-        else {
-            return;
-        };
+        let Some(phase) = self.phases().get(phase) else { return };
+        let Schedule { jobs, item_kernels, parts } = &phase.schedule;
         self.debug_check(slots);
         match parts.get(part) {
             None => {}
@@ -172,6 +156,10 @@ impl RegionProgram {
                 dims[*dim].extent = range.len();
                 // SAFETY: guaranteed by the caller; the range is inside the extent.
                 unsafe { job.run_box(slots, &dims, to, from) };
+            }
+            Some(Part::Items { copy, range }) => {
+                // SAFETY: guaranteed by the caller; the kernel is that of the items, and the range is one of them.
+                unsafe { item_kernels[*copy](&phase.items()[*copy], slots, range.clone()) };
             }
         }
     }

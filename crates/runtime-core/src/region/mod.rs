@@ -3,12 +3,22 @@
 //! Packing a halo, moving the stale strip of an array and rotating a cube face are the same operation: for every index
 //! of an n-d box, read an element, optionally negate it, and write it to the destination or combine it with the element
 //! there. A batch of such copies is checked and lowered once, into a [`RegionProgram`], and run many times.
+//!
+//! An [`IndexedCopy`] does the same for items whose indices are in lists. It is lowered to the same kind of program.
 
+mod apart;
 mod arithmetic;
 mod boxes;
 pub(crate) mod distinct;
 pub(crate) mod emulation;
+mod footprint;
 mod host;
+mod host_slot;
+mod indexed;
+#[cfg(test)]
+mod indexed_tests;
+mod item_loops;
+mod items;
 mod kernels;
 mod loops;
 mod overlap;
@@ -20,7 +30,9 @@ mod tiles;
 mod within;
 
 pub(crate) use boxes::{Bound, are_apart};
-pub use host::HostSlot;
+pub use host_slot::HostSlot;
+pub use indexed::{IndexedCopy, IndexedSide, Indices};
+pub use items::{ItemsEnd, ItemsFold, LoweredItems};
 pub use program::{LoweredCopy, RegionPhase, RegionProgram, SlotUse};
 
 use crate::DType;

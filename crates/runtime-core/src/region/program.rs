@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::overlap::{self, Footprint};
+use super::footprint::Footprint;
+use super::items::LoweredItems;
+use super::overlap;
 use super::schedule::Schedule;
 use super::{Combine, MAX_REGION_RANK, RegionCopy, RegionSide};
 use crate::{DType, Error, ErrorKind, Result};
 
 /// The most slots that a program can have.
-const MAX_SLOTS: usize = 1 << 16;
+pub(super) const MAX_SLOTS: usize = 1 << 16;
 
 /// The most bytes that a slot can span: 1 EiB. This is far beyond any address space, and small enough that the sums in
 /// the overlap tests cannot overflow.
@@ -60,15 +62,17 @@ pub struct SlotUse {
 }
 
 impl SlotUse {
-    const UNTOUCHED: Self = Self { bytes: 0, align: 1, read: false, written: false, dtype: None };
+    pub(super) const UNTOUCHED: Self =
+        Self { bytes: 0, align: 1, read: false, written: false, dtype: None };
 
-    fn touch(&mut self, dtype: DType, footprint: &Footprint) {
+    /// Adds elements of a type, of which the last ends at byte `end`.
+    pub(super) fn touch(&mut self, dtype: DType, end: i64) {
         self.dtype = match self.dtype {
             _ if self.bytes == 0 => Some(dtype),
             Some(other) if other == dtype => Some(dtype),
             _ => None,
         };
-        self.bytes = self.bytes.max(usize::try_from(footprint.end()).unwrap_or(usize::MAX));
+        self.bytes = self.bytes.max(usize::try_from(end).unwrap_or(usize::MAX));
         self.align = self.align.max(dtype.align());
     }
 }
@@ -77,13 +81,23 @@ impl SlotUse {
 #[derive(Clone, Debug)]
 pub struct RegionPhase {
     copies: Vec<LoweredCopy>,
+    items: Vec<LoweredItems>,
     pub(super) schedule: Schedule,
 }
 
 impl RegionPhase {
-    /// The copies. None of them is empty.
+    fn new(copies: Vec<LoweredCopy>, items: Vec<LoweredItems>) -> Self {
+        Self { schedule: Schedule::new(&copies, &items), copies, items }
+    }
+
+    /// The strided copies. None of them is empty.
     pub fn copies(&self) -> &[LoweredCopy] {
         &self.copies
+    }
+
+    /// The copies of items whose places are in lists. None of them is empty.
+    pub fn items(&self) -> &[LoweredItems] {
+        &self.items
     }
 }
 
@@ -212,16 +226,16 @@ impl RegionProgram {
         let mut spans = Vec::with_capacity(entries.len() * 2);
         let mut bytes = 0_u64;
         for (number, entry) in entries.iter().enumerate() {
-            let copy = Checker { number, entry }.lower()?;
+            let copy = lower(number, entry)?;
             let needed = entry.source.slot.max(entry.destination.slot) + 1;
             if slots.len() < needed {
                 slots.resize(needed, SlotUse::UNTOUCHED);
             }
             let Some(copy) = copy else { continue };
             let (source, destination) = copy.footprints();
-            slots[copy.source_slot].touch(entry.dtype, &source);
+            slots[copy.source_slot].touch(entry.dtype, source.end());
             slots[copy.source_slot].read = true;
-            slots[copy.destination_slot].touch(entry.dtype, &destination);
+            slots[copy.destination_slot].touch(entry.dtype, destination.end());
             slots[copy.destination_slot].written = true;
             slots[copy.destination_slot].read |= copy.combine != Combine::Replace;
             spans.push(overlap::Span {
@@ -254,11 +268,21 @@ impl RegionProgram {
             }
             phases[order[number]].push(copy);
         }
-        let phases = phases
-            .into_iter()
-            .map(|copies| RegionPhase { schedule: Schedule::new(&copies), copies })
-            .collect();
+        let phases =
+            phases.into_iter().map(|copies| RegionPhase::new(copies, Vec::new())).collect();
         Ok(Self { phases, slots: slots.into(), bytes })
+    }
+
+    /// A program of one phase, unless there is nothing to copy.
+    pub(super) fn of_one_phase(
+        copies: Vec<LoweredCopy>,
+        items: Vec<LoweredItems>,
+        slots: Vec<SlotUse>,
+        bytes: u64,
+    ) -> Self {
+        let is_empty = copies.is_empty() && items.is_empty();
+        let phase = (!is_empty).then(|| RegionPhase::new(copies, items));
+        Self { phases: phase.into_iter().collect(), slots: slots.into(), bytes }
     }
 
     /// The phases in the order in which they run. Empty if there is nothing to copy.
@@ -285,7 +309,13 @@ impl RegionProgram {
         let mut slots = self.slots.iter().enumerate();
         let all = slots.all(|(slot, used)| used.bytes == 0 || is_bound(slot));
         let copies = self.phases.iter().flat_map(RegionPhase::copies);
-        let written = if all { Vec::new() } else { written_by(copies, self.slots.len(), is_bound) };
+        let mut written =
+            if all { Vec::new() } else { written_by(copies, self.slots.len(), is_bound) };
+        for items in self.phases.iter().flat_map(RegionPhase::items) {
+            if !all && items.writes_among(is_bound) {
+                written[items.destination().slot] = true;
+            }
+        }
         let slots = self.slots.iter().enumerate();
         let slots =
             slots.filter(move |(slot, used)| if all { used.written } else { written[*slot] });
@@ -300,7 +330,10 @@ impl RegionProgram {
         }
         let copies = self.phases.iter().flat_map(RegionPhase::copies);
         let executed = copies.filter(|copy| copy.is_among(&is_bound));
-        executed.map(|copy| (copy.elements() * copy.dtype.size()) as u64).sum()
+        let of_copies: u64 =
+            executed.map(|copy| (copy.elements() * copy.dtype.size()) as u64).sum();
+        let items = self.phases.iter().flat_map(RegionPhase::items);
+        of_copies + items.map(|items| items.bytes_among(&is_bound)).sum::<u64>()
     }
 }
 
@@ -323,6 +356,28 @@ pub(super) fn refuse(kind: ErrorKind, entry: usize, message: impl std::fmt::Disp
     Error::new(kind, "plan_regions", format!("entry {entry}: {message}"))
 }
 
+/// Refuses an operation that the element type does not support.
+pub(super) fn check_operation(
+    entry: usize,
+    dtype: DType,
+    combine: Combine,
+    negate: bool,
+) -> Result<()> {
+    let missing = match combine {
+        _ if negate && !dtype.admits_negate() => "negated",
+        Combine::Sum if !dtype.admits_sum() => "summed",
+        Combine::Min | Combine::Max if !dtype.admits_order() => "ordered",
+        _ => return Ok(()),
+    };
+    let message = format_args!("{dtype} cannot be {missing}");
+    Err(refuse(ErrorKind::InvalidArgument, entry, message))
+}
+
+/// An entry, checked and in its simplest form. `None` if it has no elements.
+pub(super) fn lower(number: usize, entry: &RegionCopy) -> Result<Option<LoweredCopy>> {
+    Checker { number, entry }.lower()
+}
+
 /// One entry while it is checked and converted to a [`LoweredCopy`].
 struct Checker<'a> {
     number: usize,
@@ -343,7 +398,7 @@ impl Checker<'_> {
                 entry.extents.len()
             )));
         }
-        self.check_operation()?;
+        check_operation(self.number, entry.dtype, entry.combine, entry.negate)?;
         for (name, side) in [("source", &entry.source), ("destination", &entry.destination)] {
             self.check_side(name, side)?;
         }
@@ -361,17 +416,6 @@ impl Checker<'_> {
             )));
         }
         self.simplify().map(Some)
-    }
-
-    fn check_operation(&self) -> Result<()> {
-        let dtype = self.entry.dtype;
-        let missing = match self.entry.combine {
-            _ if self.entry.negate && !dtype.admits_negate() => "negated",
-            Combine::Sum if !dtype.admits_sum() => "summed",
-            Combine::Min | Combine::Max if !dtype.admits_order() => "ordered",
-            _ => return Ok(()),
-        };
-        Err(self.refuse(format_args!("{dtype} cannot be {missing}")))
     }
 
     fn check_side(&self, name: &str, side: &RegionSide) -> Result<()> {

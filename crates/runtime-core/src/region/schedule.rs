@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::item_loops::{self, ItemsKernel};
+use super::items::LoweredItems;
 use super::kernels::{self, Choice};
 use super::loops::{self, Dim, LINE, SECOND};
 use super::{LoweredCopy, MAX_REGION_RANK};
@@ -26,6 +28,8 @@ const TURN: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     pub(super) jobs: Vec<Job>,
+    /// The loops of each indexed copy.
+    pub(super) item_kernels: Vec<ItemsKernel>,
     pub(super) parts: Vec<Part>,
 }
 
@@ -59,14 +63,20 @@ pub(super) enum Part {
     Jobs(Range<usize>),
     /// The piece of a job with these indices in one dimension.
     Piece { job: usize, dim: usize, range: Range<usize> },
+    /// Items of an indexed copy.
+    Items { copy: usize, range: Range<usize> },
 }
 
 impl Schedule {
     /// Chooses the loops of each copy, combines copies, and cuts them into parts.
-    pub(super) fn new(copies: &[LoweredCopy]) -> Self {
+    pub(super) fn new(copies: &[LoweredCopy], items: &[LoweredItems]) -> Self {
         let (jobs, costs) = gather(copies);
-        let parts = cut(&jobs, &costs);
-        Self { jobs, parts }
+        let mut parts = cut(&jobs, &costs);
+        for (copy, items) in items.iter().enumerate() {
+            let shares = items.shares(PART_COST, LINE as u64, MAX_PARTS);
+            parts.extend(shares.map(|range| Part::Items { copy, range }));
+        }
+        Self { jobs, item_kernels: items.iter().map(item_loops::kernel).collect(), parts }
     }
 }
 

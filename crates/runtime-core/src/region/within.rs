@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::MAX_REGION_RANK;
-use super::overlap::{Footprint, Term};
+use super::footprint::{Footprint, Term};
 
 /// The most pieces that one decision may examine.
 pub(super) const PIECES: u64 = 1 << 22;

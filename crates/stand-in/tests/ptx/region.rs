@@ -1,6 +1,8 @@
 //! Region copies by the kernel of the backends, against the execution in host memory.
 #![expect(unsafe_code, reason = "runs programs in host memory")]
 
+use std::fmt::Debug;
+
 use crate::memory::{Memory, launch, line, p};
 use crate::nvrtc::{architecture, compile, compiler};
 use crate::random::Random;
@@ -87,11 +89,25 @@ fn compare(kernel: &RegionKernel, ptx: &str, seeds: u64) {
         let mut random = Random::new(seed);
         let (entries, slots) = random.program();
         let program = RegionProgram::new(&entries).unwrap();
-        let absent: Vec<bool> = slots.iter().map(|_| random.below(6) == 0).collect();
-        let found = by_kernel(kernel, &module, &program, &slots, &absent, &mut random);
-        let expected = on_host(&program, &slots, &absent);
-        assert!(found == expected, "seed {seed}, {kernel:?}, {entries:#?}");
+        compare_one(kernel, &module, &program, &slots, &mut random, &(seed, entries));
+        let (entries, slots) = random.indexed();
+        let program = RegionProgram::indexed(&entries).unwrap();
+        compare_one(kernel, &module, &program, &slots, &mut random, &(seed, entries));
     }
+}
+
+fn compare_one(
+    kernel: &RegionKernel,
+    module: &Module,
+    program: &RegionProgram,
+    slots: &[Vec<u8>],
+    random: &mut Random,
+    what: &dyn Debug,
+) {
+    let absent: Vec<bool> = slots.iter().map(|_| random.below(6) == 0).collect();
+    let found = by_kernel(kernel, module, program, slots, &absent, random);
+    let expected = on_host(program, slots, &absent);
+    assert!(found == expected, "{kernel:?}, {what:#?}");
 }
 
 #[test]

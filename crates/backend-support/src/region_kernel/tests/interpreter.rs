@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use runtime_core::{bf16, f16};
+use runtime_core::{bf16, bytemuck, f16};
 
 use super::super::words::{self, Code};
 use super::super::{Mapping, RegionLaunch, RegionLaunches};
@@ -37,13 +37,18 @@ pub(super) fn run(
                 let first = chunk % chunks * record[words::CHUNK];
                 let end = record[words::ELEMENTS].min(first + record[words::CHUNK]);
                 assert!(first < end, "an empty chunk");
-                Copy { record, launch, bases }.run(chunk / chunks, first..end, slots);
+                let copy = Copy { words: lowered.words(), record, launch, bases };
+                match record[words::STARTS] {
+                    0 => copy.run(mapping, chunk / chunks, first..end, slots),
+                    _ => copy.fold(first..end, slots),
+                }
             }
         }
     }
 }
 
 struct Copy<'a> {
+    words: &'a [u64],
     record: &'a [u64],
     launch: &'a RegionLaunch,
     bases: &'a [Option<usize>],
@@ -51,7 +56,18 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Runs a range of elements of a slab.
-    fn run(&self, slab: u64, elements: Range<u64>, slots: &mut [Vec<u8>]) {
+    fn run(&self, mapping: Mapping, slab: u64, elements: Range<u64>, slots: &mut [Vec<u8>]) {
+        let record = self.record;
+        let is_listed = record[words::TO_LIST] | record[words::FROM_LIST] != 0;
+        if is_listed && mapping == Mapping::Runs {
+            // Whole items.
+            let item = self.dim(0)[0] * self.dim(1)[0];
+            return self.run_elements(slab, elements.start * item..elements.end * item, slots);
+        }
+        self.run_elements(slab, elements, slots);
+    }
+
+    fn run_elements(&self, slab: u64, elements: Range<u64>, slots: &mut [Vec<u8>]) {
         let record = self.record;
         let [to_slot, from_slot] =
             [words::TO_SLOT, words::FROM_SLOT].map(|field| self.launch.slots[index(record[field])]);
@@ -72,21 +88,78 @@ impl Copy<'_> {
                     assert_eq!(rest, 0, "an element beyond the slab");
                     rest = slab;
                 }
-                let [extent, to_stride, from_stride, _] =
-                    record[words::DIMS + dim * words::PER_DIM..][..words::PER_DIM]
-                else {
-                    unreachable!("{} words per dimension", words::PER_DIM)
-                };
+                let [extent, to_stride, from_stride] = self.dim(dim);
                 let step = |stride: u64| index(rest % extent).cast_signed() * stride as isize;
                 to = to.wrapping_add_signed(step(to_stride));
                 from = from.wrapping_add_signed(step(from_stride));
                 rest /= extent;
+            }
+            if record[words::TO_LIST] | record[words::FROM_LIST] != 0 {
+                let [items, to_stride, from_stride] = self.dim(index(record[words::RANK]));
+                assert!(rest < items, "an item beyond the last");
+                to = to.wrapping_add_signed(self.listed(words::TO_LIST, rest, to_stride));
+                from = from.wrapping_add_signed(self.listed(words::FROM_LIST, rest, from_stride));
+                rest = 0;
             }
             assert_eq!(rest, 0, "an element beyond the last");
             assert!((to_base + to).is_multiple_of(size));
             assert!((from_base + from).is_multiple_of(size));
             let arriving = slots[from_slot][from..from + size].to_vec();
             self.apply(&mut slots[to_slot][to..to + size], &arriving);
+        }
+    }
+
+    /// The extent and the strides of a dimension.
+    fn dim(&self, dim: usize) -> [u64; 3] {
+        let words = &self.record[words::DIMS + dim * words::PER_DIM..][..words::PER_DIM];
+        [words[0], words[1], words[2]]
+    }
+
+    /// A number of 4 bytes of a list.
+    fn number(&self, list: usize, at: usize) -> u32 {
+        let pair: [u32; 2] = bytemuck::cast(self.words[index(self.record[list]) + at / 2]);
+        pair[at % 2]
+    }
+
+    /// The distance of an item in bytes.
+    fn listed(&self, list: usize, item: u64, stride: u64) -> isize {
+        match self.record[list] {
+            0 => index(item).cast_signed() * stride as isize,
+            _ => self.number(list, index(item)) as isize,
+        }
+    }
+
+    /// Runs a range of elements of a fold.
+    fn fold(&self, elements: Range<u64>, slots: &mut [Vec<u8>]) {
+        let record = self.record;
+        let to_slot = self.launch.slots[index(record[words::TO_SLOT])];
+        if self.bases[to_slot].is_none() {
+            return;
+        }
+        let size = 1_usize << record[words::UNIT];
+        let [[parts, ..], [components, to_stride, _]] = [self.dim(0), self.dim(1)];
+        for element in elements {
+            let (part, component) = (index(element % parts), element / parts % components);
+            let item = index(element / parts / components);
+            let [first, end] =
+                [item, item + 1].map(|item| self.number(words::STARTS, item) as usize);
+            assert!(first < end, "nothing is read for an item");
+            let offset = index(record[words::TO_OFFSET]);
+            let at = offset + self.number(words::TO_LIST, item) as usize;
+            let across = |stride: u64| part * size + index(component * stride);
+            let to = at + across(to_stride);
+            for read in first..end {
+                let read = self.words[index(record[words::FROM_LIST]) + read];
+                let source = index(record[words::SOURCES]) + index(read >> 32) * words::PER_SOURCE;
+                let [slot, offset, stride] = [0, 1, 2].map(|word| self.words[source + word]);
+                let slot = self.launch.slots[index(slot)];
+                if self.bases[slot].is_some() {
+                    let from = index(offset) + index(read & u64::from(u32::MAX));
+                    let from = from + across(stride);
+                    let arriving = slots[slot][from..from + size].to_vec();
+                    self.apply(&mut slots[to_slot][to..to + size], &arriving);
+                }
+            }
         }
     }
 

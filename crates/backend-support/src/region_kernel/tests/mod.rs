@@ -4,6 +4,8 @@
 mod interpreter;
 mod random;
 
+use std::fmt::Debug;
+
 use runtime_core::bytemuck;
 use runtime_core::{
     Combine, DType, ErrorKind, HostSlot, RegionCopy, RegionProgram, RegionSide, Result,
@@ -65,29 +67,42 @@ fn binding(random: &mut Random) -> Binding {
     }
 }
 
+#[track_caller]
+fn compare(random: &mut Random, program: &RegionProgram, slots: &[Vec<u8>], what: &dyn Debug) {
+    for mapping in [Mapping::Runs, Mapping::Lanes] {
+        let kernel = RegionKernel::new(mapping, binding(random), true).unwrap();
+        let limits = RegionLimits {
+            compute_units: 1 + random.below(8),
+            group_size: 1 + random.below(16),
+            max_groups: 1 + random.below(9) as u64,
+            slab: random.slab(),
+        };
+        let lowered = kernel.lower(program, limits).unwrap();
+        // Slots begin at multiples of 8 bytes, as the program requires, or of more.
+        let mut base = || (random.below(6) > 0).then(|| 8 * random.below(4));
+        let bases: Vec<Option<usize>> = slots.iter().map(|_| base()).collect();
+        let expected = on_host(program, &bases, slots);
+        let mut found = slots.to_vec();
+        interpreter::run(&lowered, mapping, &bases, &mut found);
+        assert_eq!(found, expected, "{mapping:?}, {limits:?}, {kernel:?}, {what:#?}");
+    }
+}
+
 #[test]
 fn lowered_programs_do_what_the_host_does() {
     for seed in 0..if cfg!(miri) { 4 } else { 400 } {
         let mut random = Random::new(seed);
         let (entries, slots) = random.program();
-        let program = RegionProgram::new(&entries).unwrap();
-        for mapping in [Mapping::Runs, Mapping::Lanes] {
-            let kernel = RegionKernel::new(mapping, binding(&mut random), true).unwrap();
-            let limits = RegionLimits {
-                compute_units: 1 + random.below(8),
-                group_size: 1 + random.below(16),
-                max_groups: 1 + random.below(9) as u64,
-                slab: random.slab(),
-            };
-            let lowered = kernel.lower(&program, limits).unwrap();
-            // Slots begin at multiples of 8 bytes, as the program requires, or of more.
-            let mut base = || (random.below(6) > 0).then(|| 8 * random.below(4));
-            let bases: Vec<Option<usize>> = slots.iter().map(|_| base()).collect();
-            let expected = on_host(&program, &bases, &slots);
-            let mut found = slots.clone();
-            interpreter::run(&lowered, mapping, &bases, &mut found);
-            assert_eq!(found, expected, "seed {seed}, {mapping:?}, {entries:#?}");
-        }
+        compare(&mut random, &RegionProgram::new(&entries).unwrap(), &slots, &(seed, entries));
+    }
+}
+
+#[test]
+fn lowered_indexed_copies_do_what_the_host_does() {
+    for seed in 0..if cfg!(miri) { 4 } else { 400 } {
+        let mut random = Random::new(seed);
+        let (entries, slots) = random.indexed();
+        compare(&mut random, &RegionProgram::indexed(&entries).unwrap(), &slots, &(seed, entries));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random programs.
 
-use runtime_core::{Combine, DType, RegionCopy, RegionSide};
+use runtime_core::{Combine, DType, IndexedCopy, IndexedSide, Indices, RegionCopy, RegionSide};
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 pub(super) struct Random(u64);
@@ -113,5 +113,110 @@ impl Random {
             }
         }
         (RegionSide { slot: 0, offset, strides }, start + step)
+    }
+
+    /// Indexed copies from slots 0 and 1 to slots 2 to 4, and the bytes of all slots. Values to sum are small and
+    /// finite.
+    pub(super) fn indexed(&mut self) -> (Vec<IndexedCopy>, Vec<Vec<u8>>) {
+        let sums = self.below(2) == 0;
+        let mut ends = [0; 5];
+        let mut entries = Vec::new();
+        for _ in 0..1 + self.below(3) {
+            let dtype = DType::ALL[self.below(DType::ALL.len())];
+            let components = [1, 1, 2, 3, 5][self.below(5)];
+            let combine = match self.below(4) {
+                _ if sums && dtype.admits_sum() => Combine::Sum,
+                0 if dtype.admits_order() => Combine::Min,
+                1 if dtype.admits_order() => Combine::Max,
+                _ => Combine::Replace,
+            };
+            let repeats = self.below(2) == 0;
+            let to = 2 + self.below(3);
+            let (array, end) = self.array(dtype, components, ends[to]);
+            ends[to] = end;
+            for _ in 0..if repeats { 1 + self.below(3) } else { 1 } {
+                let items = self.below_u64(array.items) + 1;
+                let targets = self.indices(array.items, items, repeats);
+                let destination =
+                    IndexedSide { slot: to, indices: targets.into(), ..array.clone() };
+                let from = self.below(2);
+                let (source, end) = self.array(dtype, components, 0);
+                ends[from] = end.max(ends[from]);
+                let indices = match self.below(4) {
+                    0 if items <= source.items => {
+                        let first = self.below_u64(source.items - items + 1);
+                        Indices::Range(first..first + items)
+                    }
+                    _ => self.indices(source.items, items, true).into(),
+                };
+                let source = IndexedSide { slot: from, indices, ..source };
+                entries.push(IndexedCopy {
+                    dtype,
+                    components,
+                    source,
+                    destination,
+                    combine,
+                    repeats,
+                });
+            }
+        }
+        let slots = ends.map(|end| {
+            let mut bytes = self.bytes(end);
+            if sums {
+                bytes.iter_mut().for_each(|byte| *byte &= 0xbb);
+            }
+            bytes
+        });
+        (entries, slots.to_vec())
+    }
+
+    fn below_u64(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// An array of items from byte `start` on, without indices, and the first byte behind it. Components are adjacent,
+    /// or have gaps between them, or are in separate rows.
+    fn array(&mut self, dtype: DType, components: usize, start: usize) -> (IndexedSide, usize) {
+        let (size, align) = (dtype.size(), dtype.align());
+        let most = if self.below(3) == 0 { 700 } else { 90 };
+        let items = 1 + self.below(most);
+        let offset = start.next_multiple_of(align) + align * self.below(4);
+        let gap = if self.below(3) == 0 { align * self.below(3) } else { 0 };
+        let (stride, component_stride) = match self.below(3) {
+            0 => (size + gap, (size + gap) * items),
+            _ => ((size + gap) * components, size + gap),
+        };
+        let side = IndexedSide {
+            slot: 0,
+            offset,
+            items: items as u64,
+            stride,
+            component_stride,
+            indices: Vec::new().into(),
+        };
+        (side, offset + (size + gap) * components * items)
+    }
+
+    /// `count` indices below `items`, with runs in either direction. Distinct unless they may repeat.
+    fn indices(&mut self, items: u64, count: u64, repeats: bool) -> Vec<u64> {
+        let mut list: Vec<u64> = if repeats {
+            (0..count).map(|_| self.below_u64(items)).collect()
+        } else {
+            (0..items).collect()
+        };
+        for _ in 0..self.below(200) {
+            let [one, other] = [self.below(list.len()), self.below(list.len())];
+            list.swap(one, other);
+        }
+        if repeats && self.below(2) == 0 {
+            let (first, step) = (self.below_u64(items), 1 + self.below_u64(3));
+            let run = (0..items).map(|n| first + n * step).take_while(|index| *index < items);
+            list.iter_mut().zip(run).for_each(|(index, of_run)| *index = of_run);
+        }
+        list.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        if self.below(3) == 0 {
+            list.reverse();
+        }
+        list
     }
 }
