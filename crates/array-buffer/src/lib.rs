@@ -146,9 +146,10 @@
 //! Waiting until values are written means waiting for all work on the streams that produced them: the stream that wrote
 //! them, and the streams that copied them between devices or changed them since.
 //!
-//! The device that has the values sends them on a stream that is used for nothing else, and that all arrays share. So a
-//! copy waits for the work that wrote its values and for earlier copies, and for no other work of the program. If the
-//! copy fails, the values that it reads are not lost.
+//! The device that has the values sends them on a stream of the array that is used for nothing else; a device has up to
+//! four of them, so that no copy to the host is enqueued behind one that waits, as long as one is idle. So a copy waits
+//! for the work that wrote its values, and for no other work of the program. If the copy fails, the values that it reads
+//! are not lost.
 //!
 //! An array has two pinned buffers of 2 MiB for each device, and further ones if several threads copy at once. A copy to the device fills them and does not wait for the
 //! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
@@ -203,7 +204,8 @@
 //! A copy that fails after it was enqueued loses no values: the place that it wrote is no longer valid. The next access
 //! to the part, on any stream or on the host, returns the failure, once, and the access after it copies again. The error
 //! names the array's shape, the part, its bytes and the device. What was enqueued between the copy and its failure has
-//! read what the copy left. If the array is dropped first, the stream reports the failure.
+//! read what the copy left. If the array is dropped first, the stream of the prefetch reports the failure, and for copies
+//! that the array's own streams make, [`Device::synchronize`](runtime_core::Device::synchronize) does.
 //!
 //! A failure of a kernel that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a
 //! copy from a guard's view, on another stream may read what the failed work left.
@@ -216,8 +218,8 @@
 //! # Limits
 //!
 //! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one for
-//! the copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
+//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one to
+//! four for the copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
 //! 64th stream finds no room, the access returns an error. Accesses to parts of [`split`](ArrayBuffer::split) and
 //! [`lend`] drop none. A device keeps its place until the array is dropped. A [constant](Constant) array has no
 //! exclusive accesses. It stops tracking idle streams when it needs room, but keeps a handle of each stream, and so the
@@ -228,7 +230,6 @@ mod budget;
 mod buffer;
 mod call_site;
 mod check;
-mod copy_stream;
 mod core;
 mod exchange;
 mod guard;

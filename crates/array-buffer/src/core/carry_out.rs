@@ -140,8 +140,7 @@ impl<T: Element, D> Core<T, D> {
         is_charged: bool,
     ) -> Result<()> {
         let prepared = loop {
-            let paths = state.paths_of(request).during(&state.parts, request.set, action);
-            let plan = self.plan(state, request, action, is_charged)?;
+            let (plan, paths) = self.plan_copies(state, request, action, is_charged)?;
             if self.ensure_all(state, &plan, at)? {
                 break Prepared::new(plan, paths);
             }
@@ -159,8 +158,7 @@ impl<T: Element, D> Core<T, D> {
         at: Option<ReplicaId>,
         is_charged: bool,
     ) -> Result<Option<Prepared>> {
-        let paths = state.paths_of(request).during(&state.parts, request.set, action);
-        let plan = self.plan(state, request, action, is_charged)?;
+        let (plan, paths) = self.plan_copies(state, request, action, is_charged)?;
         if state.is_copied(plan.set) {
             self.copied.wait(state);
             return Ok(None);
@@ -322,6 +320,34 @@ impl<T: Element, D> Core<T, D> {
             self.show_running(state);
         }
         Ok(())
+    }
+
+    /// Plans an action, with copies to the host on streams that are not busy.
+    fn plan_copies(
+        &self,
+        state: &mut State<T>,
+        request: &Request<'_>,
+        action: Action,
+        is_charged: bool,
+    ) -> Result<(Plan, Paths)> {
+        let mut plan = self.plan(state, request, action, is_charged)?;
+        let lanes = &state.paths.lanes;
+        let source = |step: &Step| match *step {
+            Step::Copy { from, to: HOST, reads: Some(lane), .. } => {
+                Some(from).filter(|from| lanes[usize::from(*from)] == lane)
+            }
+            _ => None,
+        };
+        let sources: Set = plan.steps.iter().filter_map(source).collect();
+        let mut is_same = true;
+        for from in sources.iter() {
+            is_same &= !state.choose_copier(from, &self.mirror);
+        }
+        if !is_same {
+            plan = self.plan(state, request, action, is_charged)?;
+        }
+        let paths = state.paths_of(request).during(&state.parts, request.set, action);
+        Ok((plan, paths))
     }
 
     /// Plans an action. Limits on transfers allow its copies if it `is_charged`.

@@ -23,7 +23,7 @@ use coherence::{
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use runtime_core::{
     Device, DeviceKind, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result,
-    Stream, Support, reported_failures,
+    Stream, StreamOptions, Support, reported_failures,
 };
 use smallvec::SmallVec;
 
@@ -35,7 +35,6 @@ use running::Running;
 
 use crate::Home;
 use crate::call_site::{At, CallSite};
-use crate::copy_stream::CopyStream;
 use crate::memory_budget::{Membership, Priority, Room, RoomCause};
 use crate::mirror::{CHECKS, HOME, Mirror};
 use crate::partition::{Partition, Ranges, layout_of};
@@ -48,6 +47,8 @@ use crate::transfer::Transfers;
 
 /// Exclusive accesses look for idle streams when fewer lanes than this are left.
 const ROOM: usize = 16;
+/// The most streams that copy from one device.
+const COPIERS: usize = 4;
 
 /// The data that an array's handles and guards share.
 pub(crate) struct Core<T: Element, D> {
@@ -74,8 +75,8 @@ struct State<T: Element> {
     lanes: Vec<TrackedStream>,
     /// Lanes that are no longer in use.
     free: Set,
-    /// The streams on which devices copy for no stream in particular.
-    copies: Vec<Arc<CopyStream>>,
+    /// The lanes that copy from devices.
+    copiers: Vec<(ReplicaId, Lane)>,
     constant: bool,
     /// The memory budgets of replicas.
     budgets: Box<[(ReplicaId, Arc<Membership>)]>,
@@ -204,7 +205,7 @@ impl<T: Element, D> Core<T, D> {
                 devices: vec![None],
                 lanes: Vec::new(),
                 free: Set::EMPTY,
-                copies: Vec::new(),
+                copiers: Vec::new(),
                 constant: false,
                 budgets: Box::default(),
                 home: None,
@@ -965,6 +966,9 @@ impl<T: Element> State<T> {
         if self.is_full() && self.constant {
             self.forget_idle(mirror)?;
         }
+        if self.is_full() {
+            self.free_copier(mirror)?;
+        }
         let free = self.free.first();
         if self.is_full() {
             let until = match self.constant {
@@ -1007,9 +1011,7 @@ impl<T: Element> State<T> {
             return Err(Error::new(ErrorKind::LimitExceeded, "array", message));
         }
         let at = at.to_le_bytes()[0];
-        let copies = CopyStream::of(device)?;
-        let lane = self.add_lane(copies.stream(), at, mirror)?;
-        self.copies.push(copies);
+        let lane = self.add_copier(device, at, mirror)?;
         match self.devices.get_mut(usize::from(at)) {
             Some(host) => *host = Some(device.clone()),
             None => self.devices.push(Some(device.clone())),
@@ -1029,6 +1031,43 @@ impl<T: Element> State<T> {
             }
         }
         Ok(at)
+    }
+
+    /// Adds a stream that copies from a device.
+    fn add_copier(&mut self, device: &Device, at: ReplicaId, mirror: &Mirror) -> Result<Lane> {
+        let stream = device.stream_create(&StreamOptions::default())?;
+        let lane = self.add_lane(&stream, at, mirror)?;
+        self.copiers.push((at, lane));
+        Ok(lane)
+    }
+
+    /// Lets another stream copy from a device, if the present one is busy. A copy that is enqueued behind one that waits
+    /// would wait for the same. Returns whether there is another stream.
+    fn choose_copier(&mut self, at: ReplicaId, mirror: &Mirror) -> bool {
+        let is_idle = |lane: Lane| {
+            matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true) | Err(_))
+        };
+        if is_idle(self.paths.lanes[usize::from(at)]) {
+            return false;
+        }
+        let mut all = self.copiers.iter().filter(|(of, _)| *of == at).map(|(_, lane)| *lane);
+        let idle = all.clone().find(|lane| is_idle(*lane));
+        let chosen = match (idle, self.devices[usize::from(at)].clone()) {
+            (Some(lane), _) => Some(lane),
+            (None, Some(device)) if all.clone().count() < COPIERS && !self.is_crowded() => {
+                self.add_copier(&device, at, mirror).ok()
+            }
+            // The one after the present one.
+            _ => {
+                let present = self.paths.lanes[usize::from(at)];
+                let next = all.clone().skip_while(|lane| *lane != present).nth(1);
+                next.or(all.next()).filter(|lane| *lane != present)
+            }
+        };
+        if let Some(lane) = chosen {
+            self.paths.lanes[usize::from(at)] = lane;
+        }
+        chosen.is_some()
     }
 
     /// Waits for the direct copies from and to the host's replica. Other lanes than those of a device that works there
@@ -1095,30 +1134,47 @@ impl<T: Element> State<T> {
     }
 
     fn forget_settled(&mut self, mirror: &Mirror) -> Result<()> {
-        let used = self.devices.iter().zip(self.paths.lanes).filter(|(device, _)| device.is_some());
-        let kept = used.map(|(_, lane)| lane).collect::<Set>().union(self.free);
+        let kept = self.copiers.iter().map(|(_, lane)| *lane).collect::<Set>().union(self.free);
         let lanes = Set::below(self.lanes.len().min(LANES));
         for lane in lanes.without(kept).iter() {
-            let stream = &self.lanes[usize::from(lane)].stream;
-            if !matches!(stream.is_done(), Ok(true)) {
-                continue;
-            }
-            // The stream is idle, so this does not block. It is the last chance to learn whether its writes have
-            // failed.
-            let wrote = |part: &PartState| part.bytes.iter().any(|b| b.sources().contains(lane));
-            if self.parts.iter().any(wrote)
-                && let Err(error) = self.lanes[usize::from(lane)].synchronize()
-            {
-                self.lose(lane);
-                return Err(error);
-            }
-            self.forget(lane)?;
-            self.free.insert(lane);
-            mirror.clear_lane(lane);
+            let is_free = self.free_lane(lane, mirror)?;
             let idle = &self.lanes[usize::from(lane)];
             let mut noted = self.lanes.iter().skip(LANES);
-            if self.constant && !noted.any(|known| known.stream == idle.stream) {
+            if is_free && self.constant && !noted.any(|known| known.stream == idle.stream) {
                 self.lanes.push(idle.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a lane if its stream is idle. Returns whether it is.
+    fn free_lane(&mut self, lane: Lane, mirror: &Mirror) -> Result<bool> {
+        if !matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true)) {
+            return Ok(false);
+        }
+        // The stream is idle, so this does not block. It is the last chance to learn whether its writes have failed.
+        let wrote = |part: &PartState| part.bytes.iter().any(|b| b.sources().contains(lane));
+        if self.parts.iter().any(wrote)
+            && let Err(error) = self.lanes[usize::from(lane)].synchronize()
+        {
+            self.lose(lane);
+            return Err(error);
+        }
+        self.forget(lane)?;
+        self.free.insert(lane);
+        mirror.clear_lane(lane);
+        Ok(true)
+    }
+
+    /// Frees the lane of an idle stream that copies, of a device that has another one.
+    fn free_copier(&mut self, mirror: &Mirror) -> Result<()> {
+        for index in 0..self.copiers.len() {
+            let (at, lane) = self.copiers[index];
+            if self.paths.lanes[usize::from(at)] != lane && self.free_lane(lane, mirror)? {
+                self.copiers.swap_remove(index);
+                // Before another stream gets the lane.
+                mirror.publish(&self.parts);
+                return Ok(());
             }
         }
         Ok(())

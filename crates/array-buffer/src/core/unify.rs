@@ -78,6 +78,7 @@ impl<T: Element> State<T> {
         let (host, old) = (usize::from(HOST), usize::from(from));
         self.devices[host] = Some(device.clone());
         self.paths.lanes[host] = self.paths.lanes[old];
+        self.copiers.iter_mut().filter(|(at, _)| *at == from).for_each(|(at, _)| *at = HOST);
         self.paths.peers[host] = std::mem::take(&mut self.paths.peers[old]);
         for peers in self.paths.peers.iter_mut().filter(|peers| peers.contains(from)) {
             peers.remove(from);

@@ -282,21 +282,30 @@ pub(crate) fn fail_late(setup: &Setup, number: u64) {
     sim.inject(Fault::fail_late(Operation::Copy, copies(&sim) + number));
 }
 
-/// A copy fails when its array is gone: `bring` drops it. The stream reports this once, and works on. What another array
-/// has written behind the copy is lost.
+/// A copy fails when its array is gone: `bring` drops it. Its stream reports this once, and works on: the `own` stream of
+/// the array, for which the device reports it, or else the given one. What another array has written behind the copy is
+/// then lost.
 #[track_caller]
-pub(crate) fn fails_after_the_drop(setup: &Setup, s: &Stream, bring: impl FnOnce()) {
+pub(crate) fn fails_after_the_drop(setup: &Setup, s: &Stream, own: bool, bring: impl FnOnce()) {
     let mut other = counting(3);
     add(&mut other.read_write(s).unwrap(), s, 1.0).unwrap();
     setup.a.synchronize().unwrap();
     setup.b.synchronize().unwrap();
     bring();
     add(&mut other.read_write(s).unwrap(), s, 1.0).unwrap();
-    let error = s.synchronize().unwrap_err();
+    let error = if own {
+        s.synchronize().unwrap();
+        assert_eq!(values(&other), [2.0, 3.0, 4.0]);
+        s.device().synchronize().unwrap_err()
+    } else {
+        s.synchronize().unwrap_err()
+    };
     let found = (error.kind(), error.device());
     assert_eq!(found, (ErrorKind::Driver, Some(s.device().id())), "{error}");
     s.synchronize().unwrap();
-    assert_eq!(other.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    if !own {
+        assert_eq!(other.read_host().unwrap_err().kind(), ErrorKind::Poisoned);
+    }
     other.write_host().unwrap().fill(1.0);
     add(&mut other.read_write(s).unwrap(), s, 1.0).unwrap();
     assert_eq!(values(&other), [2.0; 3]);
