@@ -11,18 +11,11 @@ use parking_lot::MutexGuard;
 use runtime_core::{Element, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
+use super::in_progress::Away;
 use super::{Core, Request, State, TrackedStream, Writer, place};
 use crate::budget;
 use crate::report::AccessSite;
 use crate::transfer::{Awaited, End, Piece, Transfers};
-
-/// What a call uses while it does not hold the lock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Away {
-    parts: Set,
-    /// Whether it copies the parts. Otherwise it only waits.
-    copies: bool,
-}
 
 /// A plan whose host waits and copies through the host are done.
 pub(super) struct Prepared {

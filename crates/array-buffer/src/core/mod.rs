@@ -5,6 +5,7 @@ mod carry_out;
 mod complete;
 mod exclusive;
 mod home;
+mod in_progress;
 mod refresh;
 mod registered;
 mod repartition;
@@ -29,9 +30,8 @@ use smallvec::SmallVec;
 
 pub(crate) use exclusive::Exclusive;
 
-use carry_out::Away;
+use in_progress::{Away, Running};
 use registered::Refreshing;
-use running::Running;
 
 use crate::Home;
 use crate::call_site::{At, CallSite};

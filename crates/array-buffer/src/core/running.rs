@@ -1,17 +1,10 @@
 //! Copies that run while the host goes on. The failure of one is an error of the next access to its part.
 
-use coherence::{Lane, PartId, Paths, Set, Step};
-use runtime_core::{Element, ErrorKind, Event, Result};
+use coherence::{Lane, Paths, Set, Step};
+use runtime_core::{Element, ErrorKind, Result};
 
+use super::in_progress::Running;
 use super::{Core, State};
-
-/// A copy that was enqueued on the stream of a lane.
-pub(super) struct Running {
-    part: PartId,
-    /// The lanes that read and write.
-    lanes: Set,
-    end: Event,
-}
 
 impl<T: Element> State<T> {
     /// Notes a copy that was enqueued.

@@ -1,0 +1,20 @@
+//! What is in progress while no call holds the lock of the state.
+
+use coherence::{PartId, Set};
+use runtime_core::Event;
+
+/// What a call uses while it does not hold the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Away {
+    pub(super) parts: Set,
+    /// Whether it copies the parts. Otherwise it only waits.
+    pub(super) copies: bool,
+}
+
+/// A copy that was enqueued on streams.
+pub(super) struct Running {
+    pub(super) part: PartId,
+    /// The lanes that read and write.
+    pub(super) lanes: Set,
+    pub(super) end: Event,
+}
