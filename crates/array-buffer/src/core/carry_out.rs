@@ -27,6 +27,8 @@ pub(super) struct Prepared {
     seen: Set,
     /// The number of first steps of which the waits of streams and the copies through the host are done.
     copied: usize,
+    /// The lanes of the plan.
+    lanes: Set,
 }
 
 /// A wait of the host that a plan needs.
@@ -39,8 +41,22 @@ struct Waiting {
 }
 
 impl Prepared {
-    fn new(plan: Plan, paths: Paths) -> Self {
-        Self { plan, paths, waited: false, seen: Set::EMPTY, copied: 0 }
+    fn new(plan: Plan, paths: Paths, action: Action) -> Self {
+        let user = match action {
+            Action::Read { by, .. }
+            | Action::Acquire { by, .. }
+            | Action::Prefetch { by, .. }
+            | Action::Begin { by, .. } => by,
+            _ => None,
+        };
+        let used = plan.steps.iter().flat_map(|step| match *step {
+            Step::Wait { who, on } => [who, Some(on)],
+            Step::See { on, .. } => [Some(on), None],
+            Step::Copy { reads, writes, .. } => [reads, writes],
+            Step::Fill { by, .. } => [by, None],
+        });
+        let lanes = used.flatten().chain(user).collect();
+        Self { plan, paths, waited: false, seen: Set::EMPTY, copied: 0, lanes }
     }
 
     /// Whether the host was held up.
@@ -135,7 +151,7 @@ impl<T: Element, D> Core<T, D> {
         let prepared = loop {
             let (plan, paths) = self.plan_copies(state, request, action, is_charged)?;
             if self.ensure_all(state, &plan, at)? {
-                break Prepared::new(plan, paths);
+                break Prepared::new(plan, paths, action);
             }
         };
         self.complete(state, request, action, prepared, at, is_charged)
@@ -159,7 +175,7 @@ impl<T: Element, D> Core<T, D> {
         if !self.ensure_all(state, &plan, at)? {
             return Ok(None);
         }
-        let mut prepared = Prepared::new(plan, paths);
+        let mut prepared = Prepared::new(plan, paths, action);
         if !self.wait_unlocked(state, &mut prepared)? {
             return Ok(None);
         }
@@ -204,7 +220,7 @@ impl<T: Element, D> Core<T, D> {
         if waits.is_empty() {
             return Ok(true);
         }
-        let away = Away { parts: prepared.plan.set, copies: false };
+        let away = Away { parts: prepared.plan.set, lanes: prepared.lanes, copies: false };
         let wait = || waits.iter().find_map(|wait| Some((wait, wait.wait().err()?)));
         let (failed, is_same) = self.unlocked(state, prepared.plan.set, away, wait);
         if let Some((Waiting { on, part, stream, .. }, error)) = failed {
@@ -232,7 +248,7 @@ impl<T: Element, D> Core<T, D> {
         prepared: &mut Prepared,
         is_charged: bool,
     ) -> Result<bool> {
-        let Prepared { plan, paths, .. } = prepared;
+        let Prepared { plan, paths, lanes: used, .. } = prepared;
         let copies = || plan.steps.iter().filter(|step| is_through_host(paths, step));
         let Some(last) = plan.steps.iter().rposition(|step| is_through_host(paths, step)) else {
             return Ok(true);
@@ -251,7 +267,7 @@ impl<T: Element, D> Core<T, D> {
         let lanes = state.lanes.clone();
         let mut transfers = state.transfers.lend(places, parts);
         let mut done = 0;
-        let away = Away { parts, copies: true };
+        let away = Away { parts, lanes: *used, copies: true };
         let (outcome, is_same) = self.unlocked(state, plan.set, away, || {
             // A log subscriber, for instance, may panic after work was enqueued.
             catch_unwind(AssertUnwindSafe(|| {

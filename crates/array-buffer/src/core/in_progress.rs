@@ -7,6 +7,8 @@ use runtime_core::Event;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Away {
     pub(super) parts: Set,
+    /// The lanes of its plan.
+    pub(super) lanes: Set,
     /// Whether it copies the parts. Otherwise it only waits.
     pub(super) copies: bool,
 }

@@ -1149,7 +1149,8 @@ impl<T: Element> State<T> {
 
     /// Frees a lane if its stream is idle. Returns whether it is.
     fn free_lane(&mut self, lane: Lane, mirror: &Mirror) -> Result<bool> {
-        if !matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true)) {
+        let is_away = self.away.iter().any(|away| away.lanes.contains(lane));
+        if is_away || !matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true)) {
             return Ok(false);
         }
         // The stream is idle, so this does not block. It is the last chance to learn whether its writes have failed.
