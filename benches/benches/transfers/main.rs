@@ -1,5 +1,6 @@
-//! A loop over tiles that are copied to a device, changed there and copied back, with page-locked host memory, beside
-//! the same loop with ordinary host memory, and beside the least time that the link and the kernels need.
+//! A loop over tiles that are copied to a device, changed there and copied back, by prefetches with page-locked host
+//! memory, beside the same loop by calls that hold the host, with ordinary host memory, and beside the least time that
+//! the link and the kernels need.
 //!
 //! Then sweeps over an array of four times the memory that it may have on the device: as a recorded step that repeats,
 //! beside the same sweeps with the parts leaving that were used least recently, and beside the least time.
@@ -12,12 +13,14 @@
 //!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
-//! With the feature `opencl` and where StarPU is installed, the loop over tiles also runs on an OpenCL device, beside
-//! the same loop by StarPU.
+//! With the feature `opencl`, the loop over tiles also runs on an OpenCL device: by prefetches with page-locked and with
+//! ordinary memory, beside calls that hold the host; and where StarPU is installed, beside the same loop by StarPU.
 //!
 //! The other device is simulated. Its link has a rate, and its kernels run one after the other.
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]
 
+#[cfg(feature = "opencl")]
+mod opencl;
 #[cfg(feature = "opencl")]
 mod starpu;
 
@@ -87,9 +90,9 @@ impl Setup {
             .collect()
     }
 
-    fn run(&self, tiles: &mut [ArrayBuffer<f64, Ix1>]) -> Result<()> {
+    fn run(&self, tiles: &mut [ArrayBuffer<f64, Ix1>], copies: Copies) -> Result<()> {
         let launch = Launch::cover(1, 1);
-        up_changed_down(tiles, &self.streams, |stream, tile| {
+        up_changed_down(tiles, &self.streams, copies, |stream, tile| {
             // SAFETY: the kernel is safe Rust that accesses only its argument.
             unsafe { self.kernel.launch(stream, &launch, args![tile]) }
         })
@@ -110,17 +113,35 @@ impl Setup {
     }
 }
 
+/// How a loop over tiles copies them.
+#[derive(Clone, Copy)]
+enum Copies {
+    /// By prefetches, which return at once.
+    Enqueued,
+    /// By accesses, which return when the values are there, or on their way from pinned memory.
+    HoldTheHost,
+}
+
 /// Changes all tiles on the device by this launch, and then one element of each on the host.
 fn up_changed_down(
     tiles: &mut [ArrayBuffer<f64, Ix1>],
     streams: &[Stream],
+    copies: Copies,
     change: impl Fn(&Stream, MemoryViewMut<'_, f64>) -> Result<()>,
 ) -> Result<()> {
     for (tile, stream) in tiles.iter_mut().zip(streams.iter().cycle()) {
+        if let Copies::Enqueued = copies {
+            tile.prefetch(stream)?;
+        }
         let mut guard = tile.read_write(stream)?;
         change(stream, guard.view_mut()?)?;
         guard.commit()?;
-        tile.prefetch_host()?;
+        match copies {
+            Copies::Enqueued => tile.prefetch_host()?,
+            Copies::HoldTheHost => {
+                tile.read_host()?;
+            }
+        }
     }
     tiles.iter_mut().try_for_each(|tile| {
         tile.read_write_host()?[0] += 1.0;
@@ -440,21 +461,27 @@ fn main() -> Result<ExitCode> {
         {
             let setup = Setup::new(Duration::from_millis(time))?;
             let (mut ours, mut plain) = (setup.tiles(true)?, setup.tiles(false)?);
-            let run = |tiles: &mut [_]| setup.run(tiles).unwrap_or_else(|error| panic!("{error}"));
-            let (mut ours, mut plain) = (|| run(&mut ours), || run(&mut plain));
+            let run = |tiles: &mut [_], copies| {
+                setup.run(tiles, copies).unwrap_or_else(|error| panic!("{error}"))
+            };
+            let mut ours = || run(&mut ours, Copies::Enqueued);
+            let mut plain = || run(&mut plain, Copies::HoldTheHost);
             let contestants: &mut [(&str, &mut benches::turns::Contestant<'_>)] = &mut [
                 ("page-locked", &mut |calls| benches::turns::time(calls, &mut ours)),
-                ("ordinary", &mut |calls| benches::turns::time(calls, &mut plain)),
+                ("calls that hold the host", &mut |calls| benches::turns::time(calls, &mut plain)),
             ];
             let least = setup.least().as_secs_f64();
             let good = |seconds: &[f64]| least / seconds[0] >= LEAST;
             if let Some(seconds) = bench.medians(case, contestants, good) {
                 bench.measured(case, 0, seconds[0], ("the least time", least), LEAST);
-                bench.measured(case, 0, seconds[0], ("ordinary memory", seconds[1]), 0.0);
+                bench.measured(case, 0, seconds[0], ("calls that hold the host", seconds[1]), 0.0);
             }
         }
     }
     #[cfg(feature = "opencl")]
-    starpu::compare(&mut bench)?;
+    {
+        opencl::compare(&mut bench)?;
+        starpu::compare(&mut bench)?;
+    }
     Ok(bench.finish())
 }

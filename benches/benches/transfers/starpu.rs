@@ -7,40 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use array_buffer::ArrayBuffer;
-use backend_opencl::OpenClBackend;
 use benches::Bench;
 use libloading::Library;
-use ndarray::{Array1, Ix1};
-use runtime_core::{
-    Backend, Device, ErrorKind, ImageFormat, Kernel, Launch, ModuleImage, Result, Stream, args,
-};
+use runtime_core::Result;
 
-use crate::{TILE, TILES, up_changed_down};
+use crate::opencl::{CASES, CHANGE, Setup, Tiles, open, values};
+use crate::{Copies, TILES};
 
-const CHANGE: &str = r"
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#pragma OPENCL FP_CONTRACT OFF
-
-kernel void change(global double *x, ulong n, uint rounds)
-{
-    size_t i = get_global_id(0);
-    if (i >= n)
-        return;
-    double value = x[i];
-    for (uint round = 0; round < rounds; round++)
-        value = value * 0.99 + 0.5;
-    x[i] = value;
-}
-";
-
-/// The elements of a tile, and the work of the kernel: a multiplication and an addition for each element and round.
-const CASES: [(&str, usize, u32); 4] = [
-    ("32 KiB, 1 round", 1 << 12, 1),
-    ("4 MiB, 1 round", TILE, 1),
-    ("4 MiB, 8 rounds", TILE, 8),
-    ("4 MiB, 24 rounds", TILE, 24),
-];
 /// The tasks that StarPU enqueues ahead of the one that runs. Its thread waits for the end of a task if there are none,
 /// and otherwise asks for it all the time, which takes a core from the kernels. Its default is 2.
 const AHEAD: [(&str, c_int); 2] = [("StarPU", 0), ("StarPU, 2 ahead", 2)];
@@ -180,57 +153,6 @@ impl<'a> Theirs<'a> {
     }
 }
 
-struct Ours<'a> {
-    tiles: Vec<ArrayBuffer<f64, Ix1>>,
-    streams: &'a [Stream],
-    kernel: &'a Kernel,
-    rounds: u32,
-}
-
-impl<'a> Ours<'a> {
-    fn new(
-        device: &Device,
-        (streams, kernel): (&'a [Stream], &'a Kernel),
-        values: &[f64],
-        rounds: u32,
-    ) -> Result<Self> {
-        let tiles = values.chunks(values.len() / TILES as usize).map(|values| {
-            let mut tile = ArrayBuffer::from_array(Array1::from(values.to_vec()))?;
-            tile.page_lock(device)?;
-            Ok(tile)
-        });
-        Ok(Self { tiles: tiles.collect::<Result<_>>()?, streams, kernel, rounds })
-    }
-
-    fn run(&mut self) -> Result<()> {
-        let len = self.tiles[0].len();
-        let launch = Launch::cover(len, 64);
-        up_changed_down(&mut self.tiles, self.streams, |stream, tile| {
-            let args = args![tile, len as u64, self.rounds];
-            // SAFETY: the kernel changes the elements below their number.
-            unsafe { self.kernel.launch(stream, &launch, args) }
-        })
-    }
-
-    /// The bytes that [`RUNS`] runs copy in both directions.
-    fn bytes(&mut self) -> Result<u64> {
-        let total = |tiles: &[ArrayBuffer<f64, Ix1>]| -> u64 {
-            tiles.iter().map(|tile| tile.transfers().total().bytes).sum()
-        };
-        let before = total(&self.tiles);
-        (0..RUNS).try_for_each(|_| self.run())?;
-        Ok(total(&self.tiles) - before)
-    }
-
-    fn values(&self) -> Result<Vec<f64>> {
-        let mut values = Vec::new();
-        for tile in &self.tiles {
-            values.extend(tile.read_host()?.iter());
-        }
-        Ok(values)
-    }
-}
-
 pub(crate) fn compare(bench: &mut Bench) -> Result<()> {
     if !bench.group("tiles on an OpenCL device, up, changed, down") {
         return Ok(());
@@ -239,9 +161,9 @@ pub(crate) fn compare(bench: &mut Bench) -> Result<()> {
         println!("StarPU: left out: {why}");
         Ok(())
     };
-    let device = match OpenClBackend::new().open(&"opencl:0".parse()?) {
-        Err(error) if error.kind() == ErrorKind::Unavailable => return left_out(error.to_string()),
-        device => device?,
+    let device = match open()? {
+        Err(why) => return left_out(why),
+        Ok(device) => device,
     };
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libtiles.so");
@@ -251,23 +173,20 @@ pub(crate) fn compare(bench: &mut Bench) -> Result<()> {
     let calls = Calls::load(&library);
     // Its threads wake in a part of a sample.
     bench.set_sample_time(Duration::from_millis(20));
-    let module = device.module_load(ModuleImage::source(ImageFormat::OpenClC, CHANGE))?;
-    let kernel = module.kernel("change")?;
-    let streams = (0..4).map(|_| device.stream_create(&Default::default()));
-    let streams = streams.collect::<Result<Vec<_>>>()?;
+    let setup = Setup::new(device)?;
     for (rival, ahead) in AHEAD.into_iter().take(if bench.is_quick() { 1 } else { AHEAD.len() }) {
         let mut starpu = match StarPu::start(&calls, folder.path(), ahead) {
             Err(why) => return left_out(why),
             Ok(starpu) => starpu,
         };
-        let (theirs, ours) = (&starpu.device, &device.info().name);
+        let (theirs, ours) = (&starpu.device, &setup.device.info().name);
         if theirs != ours {
             return left_out(format!("its device is {theirs}, ours is {ours}"));
         }
         let cases = if bench.is_quick() { 1 } else { CASES.len() };
         for (case, tile, rounds) in CASES.into_iter().take(cases) {
-            let values: Vec<f64> = (0..tile * TILES as usize).map(|i| (i % 977) as f64).collect();
-            let mut ours = Ours::new(&device, (&streams, &kernel), &values, rounds)?;
+            let values = values(tile);
+            let mut ours = Tiles::new(&setup, &values, rounds, (true, Copies::Enqueued))?;
             let mut theirs = Theirs::new(&mut starpu, &values, rounds);
             for _ in 0..RUNS {
                 ours.run()?;
@@ -288,7 +207,7 @@ pub(crate) fn compare(bench: &mut Bench) -> Result<()> {
                 bench.measured(case, 0, seconds[0], (rival, seconds[1]), LEAST);
             }
             let copies = |bytes| bytes as f64 / (tile * size_of::<f64>() * RUNS) as f64;
-            let (by_us, by_them) = (copies(ours.bytes()?), copies(theirs.bytes()));
+            let (by_us, by_them) = (copies(ours.bytes(RUNS)?), copies(theirs.bytes()));
             println!("{case}: {by_us} tiles copied in a run, {by_them} by {rival}");
             drop(theirs.into_values());
         }
