@@ -19,7 +19,7 @@ use runtime_core::{
 /// The most atomic additions that the front may add to an operation.
 const PER_OPERATION: f64 = 6.5;
 /// The most for taking failures of earlier work, under a lock.
-const PER_FAILURE: f64 = 3.0;
+const PER_FAILURE: f64 = 3.5;
 /// The most that a further memory may add to a copy.
 const PER_MEMORY: f64 = 3.5;
 /// The most for recording the ends of uses of memory that the host can access.
