@@ -13,8 +13,9 @@
 //!
 //! First, `page_lock` of arrays that have values, beside copies of them.
 //!
-//! With the feature `opencl`, the loop over tiles also runs on an OpenCL device: by prefetches with page-locked and with
-//! ordinary memory, beside calls that hold the host; and where StarPU is installed, beside the same loop by StarPU.
+//! With the feature `opencl`, the loop over tiles also runs on an OpenCL device: by prefetches with page-locked and
+//! with ordinary memory, beside calls that hold the host; and where StarPU is installed, beside the same loop by
+//! StarPU.
 //!
 //! The other device is simulated. Its link has a rate, and its kernels run one after the other.
 #![expect(clippy::single_range_in_vec_init, reason = "boxes of one dimension")]

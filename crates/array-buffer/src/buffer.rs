@@ -424,9 +424,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// later is allocated page-locked, and `into_inner` copies the values out of it. Blocks until prefetched copies
     /// from and to the host are done. Does nothing for a device that works in host memory.
     ///
-    /// [Memory of another owner](Self::from_host_memory) is locked where it is, or not at all. It must begin at a memory
-    /// page. It stays locked until the array is dropped or the host is [evicted](Self::evict_host), and the copies are
-    /// done. Its owner is dropped after that, usually by a thread of the device. For lent memory, there is
+    /// [Memory of another owner](Self::from_host_memory) is locked where it is, or not at all. It must begin at a
+    /// memory page. It stays locked until the array is dropped or the host is [evicted](Self::evict_host), and the
+    /// copies are done. Its owner is dropped after that, usually by a thread of the device. For lent memory, there is
     /// [`lend_page_locked`](crate::lend_page_locked).
     ///
     /// ```
@@ -447,8 +447,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// `OutOfMemory` if the device cannot lock as much; if the memory is made later, ordinary memory takes its place,
     /// with a warning. `Conflict` if another device works in the host's values, or if they are page-locked for another
-    /// device. For memory of another owner: `InvalidArgument` if it does not begin at a memory page, `Unsupported` if the
-    /// device cannot lock memory that it did not allocate, `Conflict` if a page of it is locked already.
+    /// device. For memory of another owner: `InvalidArgument` if it does not begin at a memory page, `Unsupported` if
+    /// the device cannot lock memory that it did not allocate, `Conflict` if a page of it is locked already.
     /// `LimitExceeded` for a device too many. Errors of copies that were prefetched. The array is then as before.
     pub fn page_lock(&mut self, device: &Device) -> Result<()> {
         self.exclusive().page_lock(device)
@@ -779,11 +779,11 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are: on the stream of a device
-    /// [for copies](crate#blocking), or on the host. On the host, the call waits for the values as [`read_host`](Self::read_host) does,
-    /// also if they are there by a prefetch that is still running. On a device, it blocks only if region copies are
-    /// [emulated](runtime_core::RegionPlan). Ghost parts that are not valid are not copied. They are not valid in the
-    /// copy either, and their elements there have unspecified values until they are written. If there are such parts,
-    /// the device copies the others one by one.
+    /// [for copies](crate#blocking), or on the host. On the host, the call waits for the values as
+    /// [`read_host`](Self::read_host) does, also if they are there by a prefetch that is still running. On a device, it
+    /// blocks only if region copies are [emulated](runtime_core::RegionPlan). Ghost parts that are not valid are not
+    /// copied. They are not valid in the copy either, and their elements there have unspecified values until they are
+    /// written. If there are such parts, the device copies the others one by one.
     ///
     /// # Errors
     ///

@@ -48,9 +48,9 @@ pub fn lend<T: Element, D: Dimension, R>(
     lend_locked(array, None, f)
 }
 
-/// As [`lend`], with memory that is [page-locked](crate::ArrayBuffer::page_lock) for `device` until this returns. Copies
-/// between it and the device do not hold the host. Locking takes about as long as the first writes to as many fresh
-/// bytes. Locks nothing for a device that works in host memory.
+/// As [`lend`], with memory that is [page-locked](crate::ArrayBuffer::page_lock) for `device` until this returns.
+/// Copies between it and the device do not hold the host. Locking takes about as long as the first writes to as many
+/// fresh bytes. Locks nothing for a device that works in host memory.
 ///
 /// # Errors
 ///

@@ -148,14 +148,14 @@
 //!
 //! The device that has the values sends them on a stream of the array that is used for nothing else; a device has up to
 //! four of them, so that no copy to the host is enqueued behind one that waits, as long as one is idle. So a copy waits
-//! for the work that wrote its values, and for no other work of the program. If the copy fails, the values that it reads
-//! are not lost.
+//! for the work that wrote its values, and for no other work of the program. If the copy fails, the values that it
+//! reads are not lost.
 //!
-//! An array has two pinned buffers of 2 MiB for each device, and further ones if several threads copy at once. A copy to the device fills them and does not wait for the
-//! device. If the copy is longer than 4 MiB, or if the device has not finished the array's earlier copies, the host
-//! waits until a buffer is free. This waits for all earlier work on the stream. For example, a read of 16 MiB after a
-//! long kernel blocks until the kernel has finished. If a device has no region copies of its own, a part with gaps
-//! between its rows is copied row by row, and each row may block.
+//! An array has two pinned buffers of 2 MiB for each device, and further ones if several threads copy at once. A copy
+//! to the device fills them and does not wait for the device. If the copy is longer than 4 MiB, or if the device has
+//! not finished the array's earlier copies, the host waits until a buffer is free. This waits for all earlier work on
+//! the stream. For example, a read of 16 MiB after a long kernel blocks until the kernel has finished. If a device has
+//! no region copies of its own, a part with gaps between its rows is copied row by row, and each row may block.
 //!
 //! A prefetch does not copy values from or to the host itself, except up to 64 KiB to a device. It enqueues all copies,
 //! and a thread fills or empties their pinned memory: two pieces for each stream, of 2 to 16 MiB each, which all arrays
@@ -202,10 +202,10 @@
 //! does not track values that your kernels derive from them in other arrays.
 //!
 //! A copy that fails after it was enqueued loses no values: the place that it wrote is no longer valid. The next access
-//! to the part, on any stream or on the host, returns the failure, once, and the access after it copies again. The error
-//! names the array's shape, the part, its bytes and the device. What was enqueued between the copy and its failure has
-//! read what the copy left. If the array is dropped first, the stream of the prefetch reports the failure, and for copies
-//! that the array's own streams make, [`Device::synchronize`](runtime_core::Device::synchronize) does.
+//! to the part, on any stream or on the host, returns the failure, once, and the access after it copies again. The
+//! error names the array's shape, the part, its bytes and the device. What was enqueued between the copy and its
+//! failure has read what the copy left. If the array is dropped first, the stream of the prefetch reports the failure,
+//! and for copies that the array's own streams make, [`Device::synchronize`](runtime_core::Device::synchronize) does.
 //!
 //! A failure of a kernel that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a
 //! copy from a guard's view, on another stream may read what the failed work left.
@@ -218,12 +218,12 @@
 //! # Limits
 //!
 //! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one to
-//! four for the copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a
-//! 64th stream finds no room, the access returns an error. Accesses to parts of [`split`](ArrayBuffer::split) and
-//! [`lend`] drop none. A device keeps its place until the array is dropped. A [constant](Constant) array has no
-//! exclusive accesses. It stops tracking idle streams when it needs room, but keeps a handle of each stream, and so the
-//! stream, until the array is dropped.
+//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one to four for the
+//! copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is
+//! long. If a 64th stream finds no room, the access returns an error. Accesses to parts of
+//! [`split`](ArrayBuffer::split) and [`lend`] drop none. A device keeps its place until the array is dropped. A
+//! [constant](Constant) array has no exclusive accesses. It stops tracking idle streams when it needs room, but keeps a
+//! handle of each stream, and so the stream, until the array is dropped.
 #![deny(unsafe_code)]
 
 mod budget;

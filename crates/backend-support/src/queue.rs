@@ -326,8 +326,8 @@ impl Shared {
         Err(refused.on(&self.identity.device).of_refused_wait())
     }
 
-    /// Whether the first `count` tasks and turns end only after a task that this thread runs: one of this queue, or of a
-    /// queue that one of them waits for.
+    /// Whether the first `count` tasks and turns end only after a task that this thread runs: one of this queue, or of
+    /// a queue that one of them waits for.
     fn comes_after_caller(&self, count: u64, seen: &mut SmallVec<[usize; 4]>) -> bool {
         let address = ptr::from_ref(self).addr();
         if RUNNING.with(|running| running.borrow().contains(&address)) {

@@ -247,8 +247,9 @@ impl Plan {
         }
     }
 
-    /// The state after the last of some `steps` of this plan has failed: as before, plus the access records of work that
-    /// was, or may have been, enqueued. Values whose writers the host has seen finish do not depend on these any more.
+    /// The state after the last of some `steps` of this plan has failed: as before, plus the access records of work
+    /// that was, or may have been, enqueued. Values whose writers the host has seen finish do not depend on these any
+    /// more.
     pub fn interrupted(&self, before: &[PartState], steps: &[Step]) -> Vec<PartState> {
         let mut parts = before.to_vec();
         for (index, step) in steps.iter().enumerate() {

@@ -245,8 +245,8 @@ impl Device {
         Ok(Pinned::registered(raw, vec, len, self.clone()))
     }
 
-    /// Page-locks `len` elements of host memory that `owner` keeps, without a copy. They begin at a memory page, so that
-    /// no two such memories share a page. Locking takes as long as by [`pin_vec`](Self::pin_vec).
+    /// Page-locks `len` elements of host memory that `owner` keeps, without a copy. They begin at a memory page, so
+    /// that no two such memories share a page. Locking takes as long as by [`pin_vec`](Self::pin_vec).
     ///
     /// When the memory is dropped and all copies from and to it are done, the registration ends. After that, `owner` is
     /// dropped, usually by a thread of the device; what its destructor may do is said at

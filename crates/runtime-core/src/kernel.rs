@@ -329,8 +329,8 @@ impl Kernel {
         Err(self.refuse_as(operation, &message))
     }
 
-    /// Checks the arguments and converts them for the backend. Returns whether any of them reports writes to its lender.
-    /// Registering a use that is then refused is harmless.
+    /// Checks the arguments and converts them for the backend. Returns whether any of them reports writes to its
+    /// lender. Registering a use that is then refused is harmless.
     fn check_arguments<'a>(
         &self,
         stream: &'a Stream,

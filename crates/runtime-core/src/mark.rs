@@ -20,8 +20,8 @@ pub(crate) struct Mark {
     id: u64,
     /// `None` if the device could not create it.
     event: Option<Box<dyn DeviceEvent>>,
-    /// Whether the end of a use was not recorded, because its enqueue panicked or recording failed. Then only the stream
-    /// itself can report when the uses are done.
+    /// Whether the end of a use was not recorded, because its enqueue panicked or recording failed. Then only the
+    /// stream itself can report when the uses are done.
     is_lost: AtomicBool,
     // Dropped after the stream and the event, which may belong to another device than the object.
     device: Device,

@@ -40,8 +40,8 @@ pub struct Pinned<T: Element> {
 pub(crate) struct PinnedBlock {
     // `None` for memory of no bytes.
     raw: ManuallyDrop<Option<Box<dyn DevicePinned>>>,
-    /// What holds registered memory: a vector, or an [`Owner`](crate::Owner). It is not used before the registration has
-    /// ended.
+    /// What holds registered memory: a vector, or an [`Owner`](crate::Owner). It is not used before the registration
+    /// has ended.
     registered: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether the registration was to end and the device has kept the vector. Then only the host uses the memory.
     is_kept: bool,

@@ -1041,8 +1041,8 @@ impl<T: Element> State<T> {
         Ok(lane)
     }
 
-    /// Lets another stream copy from a device, if the present one is busy. A copy that is enqueued behind one that waits
-    /// would wait for the same. Returns whether there is another stream.
+    /// Lets another stream copy from a device, if the present one is busy. A copy that is enqueued behind one that
+    /// waits would wait for the same. Returns whether there is another stream.
     fn choose_copier(&mut self, at: ReplicaId, mirror: &Mirror) -> bool {
         let is_idle = |lane: Lane| {
             matches!(self.lanes[usize::from(lane)].stream.is_done(), Ok(true) | Err(_))

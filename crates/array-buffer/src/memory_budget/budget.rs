@@ -31,8 +31,8 @@ pub(super) const WINDOW: usize = 2;
 /// A part is in use while a guard, a lease or an exchange uses it on the device. Work that was enqueued earlier may
 /// still run: its memory is used again, or freed, only after that work. If calls in other threads use all arrays whose
 /// parts could leave, an access waits for them, for at most ten seconds; it holds no memory for itself while it waits.
-/// If no part can leave, it returns `OutOfMemory`, and at once if its parts are larger than the limit. The message names
-/// what uses the parts that stay, with the lines of its calls.
+/// If no part can leave, it returns `OutOfMemory`, and at once if its parts are larger than the limit. The message
+/// names what uses the parts that stay, with the lines of its calls.
 ///
 /// ```
 /// use array_buffer::{ArrayBuffer, MemoryBudget, Partition, Parts};

@@ -31,7 +31,8 @@ impl Membership {
     }
 
     /// Gets memory for the `missing` ones of the `needed` parts, each given with its number of elements. Other parts
-    /// may leave the device. Counts in `waits` how often that holds up the caller. Call it without the lock of an array.
+    /// may leave the device. Counts in `waits` how often that holds up the caller. Call it without the lock of an
+    /// array.
     pub(crate) fn rooms<T: Element>(
         &self,
         needed: &[(PartId, usize)],

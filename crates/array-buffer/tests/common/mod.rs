@@ -78,7 +78,8 @@ impl Setup {
         Self::found(|index| backend.open(&format!("hip:{index}").parse()?))
     }
 
-    /// Two devices of the stand-in for CUDA, with gates. Gates are not tested on GPUs, where programs with them may hang.
+    /// Two devices of the stand-in for CUDA, with gates. Gates are not tested on GPUs, where programs with them may
+    /// hang.
     pub(crate) fn cuda_with_gates() -> Option<Self> {
         let backend = CudaBackend::new();
         Self::on_stand_in(|index| backend.open(&format!("cuda:{index}?gates=on").parse()?))
@@ -282,9 +283,9 @@ pub(crate) fn fail_late(setup: &Setup, number: u64) {
     sim.inject(Fault::fail_late(Operation::Copy, copies(&sim) + number));
 }
 
-/// A copy fails when its array is gone: `bring` drops it. Its stream reports this once, and works on: the `own` stream of
-/// the array, for which the device reports it, or else the given one. What another array has written behind the copy is
-/// then lost.
+/// A copy fails when its array is gone: `bring` drops it. Its stream reports this once, and works on: the `own` stream
+/// of the array, for which the device reports it, or else the given one. What another array has written behind the copy
+/// is then lost.
 #[track_caller]
 pub(crate) fn fails_after_the_drop(setup: &Setup, s: &Stream, own: bool, bring: impl FnOnce()) {
     let mut other = counting(3);

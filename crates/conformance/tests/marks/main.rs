@@ -1,5 +1,5 @@
-//! The host waits for every use of a memory that it can address, in whatever order threads enqueue. Miri explores orders
-//! that a machine does not have.
+//! The host waits for every use of a memory that it can address, in whatever order threads enqueue. Miri explores
+//! orders that a machine does not have.
 
 mod device;
 

@@ -245,11 +245,11 @@ impl ArrayBuffer {
     /// Keeps the host's values in memory that is page-locked for the device, from now on. Copies between that memory
     /// and the device are then enqueued and do not block. The next access on the host waits for them.
     ///
-    /// Values that the host has are locked in place if the device can do that, and copied otherwise. Memory that belongs
-    /// to the source of the buffer is never copied: raises an InvalidArgumentError unless it begins at a memory page,
-    /// and an UnsupportedError if the device cannot lock it. Raises a ConflictError if another device works in the
-    /// host's memory, if it is page-locked already, or if NumPy arrays of earlier accesses still use it; delete these
-    /// arrays first. Does nothing for a device that works in host memory.
+    /// Values that the host has are locked in place if the device can do that, and copied otherwise. Memory that
+    /// belongs to the source of the buffer is never copied: raises an InvalidArgumentError unless it begins at a memory
+    /// page, and an UnsupportedError if the device cannot lock it. Raises a ConflictError if another device works in
+    /// the host's memory, if it is page-locked already, or if NumPy arrays of earlier accesses still use it; delete
+    /// these arrays first. Does nothing for a device that works in host memory.
     fn page_lock(&self, py: Python<'_>, device: &Device) -> Result<()> {
         Ok(py.detach(|| self.0.page_lock(&device.0, BRIEFLY))?)
     }
