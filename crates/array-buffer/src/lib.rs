@@ -203,9 +203,11 @@
 //!
 //! A copy that fails after it was enqueued loses no values: the place that it wrote is no longer valid. The next access
 //! to the part, on any stream or on the host, returns the failure, once, and the access after it copies again. The
-//! error names the array's shape, the part, its bytes and the device. What was enqueued between the copy and its
-//! failure has read what the copy left. If the array is dropped first, the stream of the prefetch reports the failure,
-//! and for copies that the array's own streams make, [`Device::synchronize`](runtime_core::Device::synchronize) does.
+//! error names the array's shape, the part, its bytes and the device. The access asks the stream of the copy, so it may
+//! also find the failure of other work on that stream, which the stream then does not report again. What was enqueued
+//! between the copy and its failure has read what the copy left. If the array is dropped first, the stream of the
+//! prefetch reports the failure, and for copies that the array's own streams make,
+//! [`Device::synchronize`](runtime_core::Device::synchronize) does.
 //!
 //! A failure of a kernel that no call has reported yet is unknown to all streams but its own. Therefore a kernel, or a
 //! copy from a guard's view, on another stream may read what the failed work left.

@@ -10,9 +10,11 @@ mod common;
 mod gate;
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -22,13 +24,14 @@ use array_buffer::{
 };
 use backend_sim::{Fault, Operation, SimConfig, SimDevice, SimHandle};
 use coherence::LANES;
-use common::{Setup, counting, set, values, values_on};
+use common::{Setup, add_part, counting, fail_late, row, set, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Dimension, Ix1, Ix2, IxDyn};
 use runtime_core::{
     Combine, DType, Device, Grid, HostModule, Launch, MemoryViewMut, RegionCopy, RegionSide, Slot,
     Stream, StreamOptions, args,
 };
+use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
@@ -159,7 +162,18 @@ fn a_failed_writer_among_many_streams() {
 /// A subscriber that does something at every event.
 struct Acts<F>(F);
 
-impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
+/// The message of an event.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl<F: Fn(&str) + Send + Sync + 'static> Subscriber for Acts<F> {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -172,13 +186,62 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Acts<F> {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn event(&self, _: &Event<'_>) {
-        (self.0)();
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        (self.0)(&message.0);
     }
 
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+/// A call copies without the lock. Another caller receives the failure of the copy before the call has noted it.
+#[test]
+fn a_failed_copy_whose_error_another_caller_received_before_it_was_noted() {
+    let setup = Setup::peers();
+    let mut array =
+        ArrayBuffer::from_array_with(Array1::zeros(20), row(&[0, 10, 20]).unwrap()).unwrap();
+    let other = setup.stream();
+    let stream_of_first = other.clone();
+    // Part 0 has old values on the device. Part 1 is on the other device.
+    add_part(&mut array, 0, &other, 1.0).unwrap();
+    array.write_host().unwrap().fill(5.0);
+    add_part(&mut array, 1, &setup.t, 0.0).unwrap();
+    setup.a.synchronize().unwrap();
+    fail_late(&setup, 1);
+    let [(copied, is_copied), (locked, is_locked), (go, may_go)] =
+        [(); 3].map(|()| mpsc::channel());
+    // Each of both threads stops once, at one of its events.
+    let stops = |at: &'static str, reached: Sender<()>, goes_on: Receiver<()>| {
+        let ends = Mutex::new(Some((reached, goes_on)));
+        Acts(move |message: &str| {
+            if message.contains(at)
+                && let Some((reached, goes_on)) = ends.lock().unwrap().take()
+            {
+                reached.send(()).unwrap();
+                let _ended = goes_on.recv();
+            }
+        })
+    };
+    thread::scope(|scope| {
+        let read = |part: usize, stream: &Stream| {
+            array.part(Parts::one(part)).unwrap().read(stream).map(drop)
+        };
+        let copying = stops("copy from pinned memory enqueued", copied, is_locked);
+        let holding = stops("copied between devices", locked, may_go);
+        let first = scope.spawn(move || with_subscriber(copying, || read(0, &other)));
+        is_copied.recv().unwrap();
+        let stream = &setup.s;
+        let second = scope.spawn(move || with_subscriber(holding, || read(1, stream)));
+        thread::sleep(Duration::from_millis(100));
+        stream_of_first.synchronize().unwrap_err();
+        go.send(()).unwrap();
+        second.join().unwrap().unwrap();
+        let _copied_again_or_failed = first.join().unwrap();
+    });
+    assert_eq!(values_on(&array, &setup.s), [5.0; 20]);
 }
 
 /// A failed copy to the host provides no values, even if another caller received its failure. The next access copies
@@ -194,7 +257,7 @@ fn a_failed_copy_whose_error_another_caller_received() {
         SimHandle::of(&setup.a).unwrap().inject(Fault::fail_late(Operation::Copy, 2));
         let reported = Arc::<AtomicUsize>::default();
         let (device, count) = (setup.a.clone(), reported.clone());
-        let asks = Acts(move || {
+        let asks = Acts(move |_: &str| {
             if device.synchronize().is_err() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
@@ -327,7 +390,7 @@ fn a_panic_in_the_middle_of_an_access() {
     array.prefetch(&other).unwrap();
     array.write_host().unwrap().fill(-1.0);
     let gate = hold(&setup.s);
-    let panicked = with_subscriber(Acts(|| panic!("as planned")), || {
+    let panicked = with_subscriber(Acts(|_: &str| panic!("as planned")), || {
         catch_unwind(AssertUnwindSafe(|| array.prefetch(&setup.s)))
     });
     assert!(panicked.is_err());
@@ -591,7 +654,7 @@ fn a_subscriber_that_panics_again_while_a_loan_ends() {
     let setup = Setup::apart();
     let s = &setup.s;
     let mut lent = Array1::<f64>::zeros(8);
-    let ended = with_subscriber(Acts(|| panic!("a subscriber panics")), || {
+    let ended = with_subscriber(Acts(|_: &str| panic!("a subscriber panics")), || {
         catch_unwind(AssertUnwindSafe(|| {
             array_buffer::lend(lent.view_mut(), |mut array| {
                 // Without events: those of the access would panic before the loan ends.

@@ -272,6 +272,28 @@ fn a_kernel_may_use_the_array_for_which_a_call_waits() {
     assert_eq!(found.get(), Some(&(0.0, true)));
 }
 
+/// A call copies a part through the host, behind a kernel that uses the same part.
+#[test]
+fn a_kernel_is_refused_to_wait_for_copies_that_wait_for_it() {
+    let setup = Setup::apart();
+    let array = Arc::new(counting(2 * PINNED));
+    let (inner, other) = (Arc::clone(&array), setup.t.clone());
+    let found = Arc::new(OnceLock::new());
+    let answer = Arc::clone(&found);
+    let ask = move |_: &Grid<'_>| {
+        thread::sleep(Duration::from_millis(100));
+        let refused = inner.read(&other).map(drop).unwrap_err();
+        answer.set(refused.is_refused_wait()).unwrap();
+    };
+    let module = setup.a.module_load(&HostModule::new().with("ask", ask)).unwrap();
+    let launch = Launch::cover(1, 1);
+    module.kernel("ask").unwrap().launch_checked(&setup.s, &launch, args![]).unwrap();
+    drop(array.read(&setup.s).unwrap());
+    setup.s.synchronize().unwrap();
+    assert_eq!(found.get(), Some(&true));
+    drop(array.read(&setup.t).unwrap());
+}
+
 /// Accesses that need no action overtake a call that waits for a device.
 #[test]
 fn a_call_that_waits_holds_up_no_reader_of_valid_values() {

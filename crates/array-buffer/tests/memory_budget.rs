@@ -18,7 +18,7 @@ use array_buffer::{
     Policy, Priority, Reduce, SharedArrayBuffer, StarForest, TransferBudget,
 };
 use backend_sim::{Fault, Operation, SimConfig, SimHandle};
-use common::{Setup, add, add_to, counting, row, values, values_on};
+use common::{Setup, add, add_to, counting, quick, row, values, values_on};
 use gate::{Gate, start};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use runtime_core::{ErrorKind, Memory, Stream};
@@ -234,6 +234,41 @@ fn an_array_whose_part_leaves_is_used_meanwhile() {
         drop(held);
     });
     assert_eq!(values(&array)[9..11], [1.0, 11.0]);
+}
+
+/// While another array's access copies the values of a part to the host, the part's array is changed as a whole.
+#[test]
+fn calls_on_the_whole_array_wait_for_copies_of_parts_that_leave() {
+    type Call = fn(&mut ArrayBuffer<f64, Ix1>, &Setup);
+    let calls: [Call; 5] = [
+        |array, setup| array.page_lock(&setup.a).unwrap(),
+        |array, setup| array.page_lock(&setup.b).unwrap(),
+        |array, setup| array.unify(&setup.b).unwrap(),
+        |array, setup| array.evict(&setup.a).unwrap(),
+        |array, _| array.evict_host().unwrap_or_default(),
+    ];
+    const LEN: usize = 1 << 16;
+    for call in calls {
+        // A copy takes 50 ms.
+        let config = quick().jitter(Duration::ZERO).peers(false).registration(false);
+        let setup = Setup::sim(config.link(20 * 8 * LEN as u64));
+        let budget = MemoryBudget::new(&setup.a, 8 * LEN as u64);
+        let [mut array, mut other] = [0, 1].map(|_| {
+            let mut array = ArrayBuffer::<f64, _>::from_vec(vec![1.0; LEN], LEN).unwrap();
+            array.set_memory_budget(&budget).unwrap();
+            array
+        });
+        array.write(&setup.s).unwrap().view_mut().unwrap().fill(&setup.s, 3.0).unwrap();
+        setup.s.synchronize().unwrap();
+        let stream = setup.stream();
+        thread::scope(|scope| {
+            let making_room = scope.spawn(|| other.write(&stream).map(drop));
+            thread::sleep(Duration::from_millis(25));
+            call(&mut array, &setup);
+            making_room.join().unwrap().unwrap();
+        });
+        assert_eq!(values(&array), [3.0; LEN]);
+    }
 }
 
 #[test]

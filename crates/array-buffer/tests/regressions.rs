@@ -198,6 +198,16 @@ fn split_reduction_keeps_op(setup: &Setup) {
     flight.source(1).unwrap();
     drop(flight);
     assert_eq!(array.status(0), PartStatus::Poisoned);
+    // Contributions to two ghosts at once.
+    let partition = Partition::new(&[6], &[&[0..2]], &[&[2..4], &[4..6]]).unwrap();
+    let mut array =
+        ArrayBuffer::from_array_with(ndarray::Array1::<f64>::ones(6), partition).unwrap();
+    let [mut first, mut second] = array.split([Parts::one(1), Parts::one(2)]).unwrap();
+    let sum = first.accumulate(&setup.s, Reduce::Sum).unwrap();
+    let error = second.accumulate(&setup.s, Reduce::Max).map(drop).unwrap_err();
+    assert!(error.message().contains("sum"), "{error}");
+    drop(second.accumulate(&setup.s, Reduce::Sum).unwrap());
+    drop(sum);
 }
 
 fn wo_zero_copies(setup: &Setup) {

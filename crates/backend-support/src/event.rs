@@ -220,6 +220,10 @@ mod tests {
             (Arc::new(Event::new()), Arc::clone(&last), third.downgrade());
         early.record(&third).unwrap();
         let earlier = Arc::clone(&early);
+        // A point of the second queue that the task may wait for comes before one that it may not wait for.
+        let (open, before) = (blocked(&second), Event::new());
+        before.record(&second).unwrap();
+        before.hold_up(&third).unwrap();
         first
             .submit(move || {
                 begun.recv().unwrap();
@@ -235,6 +239,7 @@ mod tests {
         last.record(&third).unwrap();
         begin.send(()).unwrap();
         assert!(heard.recv().unwrap() && heard.recv().unwrap());
+        drop(open);
         [first, second, third].iter().for_each(|queue| queue.synchronize().unwrap());
     }
 

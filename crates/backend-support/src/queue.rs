@@ -328,15 +328,16 @@ impl Shared {
 
     /// Whether the first `count` tasks and turns end only after a task that this thread runs: one of this queue, or of
     /// a queue that one of them waits for.
-    fn comes_after_caller(&self, count: u64, seen: &mut SmallVec<[usize; 4]>) -> bool {
+    fn comes_after_caller(&self, count: u64, seen: &mut SmallVec<[(usize, u64); 4]>) -> bool {
         let address = ptr::from_ref(self).addr();
         if RUNNING.with(|running| running.borrow().contains(&address)) {
             return true;
         }
-        if seen.contains(&address) {
-            return false;
+        match seen.iter_mut().find(|(known, _)| *known == address) {
+            Some((_, known)) if *known >= count => return false,
+            Some((_, known)) => *known = count,
+            None => seen.push((address, count)),
         }
-        seen.push(address);
         let points: SmallVec<[Point; 4]> = {
             let state = self.lock();
             let first = state.ended + u64::from(state.running);

@@ -696,7 +696,17 @@ impl Draft<'_> {
 
     /// Contributions can go to parts that have values, and to ghost parts that wait for the same reduction.
     fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
-        if let Some(other) = pending(&self.parts).filter(|other| *other != op) {
+        let open = self.all().without(set).iter().find_map(|part| {
+            let state = &self.parts[usize::from(part)];
+            match state.health {
+                // Its contributions will be pending.
+                Health::Writing { access: Access::Accumulate(other), .. } => {
+                    Some(other).filter(|_| state.role == Role::Ghost)
+                }
+                _ => None,
+            }
+        });
+        if let Some(other) = pending(&self.parts).or(open).filter(|other| *other != op) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), other));
         }
         for part in set.iter() {

@@ -5,10 +5,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use coherence::{Action, HOST, Lane, PartId, Paths, Plan, Refusal, ReplicaId, Set, Step, plan};
 use parking_lot::MutexGuard;
-use runtime_core::{Element, Error, ErrorKind, Result};
+use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 use smallvec::SmallVec;
 
 use super::in_progress::Away;
@@ -16,6 +17,9 @@ use super::{Core, Request, State, TrackedStream, Writer, place};
 use crate::budget;
 use crate::report::AccessSite;
 use crate::transfer::{Awaited, End, Piece, Transfers};
+
+/// How long a call waits for the copies of another one before it asks whether these wait for itself.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A plan whose host waits and copies through the host are done.
 pub(super) struct Prepared {
@@ -96,8 +100,15 @@ impl<T: Element> State<T> {
         self.away.iter().any(|away| away.parts.contains(part))
     }
 
-    fn is_copied(&self, set: Set) -> bool {
-        self.away.iter().any(|away| away.copies && !away.parts.and(set).is_empty())
+    /// Whether a call copies parts without the lock.
+    pub(super) fn is_copying(&self) -> bool {
+        self.away.iter().any(|away| away.copies)
+    }
+
+    /// The call that copies one of these parts.
+    fn copying(&self, set: Set) -> Option<Away> {
+        let copies = |away: &&Away| away.copies && !away.parts.and(set).is_empty();
+        self.away.iter().find(copies).copied()
     }
 
     fn changes(&self, set: Set) -> SmallVec<[u64; 8]> {
@@ -168,8 +179,8 @@ impl<T: Element, D> Core<T, D> {
         is_charged: bool,
     ) -> Result<Option<Prepared>> {
         let (plan, paths) = self.plan_copies(state, request, action, is_charged)?;
-        if state.is_copied(plan.set) {
-            self.copied.wait(state);
+        if let Some(away) = state.copying(plan.set) {
+            self.wait_for_copies(state, away)?;
             return Ok(None);
         }
         if !self.ensure_all(state, &plan, at)? {
@@ -183,6 +194,28 @@ impl<T: Element, D> Core<T, D> {
             return Ok(None);
         }
         Ok(Some(prepared))
+    }
+
+    /// Waits for a call that copies parts.
+    fn wait_for_copies(&self, state: &mut MutexGuard<'_, State<T>>, away: Away) -> Result<()> {
+        while state.away.contains(&away) {
+            if !self.copied.wait_for(state, PATIENCE).timed_out() {
+                continue;
+            }
+            // The copies may wait for a kernel. If that kernel is this call's caller, it is refused this wait.
+            let lanes = away.lanes.iter().map(|lane| state.lanes[usize::from(lane)].stream.clone());
+            let lanes: SmallVec<[Stream; 4]> = lanes.collect();
+            let wait = || {
+                let end = |stream: &Stream| stream.record_event().and_then(|end| end.wait()).err();
+                lanes.iter().filter_map(end).find(Error::is_refused_wait)
+            };
+            let refused = MutexGuard::unlocked(state, wait);
+            self.include(state);
+            if let Some(refused) = refused {
+                return Err(refused);
+            }
+        }
+        Ok(())
     }
 
     /// Does `work` without the lock. Returns its result, and whether the states of the parts are as before.

@@ -56,7 +56,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     /// Frees a replica's memory.
     pub(crate) fn evict(self, device: Option<&Device>, call_site: CallSite) -> Result<()> {
         let core = self.0;
-        let mut state = core.lock();
+        let mut state = core.lock_alone();
         let at = match device.map(|device| state.replica(device)) {
             None => HOST,
             // A device in host memory has no memory of its own.
@@ -93,7 +93,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     ) -> Result<()> {
         let (core, device) = (self.0, budget.device());
         self.forget_idle_if_crowded()?;
-        let mut state = core.lock();
+        let mut state = core.lock_alone();
         let at = state.replica_or_new(device, &core.mirror)?;
         // A device that works in host memory has no memory of its own.
         if at == HOST {
@@ -123,7 +123,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     pub(crate) fn page_lock(self, device: &Device) -> Result<()> {
         let core = self.0;
         self.forget_idle_if_crowded()?;
-        let mut state = core.lock();
+        let mut state = core.lock_alone();
         if let Some(known) = state.paths.locked {
             if state.replica(device) == Some(known) {
                 return Ok(());
@@ -165,14 +165,14 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     where
         D: Dimension,
     {
-        let _state = self.0.lock();
+        let _state = self.0.lock_alone();
         // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the host has waited.
         unsafe { self.0.storage.take_array(&self.0.shape, &self.0.partition) }
     }
 
     /// Moves a device's memory out. A stream has just taken all parts for writing.
     pub(crate) fn take_memory(self, at: ReplicaId) -> Result<Memory<T>> {
-        let state = self.0.lock();
+        let state = self.0.lock_alone();
         if let (Some(divided), Ok(budget)) = (self.0.storage.divided(at), state.budget(at)) {
             let part = alone(self.0.partition.all().0)?;
             divided.memory(part)?;

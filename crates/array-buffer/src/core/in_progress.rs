@@ -1,6 +1,6 @@
 //! What is in progress while no call holds the lock of the state.
 
-use coherence::{PartId, Set};
+use coherence::Set;
 use runtime_core::Event;
 
 /// What a call uses while it does not hold the lock.
@@ -15,7 +15,8 @@ pub(super) struct Away {
 
 /// A copy that was enqueued on streams.
 pub(super) struct Running {
-    pub(super) part: PartId,
+    /// The part, or all parts that the array has got since.
+    pub(super) parts: Set,
     /// The lanes that read and write.
     pub(super) lanes: Set,
     pub(super) end: Event,

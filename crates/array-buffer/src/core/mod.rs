@@ -792,6 +792,17 @@ impl<T: Element, D> Core<T, D> {
         self.include_all(self.state.lock())
     }
 
+    /// As `lock`, for the borrower of an array that is borrowed exclusively. No call for another array with the same
+    /// memory budget copies parts meanwhile, or goes on with what it has planned before.
+    fn lock_alone(&self) -> MutexGuard<'_, State<T>> {
+        let mut state = self.state.lock();
+        while state.is_copying() {
+            self.copied.wait(&mut state);
+        }
+        state.changed(self.partition.all().0);
+        self.include_all(state)
+    }
+
     fn include_all<'a>(&self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         self.include(&mut state);
         state
@@ -898,6 +909,8 @@ impl<T: Element> State<T> {
         let known = &mut self.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
         let all = Set::below(self.parts.len());
+        // What a call has enqueued without the lock is not in the state yet, and may have failed.
+        self.changed(all);
         if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
             self.replace(plan.next, Poison::Work);
         }

@@ -206,7 +206,9 @@ impl<T: Element, D> Core<T, D> {
             state.paths.direct = direct_parts(&partition);
         }
         state.changes = vec![0; parts.len()];
-        state.running.clear();
+        let all = Set::below(parts.len());
+        state.running.iter_mut().for_each(|known| known.parts = all);
+        mirror.set_running(if state.running.is_empty() { Set::EMPTY } else { all });
         (state.parts, state.writers) = (parts, writers);
         (self.partition, self.mirror) = (partition, mirror);
         self.mirror.show(&mut state.parts);

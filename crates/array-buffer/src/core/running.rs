@@ -15,10 +15,10 @@ impl<T: Element> State<T> {
         }
         let end = self.lanes[usize::from(lane)].stream.record_event()?;
         let lanes = Set::one(lane).union(reads.map_or(Set::EMPTY, Set::one));
-        let same = |known: &&mut Running| (known.part, known.lanes) == (part, lanes);
+        let same = |known: &&mut Running| (known.parts, known.lanes) == (Set::one(part), lanes);
         match self.running.iter_mut().find(same) {
             Some(known) => known.end = end,
-            None => self.running.push(Running { part, lanes, end }),
+            None => self.running.push(Running { parts: Set::one(part), lanes, end }),
         }
         Ok(())
     }
@@ -36,18 +36,19 @@ impl<T: Element, D> Core<T, D> {
     pub(super) fn check_copies(&self, state: &mut State<T>, set: Set) -> Result<()> {
         let mut failed = Ok(());
         let has_ended = |known: &Running| {
-            set.contains(known.part) && matches!(known.end.is_done(), Ok(true) | Err(_))
+            !set.and(known.parts).is_empty() && matches!(known.end.is_done(), Ok(true) | Err(_))
         };
         while failed.is_ok()
             && let Some(index) = state.running.iter().position(has_ended)
         {
-            let Running { part, lanes, .. } = state.running.swap_remove(index);
+            let Running { parts, lanes, .. } = state.running.swap_remove(index);
             for lane in lanes.iter() {
                 let Err(error) = state.lanes[usize::from(lane)].stream.check() else { continue };
                 state.waited(lane, Some(&error));
                 // Whatever uses a lost device fails. The copies may have succeeded before.
                 if error.kind() != ErrorKind::DeviceLost {
-                    let error = error.about(format_args!("copying {}", self.named(part)));
+                    let part = self.named(parts.and(set).first().unwrap_or(0));
+                    let error = error.about(format_args!("on a stream that copied {part}"));
                     failed = failed.and(Err(error));
                 }
             }
@@ -58,7 +59,8 @@ impl<T: Element, D> Core<T, D> {
 
     /// Lets the mirror serve readers of the parts whose copies have ended.
     pub(super) fn show_running(&self, state: &mut State<T>) {
-        let running: Set = state.running.iter().map(|known| known.part).collect();
+        let running = state.running.iter().map(|known| known.parts);
+        let running = running.fold(Set::EMPTY, Set::union);
         if self.mirror.set_running(running) {
             self.mirror.show(&mut state.parts);
         }

@@ -16,7 +16,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
     pub(crate) fn unify(self, device: &Device, call_site: CallSite) -> Result<()> {
         let core = self.0;
         self.forget_idle_if_crowded()?;
-        let mut state = core.lock();
+        let mut state = core.lock_alone();
         let refuse = |kind, message| Err(Error::new(kind, "unify", message).on(device.id()));
         if state.replica(device) == Some(HOST) {
             return Ok(());

@@ -593,7 +593,14 @@ fn check_refusal(
             matches!(state(part).health, Health::Poisoned | Health::Writing { .. })
         }
         Refusal::Stale(part) => state(part).role == Role::Ghost && state(part).valid.is_empty(),
-        Refusal::Pending(_, op) => pending == Some(op),
+        Refusal::Pending(_, op) => {
+            let guards = parts.iter().filter(|state| state.role == Role::Ghost);
+            let open = Access::Accumulate(op);
+            let is_open = |state: &PartState| matches!(state.health, Health::Writing { access, .. } if access == open);
+            let accumulates =
+                matches!(action, Action::Acquire { access: Access::Accumulate(_), .. });
+            pending == Some(op) || accumulates && guards.into_iter().any(is_open)
+        }
         Refusal::Exchanging(part) => matches!(state(part).health, Health::Exchanging { .. }),
         Refusal::NothingPending => pending.is_none(),
         Refusal::LastReplica(part) => state(part).valid == Set::one(HOST),
