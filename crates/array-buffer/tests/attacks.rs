@@ -524,7 +524,7 @@ fn threads_that_end_use_arrays() {
         static LAST: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
     }
     for setup in [Setup::peers(), Setup::host()] {
-        let (sender, ended) = std::sync::mpsc::channel();
+        let (sender, ended) = mpsc::channel();
         let thread = thread::spawn(move || {
             let stream = setup.s.clone();
             // It is made first, and so dropped last.
