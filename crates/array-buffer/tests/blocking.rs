@@ -213,6 +213,22 @@ fn a_call_that_waits_holds_up_no_call_on_another_part() {
     }
 }
 
+/// Two calls wait for one kernel. Then one of them copies, and the other one waits for it.
+#[test]
+fn a_part_for_which_several_calls_wait_is_copied_once() {
+    for setup in setups() {
+        let array = written(PINNED as usize + 1, &setup.s);
+        let gate = hold(&setup.s);
+        gate.open_after(Duration::from_millis(100));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| assert_eq!(array.read_host().unwrap()[9], 3.0));
+            }
+        });
+        assert_eq!(array.transfers().total().count, 1);
+    }
+}
+
 /// Several threads copy the same parts to and from devices at once, some of them behind work.
 #[test]
 fn threads_copy_the_same_parts_at_once() {

@@ -190,6 +190,11 @@ impl<T: Element, D> Core<T, D> {
         if !self.wait_unlocked(state, &mut prepared)? {
             return Ok(None);
         }
+        // It may have begun meanwhile, since a copy changes no state before it is made.
+        if let Some(away) = state.copying(prepared.plan.set) {
+            self.wait_for_copies(state, away)?;
+            return Ok(None);
+        }
         if !self.copy_unlocked(state, request, &mut prepared, is_charged)? {
             return Ok(None);
         }
@@ -300,7 +305,8 @@ impl<T: Element, D> Core<T, D> {
         let lanes = state.lanes.clone();
         let mut transfers = state.transfers.lend(places, parts);
         let mut done = 0;
-        let away = Away { parts, lanes: *used, copies: true };
+        // Also those that are copied later, with the lock.
+        let away = Away { parts: plan.set, lanes: *used, copies: true };
         let (outcome, is_same) = self.unlocked(state, plan.set, away, || {
             // A log subscriber, for instance, may panic after work was enqueued.
             catch_unwind(AssertUnwindSafe(|| {

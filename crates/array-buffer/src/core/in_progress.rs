@@ -9,7 +9,7 @@ pub(super) struct Away {
     pub(super) parts: Set,
     /// The lanes of its plan.
     pub(super) lanes: Set,
-    /// Whether it copies the parts. Otherwise it only waits.
+    /// Whether it copies some of the parts. Otherwise it only waits.
     pub(super) copies: bool,
 }
 
