@@ -1030,8 +1030,10 @@ impl<T: Element> State<T> {
             None => self.devices.push(Some(device.clone())),
         }
         self.paths.lanes[usize::from(at)] = lane;
-        // Plans may use other copies from now on.
-        self.changed(Set::below(self.parts.len()));
+        if shares {
+            // Plans copy in other ways from now on.
+            self.changed(Set::below(self.parts.len()));
+        }
         if at != HOST && device.capabilities().gates == Support::Native {
             self.paths.workers.insert(at);
             self.paths.relays.insert(at);
