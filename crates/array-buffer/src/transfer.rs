@@ -400,11 +400,7 @@ impl<T: Element> Transfers<T> {
             None => job.at_host != AtHost::Nothing,
         };
         for job in jobs.iter().filter(concerns) {
-            match job.progress.wait() {
-                Err(error) if error.is_refused_wait() => return Err(error),
-                // The access that needs the values returns the error.
-                Ok(()) | Err(_) => {}
-            }
+            job.progress.wait_for_end()?;
         }
         jobs.retain(|job| !job.progress.is_over());
         Ok(())

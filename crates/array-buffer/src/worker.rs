@@ -166,6 +166,12 @@ impl Progress {
         }
     }
 
+    /// As `wait`, but the only error is that of a kernel that would wait for itself. The access that needs the values
+    /// returns the others.
+    pub(crate) fn wait_for_end(&self) -> Result<()> {
+        self.wait().or_else(|error| if error.is_refused_wait() { Err(error) } else { Ok(()) })
+    }
+
     /// As `wait`, for a thread that prepares copies: a wait for an event could run kernels of another stream in it.
     fn ended(&self) -> Result<()> {
         let mut now = self.thread.now.lock();

@@ -426,32 +426,6 @@ fn prefetches_do_not_wait_whatever_their_length() {
     }
 }
 
-/// The host waits for the copies of its own part, and neither for those of other parts nor for later work.
-#[test]
-fn an_access_waits_for_its_own_part_alone() {
-    for order in [[0, 1], [1, 0]] {
-        let setup = Setup::peers();
-        let partition = Partition::new(&[10], &[&[0..5], &[5..10]], &[]).unwrap();
-        let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
-        array.page_lock(&setup.a).unwrap();
-        let (s, other) = (&setup.s, setup.stream());
-        for (part, stream) in [s, &other].into_iter().enumerate() {
-            let [mut part] = array.split([Parts::one(part)]).unwrap();
-            set(&mut part.write(stream).unwrap(), stream, 4.0).unwrap();
-        }
-        s.synchronize().unwrap();
-        let parts = |part| array.part(Parts::one(part)).unwrap();
-        let gate = hold(&other);
-        for part in order {
-            parts(part).prefetch_host().unwrap();
-        }
-        does_not_wait(s, || assert_eq!(parts(0).read_host().unwrap()[0], 4.0));
-        assert!(!gate.is_open());
-        gate.open();
-        assert_eq!(parts(1).read_host().unwrap()[0], 4.0);
-    }
-}
-
 /// The host can write values again as soon as they are copied, while kernels still use the copy.
 #[test]
 fn a_write_waits_for_the_copy_and_not_for_the_kernels_behind_it() {

@@ -276,10 +276,14 @@ fn prefetches_do_not_wait_whatever_their_length() {
 /// The host waits for the copies of its own part, and neither for those of other parts nor for later work.
 #[test]
 fn an_access_waits_for_its_own_part_alone() {
-    for order in [[0, 1], [1, 0]] {
+    let orders = [[0, 1], [1, 0]];
+    for (order, locks) in orders.into_iter().flat_map(|order| [(order, false), (order, true)]) {
         let setup = Setup::peers();
         let partition = Partition::new(&[10], &[&[0..5], &[5..10]], &[]).unwrap();
         let mut array = ArrayBuffer::<f64, Ix1>::with_partition(partition).unwrap();
+        if locks {
+            array.page_lock(&setup.a).unwrap();
+        }
         let (s, other) = (&setup.s, setup.stream());
         for (part, stream) in [s, &other].into_iter().enumerate() {
             let [mut part] = array.split([Parts::one(part)]).unwrap();

@@ -137,11 +137,7 @@ impl Waiting {
             Awaited::Job(job) => job.wait(),
             Awaited::Stream(jobs) => {
                 // A kernel is refused to wait for copies that a thread makes after its end.
-                jobs.iter().try_for_each(|job| match job.wait() {
-                    Err(error) if error.is_refused_wait() => Err(error),
-                    // The access that needs the values returns the error.
-                    _ => Ok(()),
-                })?;
+                jobs.iter().try_for_each(|job| job.wait_for_end())?;
                 self.stream.synchronize()
             }
         }
@@ -179,10 +175,6 @@ impl<T: Element, D> Core<T, D> {
         is_charged: bool,
     ) -> Result<Option<Prepared>> {
         let (plan, paths) = self.plan_copies(state, request, action, is_charged)?;
-        if let Some(away) = state.copying(plan.set) {
-            self.wait_for_copies(state, away)?;
-            return Ok(None);
-        }
         if !self.ensure_all(state, &plan, at)? {
             return Ok(None);
         }
@@ -190,7 +182,7 @@ impl<T: Element, D> Core<T, D> {
         if !self.wait_unlocked(state, &mut prepared)? {
             return Ok(None);
         }
-        // It may have begun meanwhile, since a copy changes no state before it is made.
+        // After the waits: a copy changes no state before it is made.
         if let Some(away) = state.copying(prepared.plan.set) {
             self.wait_for_copies(state, away)?;
             return Ok(None);

@@ -119,7 +119,7 @@ impl<T: Element, D> Core<T, D> {
         let (set, access) = (Set::one(part), "copy ahead");
         let request = Request::new(set, Some(on), access, call_site);
         let action = Action::Prefetch { at: to, by: Some(lane) };
-        let bytes = self.partition.len(part) * size_of::<T>();
+        let bytes = self.bytes(part);
         let copy = std::iter::once((bytes, to == HOST));
         let is_allowed = !is_charged || budget::check(copy, request.access, call_site).is_ok();
         if !is_allowed || readable(&state.parts, part).is_some() {

@@ -72,15 +72,17 @@ impl Random {
             // The entry again, so that there is a second phase.
             entries.push(entries[0].clone());
         }
-        let slots = ends.map(|end| {
-            let mut bytes = self.bytes(end);
-            if sums {
-                // With this mask, no exponent of a float has all bits set.
-                bytes.iter_mut().for_each(|byte| *byte &= 0xbb);
-            }
-            bytes
-        });
-        (entries, slots.to_vec())
+        (entries, ends.map(|end| self.slot(end, sums)).to_vec())
+    }
+
+    /// The bytes of a slot, of which floats may be added if there are `sums`.
+    fn slot(&mut self, len: usize, sums: bool) -> Vec<u8> {
+        let mut bytes = self.bytes(len);
+        if sums {
+            // With this mask, no exponent of a float has all bits set.
+            bytes.iter_mut().for_each(|byte| *byte &= 0xbb);
+        }
+        bytes
     }
 
     /// A side for a box of `extents` from byte `start` on, and the first byte behind it. Dimensions are in any order
@@ -160,14 +162,7 @@ impl Random {
                 });
             }
         }
-        let slots = ends.map(|end| {
-            let mut bytes = self.bytes(end);
-            if sums {
-                bytes.iter_mut().for_each(|byte| *byte &= 0xbb);
-            }
-            bytes
-        });
-        (entries, slots.to_vec())
+        (entries, ends.map(|end| self.slot(end, sums)).to_vec())
     }
 
     fn below_u64(&mut self, limit: u64) -> u64 {
