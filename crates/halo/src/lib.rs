@@ -96,10 +96,11 @@ mod transformer;
 pub use runtime_core::{Combine, Error, ErrorKind, Result};
 
 pub use engine::statistics::{HaloStatistics, NeighbourTraffic, StagingTimes, Time};
+pub use exchange::forest::{Forest, ForestSize, Leaf};
 pub use exchange::overlap::Progress;
 pub use exchange::{HaloExchange, InFlight};
 pub use field::{Dim, Field, FieldSpec, Kind, Quantity};
-pub use options::{HaloOptions, Messages, MissingCorners, Reach, Staging};
+pub use options::{ForestOptions, HaloOptions, Messages, MissingCorners, Reach, Staging};
 pub use plan::fingerprint::PlanFingerprint;
 pub use plan::transfer::Edge;
 pub use stencil::{Stencil, interior_and_rim};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use runtime_core::Combine;
+
 /// The parts of a block's surroundings that are exchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reach {
@@ -145,5 +147,65 @@ impl Default for HaloOptions {
             pool_bytes: None,
             channel: 0,
         }
+    }
+}
+
+/// Options of a [`Forest`](crate::Forest). Channel and reductions must be the same on all ranks; each rank sets the other
+/// options itself.
+///
+/// ```
+/// use halo::{Combine, ForestOptions};
+///
+/// let options = ForestOptions { reductions: vec![Combine::Sum, Combine::Max], ..Default::default() };
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForestOptions {
+    /// The operations that [`reduce`](crate::Forest::reduce) will be called with, in any order. Others are refused.
+    pub reductions: Vec<Combine>,
+    /// The longest time that a broadcast or reduction waits for other ranks and for the device: see
+    /// [`HaloOptions::timeout`].
+    pub timeout: Duration,
+    /// How messages get to the transport.
+    pub staging: Staging,
+    /// Whether events measure the times of launches: see [`HaloStatistics`](crate::HaloStatistics). Bytes are always
+    /// counted.
+    pub timing: bool,
+    /// The most bytes that all message buffers may have together, at least those of the messages of one broadcast in
+    /// both directions. The default is four times as many.
+    pub pool_bytes: Option<usize>,
+    /// Distinguishes exchanges that use one communicator at the same time: see [`HaloOptions::channel`].
+    pub channel: u32,
+}
+
+impl Default for ForestOptions {
+    fn default() -> Self {
+        let HaloOptions { timeout, staging, timing, pool_bytes, channel, .. } =
+            HaloOptions::default();
+        Self { reductions: Vec::new(), timeout, staging, timing, pool_bytes, channel }
+    }
+}
+
+/// The options that every kind of exchange has.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) timeout: Duration,
+    pub(crate) staging: Staging,
+    pub(crate) timing: bool,
+    pub(crate) pool_bytes: Option<usize>,
+    pub(crate) channel: u32,
+}
+
+impl From<&HaloOptions> for Settings {
+    fn from(options: &HaloOptions) -> Self {
+        let HaloOptions { timeout, staging, timing, pool_bytes, channel, .. } = *options;
+        Self { timeout, staging, timing, pool_bytes, channel }
+    }
+}
+
+impl From<&ForestOptions> for Settings {
+    fn from(options: &ForestOptions) -> Self {
+        let ForestOptions { timeout, staging, timing, pool_bytes, channel, .. } = *options;
+        Self { timeout, staging, timing, pool_bytes, channel }
     }
 }

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use runtime_core::{Device, Event, Result, Stream};
 
 use crate::communicator::Buffer;
+use crate::engine::halo::HaloSource;
 use crate::engine::pool::Pool;
 use crate::engine::route::Direction;
-use crate::engine::{Engine, of_rank};
+use crate::engine::{Engine, Source, of_rank};
 use crate::field::{Field, Quantity, end_writes};
 use crate::options::{HaloOptions, Staging};
 use crate::plan::fingerprint::PlanFingerprint;
@@ -69,6 +70,7 @@ use crate::topology::Topology;
 /// ```
 #[derive(Debug)]
 pub struct HaloTransformer {
+    halo: Arc<HaloSource>,
     engine: Engine,
 }
 
@@ -89,9 +91,11 @@ impl HaloTransformer {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
-        let mut engine = Engine::new(topology, rank, quantities, device, options, false)?;
+        let halo = Arc::new(HaloSource::new(topology, rank, quantities, options)?);
+        let source = Source::Halo(Arc::clone(&halo));
+        let mut engine = Engine::new(source, rank, device, options.into(), false)?;
         engine.route(Direction::Fill)?;
-        Ok(Self { engine })
+        Ok(Self { halo, engine })
     }
 
     /// Enqueues packing the messages to all neighbours, and copying the data that the rank exchanges with itself. Does
@@ -107,7 +111,7 @@ impl HaloTransformer {
     /// errors that the device reports.
     pub fn pack(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<Packed> {
         let route = self.engine.route(Direction::Fill)?;
-        self.engine.check(false, stream, fields)?;
+        self.engine.check(Direction::Fill, stream, fields)?;
         let (pool, failures) = (self.pool(), stream.failures());
         let (messages, event) = self.engine.pack(route, stream, fields)?;
         let messages = messages.into_iter().map(|(rank, buffer)| (rank, Some(buffer))).collect();
@@ -153,7 +157,7 @@ impl HaloTransformer {
         messages: Vec<Incoming>,
     ) -> Result<()> {
         let route = self.engine.route(Direction::Fill)?;
-        self.engine.check(false, stream, fields)?;
+        self.engine.check(Direction::Fill, stream, fields)?;
         let refuse = |message| Err(of_rank(self.engine.rank, refuse(message)));
         let is_foreign = |message: &&Incoming| !Arc::ptr_eq(&message.pool, &self.engine.pool);
         if let Some(message) = messages.iter().find(is_foreign) {
@@ -187,7 +191,7 @@ impl HaloTransformer {
     ///
     /// As [`pack`](Self::pack).
     pub fn average_corners(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
-        self.engine.check(false, stream, fields)?;
+        self.engine.check(Direction::Fill, stream, fields)?;
         let failures = stream.failures();
         self.engine.average_corners(stream, fields)?;
         self.engine.check_since(stream, failures)?;
@@ -241,7 +245,7 @@ impl HaloTransformer {
     /// # Ok::<(), halo::Error>(())
     /// ```
     pub fn edges(&self) -> &[Edge] {
-        &self.engine.plan.edges
+        &self.halo.plan.edges
     }
 
     /// The destination rank and the number of bytes of each message to send.

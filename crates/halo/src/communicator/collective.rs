@@ -356,17 +356,26 @@ impl Head {
 }
 
 /// Errors with their own code. Other ranks see any other error as `Driver`.
-const CODES: [ErrorKind; 6] = [
+const CODES: [ErrorKind; 9] = [
     ErrorKind::Driver,
     ErrorKind::Timeout,
     ErrorKind::PeerLost,
     ErrorKind::InvalidArgument,
     ErrorKind::Conflict,
     ErrorKind::OutOfMemory,
+    ErrorKind::Unsupported,
+    ErrorKind::WrongDevice,
+    ErrorKind::OutOfBounds,
 ];
 
-fn code(kind: ErrorKind) -> usize {
+/// The code by which other ranks know the kind of an error.
+pub(crate) fn code(kind: ErrorKind) -> usize {
     CODES.iter().position(|listed| *listed == kind).unwrap_or(0)
+}
+
+/// The kind of an error with this code.
+pub(crate) fn kind_of(code: usize) -> ErrorKind {
+    CODES.get(code).copied().unwrap_or(ErrorKind::Driver)
 }
 
 /// A rank from which frames come.
@@ -539,7 +548,7 @@ impl Gather {
             let peer = source.rank;
             match source.frames.front().map(|frame| frame.head) {
                 Some(Head { kind: Kind::Failed, call: failed, number, .. }) if failed <= call => {
-                    let kind = CODES.get(number).copied().unwrap_or(ErrorKind::Driver);
+                    let kind = kind_of(number);
                     let message = format!("rank {rank}: a collective call of rank {peer} failed");
                     return Err(Error::new(kind, operation, message));
                 }

@@ -42,7 +42,7 @@ use runtime_core::{Device, Error, ErrorKind, Result};
 
 pub use buffer::{Buffer, Storage};
 pub use collective::Collectives;
-pub(crate) use collective::{Reset, reset};
+pub(crate) use collective::{Reset, code, kind_of, reset};
 pub use envelope::{Envelope, Way};
 pub use faulty::{Fault, Faults, FaultyCommunicator};
 pub(crate) use thread::{Claims, Declined};

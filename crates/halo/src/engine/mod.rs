@@ -3,6 +3,8 @@
 
 pub(crate) mod corner;
 pub(crate) mod direct;
+pub(crate) mod halo;
+pub(crate) mod lists;
 pub(crate) mod pool;
 pub(crate) mod route;
 pub(crate) mod stamp;
@@ -12,30 +14,28 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{Device, DeviceKind, Error, ErrorKind, Event, Memory, Result, Stream};
+use runtime_core::{Device, Error, ErrorKind, Event, Result, Stream};
 
 use self::corner::Corners;
-use self::direct::{DirectRoute, neighbours, share_lines};
+use self::halo::HaloSource;
+use self::lists::ForestSource;
 use self::pool::Pool;
 use self::route::{Direction, Route};
 use self::statistics::{Part, Recorder, StagingTimes};
 use crate::communicator::{Buffer, Storage, deadline};
-use crate::field::{Dim, Field, FieldSpec, Quantity, abandon_writes, describe_other};
-use crate::options::{HaloOptions, MissingCorners, Staging};
-use crate::plan::Plan;
+use crate::field::{Access, Field, FieldSpec, abandon_writes, describe_other};
+use crate::options::{Settings, Staging};
+use crate::plan::Message;
 use crate::plan::attributes::Attributes;
 use crate::plan::fingerprint::PlanFingerprint;
-use crate::plan::transfer::{Fields, Pattern, refuse};
-use crate::topology::Topology;
+use crate::plan::transfer::refuse;
 
 /// Packs and unpacks the fields of one rank.
 pub(crate) struct Engine {
-    topology: Topology,
     pub(crate) rank: usize,
-    fields: Fields,
-    pub(crate) plan: Plan,
+    source: Source,
     pub(crate) device: Device,
-    pub(crate) options: HaloOptions,
+    pub(crate) settings: Settings,
     /// Whether messages go through pinned memory.
     staged: bool,
     /// Whether the host can address the device's memory.
@@ -50,50 +50,87 @@ pub(crate) struct Engine {
     last: Option<(Stream, Event)>,
 }
 
+/// What an engine exchanges.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Halo(Arc<HaloSource>),
+    Forest(Box<ForestSource>),
+}
+
+impl Source {
+    fn specs(&self) -> &[FieldSpec] {
+        match self {
+            Self::Halo(halo) => halo.specs(),
+            Self::Forest(forest) => &forest.lists.arrays,
+        }
+    }
+
+    /// The rank and the number of bytes of each message to send.
+    fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let (halo, forest) = match self {
+            Self::Halo(halo) => (&halo.plan.sends[..], &[][..]),
+            Self::Forest(forest) => (&[][..], &forest.lists.sends[..]),
+        };
+        sizes(halo).chain(sizes(forest))
+    }
+
+    /// The rank and the number of bytes of each message to receive.
+    fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let (halo, forest) = match self {
+            Self::Halo(halo) => (&halo.plan.receives[..], &[][..]),
+            Self::Forest(forest) => (&[][..], &forest.lists.receives[..]),
+        };
+        sizes(halo).chain(sizes(forest))
+    }
+
+    fn message_bytes(&self) -> usize {
+        sum(self.sends().chain(self.receives()))
+    }
+
+    /// How an exchange uses a field.
+    fn access(&self, field: usize, direction: Direction) -> Access {
+        match (self, direction) {
+            (Self::Halo(_), Direction::Fill) => Access::WriteGhosts,
+            (Self::Halo(_), _) => Access::Write,
+            (Self::Forest(_), direction) => ForestSource::access(field, direction),
+        }
+    }
+}
+
 impl Engine {
-    /// Makes the plan of a rank, but no launches. `passes_memory` says whether the transport may pass the device's
-    /// memory.
+    /// Makes no launches yet. `passes_memory` says whether the transport may pass the device's memory.
     pub(crate) fn new(
-        topology: &Topology,
+        source: Source,
         rank: usize,
-        quantities: &[Quantity],
         device: &Device,
-        options: &HaloOptions,
+        settings: Settings,
         passes_memory: bool,
     ) -> Result<Self> {
-        let fields = Fields::new(quantities, topology, rank)?;
-        let plan =
-            Plan::new(topology, &fields, rank, Pattern::Halo(options.reach), options.messages)?;
         let is_addressable = stamp::is_addressable(device)?;
-        let (staged, staging_is_open) = match options.staging {
+        let (staged, staging_is_open) = match settings.staging {
             Staging::Pinned => (true, false),
             Staging::Device => (false, false),
             Staging::Auto if is_addressable => (false, false),
             Staging::Auto => (!passes_memory, passes_memory),
         };
-        let limit = options.pool_bytes.unwrap_or_else(|| default_limit(&plan));
-        let corners = match options.missing_corners {
-            MissingCorners::Average => {
-                let corners = Corners::new(device, fields.specs(), &plan.edges);
-                Some(corners.map_err(|error| of_rank(rank, error))?)
-            }
-            _ => None,
+        let limit = settings.pool_bytes.unwrap_or_else(|| default_limit(source.message_bytes()));
+        let corners = match &source {
+            Source::Halo(halo) => halo.corners(device).map_err(|error| of_rank(rank, error))?,
+            Source::Forest(_) => None,
         };
         Ok(Self {
-            topology: topology.clone(),
             rank,
-            fields,
-            plan,
+            source,
             device: device.clone(),
-            options: options.clone(),
             staged,
             is_addressable,
             staging_is_open,
             routes: Vec::new(),
             corners,
-            recorder: Mutex::new(Recorder::new(device, options.timing)),
+            recorder: Mutex::new(Recorder::new(device, settings.timing)),
             pool: Arc::new(Mutex::new(Pool::new(device, staged, limit))),
             last: None,
+            settings,
         })
     }
 
@@ -103,38 +140,20 @@ impl Engine {
     ///
     /// `InvalidArgument`.
     pub(crate) fn check_messages(&self, passes_memory: bool) -> Result<()> {
-        let (rank, device, bytes) = (self.rank, self.device.id(), message_bytes(&self.plan));
+        let (rank, device, bytes) = (self.rank, self.device.id(), self.source.message_bytes());
         let limit = self.pool.lock().limit();
         if bytes > limit {
             return Err(refuse(format!(
                 "rank {rank}: pool_bytes is {limit}, and the messages of one exchange have {bytes}"
             )));
         }
-        let is_device = self.options.staging == Staging::Device;
+        let is_device = self.settings.staging == Staging::Device;
         if is_device && bytes > 0 && !passes_memory && !self.is_addressable {
             return Err(refuse(format!(
                 "rank {rank}: Staging::Device, and the transport passes no memory of {device}"
             )));
         }
         Ok(())
-    }
-
-    /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
-    pub(crate) fn prefers_messages(&self) -> bool {
-        self.device.info().kind == DeviceKind::Host && share_lines(self.specs(), &self.plan)
-    }
-
-    /// The placement of the fields in memory, for the other ranks.
-    pub(crate) fn placements(&self) -> Vec<[i64; 3]> {
-        self.specs().iter().flat_map(FieldSpec::placement).collect()
-    }
-
-    /// Makes the copies from the fields of other ranks. `placements` holds the [placements](Self::placements) of all
-    /// ranks.
-    pub(crate) fn direct_route(&self, placements: &[u8]) -> Result<DirectRoute> {
-        let neighbours = neighbours(&self.topology, self.specs(), &self.plan, placements)?;
-        let constants = self.constants()?;
-        DirectRoute::new(self.rank, &self.device, self.specs(), &self.plan, &neighbours, constants)
     }
 
     /// Uses the staging that was chosen by these times.
@@ -158,11 +177,11 @@ impl Engine {
     }
 
     pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.plan.sends.iter().map(|message| (message.peer, message.bytes))
+        self.source.sends()
     }
 
     pub(crate) fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.plan.receives.iter().map(|message| (message.peer, message.bytes))
+        self.source.receives()
     }
 
     /// The bytes of the pool, and their limit.
@@ -172,26 +191,21 @@ impl Engine {
     }
 
     pub(crate) fn fingerprint(&self) -> PlanFingerprint {
-        let (specs, rank) = (self.specs(), self.rank);
-        let balance = self.plan.balance(specs, rank);
-        let is_staggered = specs.iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
-        let shared = match is_staggered {
-            true => {
-                let sharing = self.options.messages;
-                Plan::new(&self.topology, &self.fields, rank, Pattern::Shared, sharing).ok()
-            }
-            false => None,
-        };
-        let shared = shared.map(|plan| plan.balance(specs, rank));
-        PlanFingerprint::new(&self.attributes(), specs.len(), balance, shared)
+        match &self.source {
+            Source::Halo(halo) => halo.fingerprint(),
+            Source::Forest(forest) => forest.fingerprint(),
+        }
     }
 
     pub(crate) fn attributes(&self) -> Attributes {
-        Attributes::new(&self.topology, &self.options, &self.fields)
+        match &self.source {
+            Source::Halo(halo) => halo.attributes(),
+            Source::Forest(forest) => forest.attributes(),
+        }
     }
 
     pub(crate) fn specs(&self) -> &[FieldSpec] {
-        self.fields.specs()
+        self.source.specs()
     }
 
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
@@ -200,50 +214,44 @@ impl Engine {
 
     /// Returns the index of the route of a direction, which is made on first use.
     pub(crate) fn route(&mut self, direction: Direction) -> Result<usize> {
-        if let Some(index) = self.routes.iter().position(|route| route.direction() == direction) {
+        if let Some(index) = self.known_route(direction) {
             return Ok(index);
         }
-        let (topology, rank, sharing) = (&self.topology, self.rank, self.options.messages);
-        let shared;
-        let (plan, constants) = match direction {
-            Direction::Fill => (&self.plan, self.constants()?),
-            Direction::Reduce(_) => (&self.plan, None),
-            Direction::Shared => {
-                shared = Plan::new(topology, &self.fields, rank, Pattern::Shared, sharing)?;
-                if self.options.pool_bytes.is_none() {
-                    self.pool.lock().raise_limit(default_limit(&shared));
+        let (device, staged) = (&self.device, self.staged);
+        let made = match &self.source {
+            Source::Forest(forest) => forest.route(device, direction, staged),
+            Source::Halo(halo) if direction == Direction::Shared => {
+                let shared = halo.shared()?;
+                if self.settings.pool_bytes.is_none() {
+                    let bytes = sum(sizes(&shared.sends).chain(sizes(&shared.receives)));
+                    self.pool.lock().raise_limit(default_limit(bytes));
                 }
-                (&shared, None)
+                halo.route(device, &shared, direction, staged)
             }
+            Source::Halo(halo) => halo.route(device, &halo.plan, direction, staged),
         };
-        let route = Route::new(&self.device, self.specs(), plan, direction, self.staged, constants);
-        self.routes.push(route.map_err(|error| of_rank(rank, error))?);
+        self.routes.push(made.map_err(|error| of_rank(self.rank, error))?);
         Ok(self.routes.len() - 1)
+    }
+
+    /// The route of a direction, if it was made.
+    pub(crate) fn known_route(&self, direction: Direction) -> Option<usize> {
+        self.routes.iter().position(|route| route.direction() == direction)
     }
 
     pub(crate) fn routes(&self, route: usize) -> &Route {
         &self.routes[route]
     }
 
-    /// The values of missing corners, if the options set any.
-    fn constants(&self) -> Result<Option<Memory<u8>>> {
-        match self.options.missing_corners {
-            MissingCorners::Fill(value) => {
-                corner::constants(&self.device, self.specs(), &self.plan.edges, value)
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// Checks a stream and fields before anything is enqueued: each field matches its plan, can be used on the stream,
     /// and shares no elements with another field. Then gives up writes of earlier exchanges of the fields.
     pub(crate) fn check(
         &self,
-        writes_owned: bool,
+        direction: Direction,
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<()> {
-        let (specs, rank) = (self.fields.specs(), self.rank);
+        let (specs, rank) = (self.specs(), self.rank);
         let refuse =
             |kind, message| Err(Error::new(kind, "exchange", message).on(self.device.id()));
         if !self.device.is_same(stream.device()) {
@@ -263,7 +271,7 @@ impl Engine {
             return refuse(ErrorKind::InvalidArgument, message);
         }
         for (index, field) in fields.iter().enumerate() {
-            field.check(&specs[index], rank, stream, writes_owned)?;
+            field.check(&specs[index], rank, stream, self.source.access(index, direction))?;
             let shared = |other: &Field<'_>| other.view().overlaps(&field.view());
             if let Some(other) = fields[..index].iter().position(shared) {
                 let (one, two) = (specs[other].name(), specs[index].name());
@@ -283,7 +291,7 @@ impl Engine {
         fields: &mut [Field<'_>],
     ) -> Result<(Vec<(usize, Buffer)>, Event)> {
         self.follow(stream)?;
-        let deadline = deadline(self.options.timeout);
+        let deadline = deadline(self.settings.timeout);
         let route = &mut self.routes[route];
         let sizes = route.sends.iter().map(|peer| peer.bytes);
         let taken = self.pool.lock().take_all(sizes, Some(stream), deadline);
@@ -308,7 +316,7 @@ impl Engine {
 
     /// Returns the source ranks of the messages, and buffers for them that are not in use.
     pub(crate) fn receive_buffers(&self, route: usize) -> Result<Vec<(usize, Buffer)>> {
-        let deadline = deadline(self.options.timeout);
+        let deadline = deadline(self.settings.timeout);
         let peers = &self.routes[route].receives;
         let sizes = peers.iter().map(|peer| peer.bytes);
         let taken = self.pool.lock().take_all(sizes, None, deadline);
@@ -328,7 +336,7 @@ impl Engine {
         }
         self.follow(stream)?;
         let Some(corners) = &mut self.corners else { return Ok(()) };
-        corners.fill(stream, fields, self.options.timeout)?;
+        corners.fill(stream, fields, self.settings.timeout)?;
         self.last = Some((stream.clone(), stream.record_event()?));
         Ok(())
     }
@@ -408,8 +416,8 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("rank", &self.rank)
             .field("fields", &self.specs().len())
-            .field("sends", &self.plan.sends.len())
-            .field("receives", &self.plan.receives.len())
+            .field("sends", &self.sends().count())
+            .field("receives", &self.receives().count())
             .field("device", self.device.id())
             .field("staged", &self.staged)
             .finish()
@@ -417,11 +425,15 @@ impl fmt::Debug for Engine {
 }
 
 /// Four times the bytes of the messages of one exchange.
-fn default_limit(plan: &Plan) -> usize {
-    message_bytes(plan).saturating_mul(4)
+const fn default_limit(message_bytes: usize) -> usize {
+    message_bytes.saturating_mul(4)
 }
 
-fn message_bytes(plan: &Plan) -> usize {
-    let messages = plan.sends.iter().chain(&plan.receives);
-    messages.map(|message| message.bytes).fold(0, usize::saturating_add)
+/// The rank and the number of bytes of each message.
+fn sizes<B>(messages: &[Message<B>]) -> impl Iterator<Item = (usize, usize)> {
+    messages.iter().map(|message| (message.peer, message.bytes))
+}
+
+fn sum(sizes: impl Iterator<Item = (usize, usize)>) -> usize {
+    sizes.map(|(_, bytes)| bytes).fold(0, usize::saturating_add)
 }

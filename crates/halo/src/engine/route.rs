@@ -2,23 +2,19 @@
 
 use std::ops::Range;
 
-use runtime_core::{
-    Combine, DType, Device, Memory, RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream,
-};
+use runtime_core::{Combine, DType, Device, Memory, RegionPlan, Result, Slot, Stream};
 
-use super::corner;
 use crate::communicator::Storage;
 use crate::field::{Field, FieldSpec, execute};
-use crate::plan::copies::Ends;
-use crate::plan::transfer::{Transfer, refuse};
-use crate::plan::{ALIGN, Message, Plan};
+use crate::plan::transfer::refuse;
+use crate::plan::{ALIGN, Message};
 
 /// The direction of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Owned elements overwrite their ghosts.
+    /// Owned elements overwrite their ghosts, or roots their leaves.
     Fill,
-    /// Ghosts are combined with their original elements.
+    /// Ghosts are combined with their original elements, or leaves with their roots.
     Reduce(Combine),
     /// Points that two ranks share take the value of their owner.
     Shared,
@@ -34,7 +30,7 @@ impl Direction {
         }
     }
 
-    fn reduction(self) -> Option<Combine> {
+    pub(crate) fn reduction(self) -> Option<Combine> {
         match self {
             Self::Fill | Self::Shared => None,
             Self::Reduce(combine) => Some(combine),
@@ -45,13 +41,7 @@ impl Direction {
 /// The launches of one direction, and the peers of its messages.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// Packs all messages, and copies the data that the rank exchanges with itself.
-    pack: RegionPlan,
-    /// Unpacks all messages, by one plan after the other.
-    unpack: Vec<RegionPlan>,
-    /// Unpacks messages of which some may be absent; each has a slot. `None` if `unpack` serves for this, or if the
-    /// order of messages matters.
-    unpack_some: Option<RegionPlan>,
+    launches: Launches,
     pub(crate) sends: Vec<Peer>,
     pub(crate) receives: Vec<Peer>,
     /// Bytes that the rank exchanges with itself.
@@ -81,71 +71,30 @@ impl Peer {
     }
 }
 
+/// The launches of a route.
+#[derive(Debug)]
+pub(crate) struct Launches {
+    /// Packs all messages, and copies the data that the rank exchanges with itself.
+    pub(crate) pack: RegionPlan,
+    /// Unpacks all messages, by one plan after the other.
+    pub(crate) unpack: Vec<RegionPlan>,
+    /// Unpacks messages of which some may be absent; each has a slot. `None` if `unpack` serves for this, or if the
+    /// order of messages matters.
+    pub(crate) unpack_some: Option<RegionPlan>,
+}
+
 impl Route {
+    /// `messages` are those to send, and those to receive. `own_bytes` is the number of bytes that the rank exchanges with
+    /// itself.
     pub(crate) fn new(
         device: &Device,
-        specs: &[FieldSpec],
-        plan: &Plan,
+        [sends, receives]: [Vec<Peer>; 2],
         direction: Direction,
         staged: bool,
+        own_bytes: usize,
         constants: Option<Memory<u8>>,
+        launches: Launches,
     ) -> Result<Self> {
-        let reduction = direction.reduction();
-        if let Some(combine) = reduction {
-            check_combine(specs, combine)?;
-        }
-        let (outgoing, incoming) = match reduction {
-            None => (&plan.sends, &plan.receives),
-            Some(_) => (&plan.receives, &plan.sends),
-        };
-        let (sends, receives) = (peers(outgoing)?, peers(incoming)?);
-        let departures = in_messages(specs, outgoing, &sends, staged);
-        let mut entries: Vec<RegionCopy> = departures
-            .map(|(transfer, ends, place)| {
-                let near = if reduction.is_some() { ends.target() } else { ends.source() };
-                ends.copy(near, place, transfer.negate, Combine::Replace)
-            })
-            .collect();
-        if reduction.is_none() {
-            entries.extend(plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()));
-        }
-        if constants.is_some() {
-            let messages = if staged { usize::from(!sends.is_empty()) } else { sends.len() };
-            entries.extend(corner::fills(specs, &plan.edges, specs.len() + messages));
-        }
-        let pack = device.plan_regions(&entries)?;
-
-        let arrivals = |staged| {
-            in_messages(specs, incoming, &receives, staged).map(|(transfer, ends, place)| {
-                let (near, combine) = match reduction {
-                    None => (ends.target(), Combine::Replace),
-                    Some(combine) => (ends.source(), combine),
-                };
-                (transfer, ends.copy(place, near, false, combine))
-            })
-        };
-        let (mut unpack, mut unpack_some) = (Vec::new(), None);
-        if let Some(combine) = reduction {
-            let local = plan.local.iter().map(|transfer| {
-                let ends = Ends::new(specs, transfer);
-                (transfer, ends.copy(ends.target(), ends.source(), transfer.negate, combine))
-            });
-            let mut all: Vec<_> = arrivals(staged).chain(local).collect();
-            // Several contributions meet in one element: they are combined in this order, whichever arrives first.
-            all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
-            for entries in layers(specs, all, combine) {
-                unpack.push(device.plan_regions(&entries)?);
-            }
-        } else {
-            let make = |staged| {
-                let copies: Vec<RegionCopy> = arrivals(staged).map(|(_, copy)| copy).collect();
-                device.plan_regions(&copies)
-            };
-            unpack.push(make(staged)?);
-            if staged && incoming.len() > 1 {
-                unpack_some = Some(make(false)?);
-            }
-        }
         let bytes = |peers: &[Peer]| peers.last().map_or(0, |peer| peer.start + peer.bytes);
         let staging = match staged {
             true => Some([
@@ -154,18 +103,7 @@ impl Route {
             ]),
             false => None,
         };
-        let own_bytes = plan.own_bytes(specs);
-        Ok(Self {
-            pack,
-            unpack,
-            unpack_some,
-            sends,
-            receives,
-            own_bytes,
-            constants,
-            staging,
-            direction,
-        })
+        Ok(Self { launches, sends, receives, own_bytes, constants, staging, direction })
     }
 
     /// Enqueues packing all messages, into buffers of matching lengths. Returns the number of launches.
@@ -185,7 +123,7 @@ impl Route {
             })),
         }
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
-        execute(&self.pack, stream, fields, slots)?;
+        execute(&self.launches.pack, stream, fields, slots)?;
         if let Some([outgoing, _]) = &self.staging {
             for (peer, buffer) in self.sends.iter().zip(buffers) {
                 let Storage::Pinned(pinned) = buffer else { continue };
@@ -193,7 +131,7 @@ impl Route {
                 bytes.copy_to_pinned(stream, pinned)?;
             }
         }
-        Ok(self.pack.launches())
+        Ok(self.launches.pack.launches())
     }
 
     /// Enqueues unpacking messages together, given with their indices. Returns the number of launches.
@@ -214,8 +152,8 @@ impl Route {
                 view?.copy_from_pinned(stream, pinned)?;
             }
         }
-        let some = self.unpack_some.as_ref().filter(|_| !are_all);
-        let plans = some.map_or(&self.unpack[..], std::slice::from_ref);
+        let some = self.launches.unpack_some.as_ref().filter(|_| !are_all);
+        let plans = some.map_or(&self.launches.unpack[..], std::slice::from_ref);
         for plan in plans {
             let messages = match &self.staging {
                 Some([_, incoming]) if are_all => vec![incoming.view().into()],
@@ -251,35 +189,44 @@ impl Route {
     pub(crate) fn takes_any_order(&self) -> bool {
         self.direction.reduction().is_none()
     }
-
-    /// Whether it writes elements that ranks own.
-    pub(crate) fn writes_owned(&self) -> bool {
-        self.direction != Direction::Fill
-    }
 }
 
-/// The transfers in messages, each with the place of its elements in its message. The messages are in the staging
-/// memory, or each is in its own memory.
-fn in_messages<'a>(
-    specs: &'a [FieldSpec],
-    messages: &'a [Message],
+/// A block of a message.
+pub(crate) struct Placed<'a, B> {
+    pub(crate) block: &'a B,
+    /// The slot of the memory that holds the message.
+    pub(crate) slot: usize,
+    /// The byte of that memory at which the block starts.
+    pub(crate) start: usize,
+    /// The rank at the other end.
+    pub(crate) peer: usize,
+}
+
+/// The blocks of messages. The messages are in the staging memory, or each is in its own memory. `fields` is the number
+/// of slots before them.
+pub(crate) fn placed<'a, B>(
+    fields: usize,
+    messages: &'a [Message<B>],
     peers: &'a [Peer],
     staged: bool,
-) -> impl Iterator<Item = (&'a Transfer, Ends<'a>, RegionSide)> {
+) -> impl Iterator<Item = Placed<'a, B>> {
     messages.iter().zip(peers).enumerate().flat_map(move |(index, (message, peer))| {
-        let (slot, start) =
-            if staged { (specs.len(), peer.start) } else { (specs.len() + index, 0) };
-        message.blocks.iter().map(move |(transfer, offset)| {
-            let ends = Ends::new(specs, transfer);
-            let place = ends.in_message(slot, start + offset);
-            (transfer, ends, place)
-        })
+        let (slot, first) = if staged { (fields, peer.start) } else { (fields + index, 0) };
+        let rank = peer.rank;
+        let place = move |(block, offset): &'a (B, usize)| Placed {
+            block,
+            slot,
+            start: first + offset,
+            peer: rank,
+        };
+        message.blocks.iter().map(place)
     })
 }
 
-fn peers(messages: &[Message]) -> Result<Vec<Peer>> {
+/// The messages with their places in the staging memory.
+pub(crate) fn peers<B>(messages: &[Message<B>]) -> Result<Vec<Peer>> {
     let mut start = 0_usize;
-    let peer = |message: &Message| {
+    let peer = |message: &Message<B>| {
         let Message { peer: rank, part, bytes, .. } = *message;
         let peer = Peer { rank, part, bytes, start };
         let end = start.checked_add(bytes.next_multiple_of(ALIGN));
@@ -292,7 +239,8 @@ fn peers(messages: &[Message]) -> Result<Vec<Peer>> {
     messages.iter().map(peer).collect()
 }
 
-fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
+/// Checks that the elements of all fields support an operation.
+pub(crate) fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
     let admits = |dtype: DType| match combine {
         Combine::Replace => true,
         Combine::Sum => dtype.admits_sum(),
@@ -305,33 +253,4 @@ fn check_combine(specs: &[FieldSpec], combine: Combine) -> Result<()> {
             Err(refuse(format!("field {name}: {combine:?} of elements of {dtype}")))
         }
     }
-}
-
-/// Splits copies into layers that run one after the other: one layer if the device orders copies into the same
-/// elements, otherwise as many layers as needed so that no two copies of a layer write the same elements.
-fn layers(
-    specs: &[FieldSpec],
-    copies: Vec<(&Transfer, RegionCopy)>,
-    combine: Combine,
-) -> Vec<Vec<RegionCopy>> {
-    if combine != Combine::Replace {
-        return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
-    }
-    let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
-    let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
-    for (transfer, copy) in copies {
-        let owned = Ends::new(specs, transfer).source_box();
-        let meets = |other: &[Range<isize>; 3]| {
-            owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
-        };
-        let below =
-            placed.iter().filter(|(field, other, _)| *field == transfer.source && meets(other));
-        let layer = below.map(|(_, _, layer)| layer + 1).max().unwrap_or(0);
-        if layers.len() <= layer {
-            layers.push(Vec::new());
-        }
-        layers[layer].push(copy);
-        placed.push((transfer.source, owned, layer));
-    }
-    layers
 }

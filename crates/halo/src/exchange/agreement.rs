@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use runtime_core::{Error, ErrorKind, Result, bytemuck};
+use runtime_core::{Device, Error, ErrorKind, Result, bytemuck};
 
-use crate::communicator::{Communicator, deadline};
+use crate::communicator::{Communicator, code, deadline, kind_of};
 use crate::engine::Engine;
 use crate::engine::direct::DirectRoute;
-use crate::options::HaloOptions;
+use crate::engine::halo::HaloSource;
+use crate::options::Settings;
 use crate::plan::attributes::Attribute;
 use crate::plan::fingerprint::{Hasher, PlanFingerprint};
 use crate::plan::transfer::refuse;
@@ -78,10 +79,10 @@ pub(super) fn agree(
     ranks: Ranks<'_>,
     own: Option<Contribution<'_>>,
     serial: u64,
-    options: &HaloOptions,
+    settings: &Settings,
 ) -> Result<Agreement> {
     const NUMBERS: usize = 11;
-    let HaloOptions { channel, timeout, .. } = *options;
+    let Settings { channel, timeout, .. } = *settings;
     let mut mine = [0; NUMBERS];
     mine[0] = serial.into();
     if let Some(Contribution { engine, device, measures }) = own {
@@ -191,12 +192,13 @@ fn find(
 /// Blocks until all ranks have called it.
 pub(super) fn direct_route(
     ranks: Ranks<'_>,
-    engine: &Engine,
-    options: &HaloOptions,
+    halo: &HaloSource,
+    device: &Device,
+    settings: &Settings,
 ) -> Result<Option<DirectRoute>> {
-    let HaloOptions { channel, timeout, .. } = *options;
-    let all = gather(ranks, channel, bytemuck::cast_slice(&engine.placements()), timeout)?;
-    let own = engine.direct_route(&all);
+    let Settings { channel, timeout, .. } = *settings;
+    let all = gather(ranks, channel, bytemuck::cast_slice(&halo.placements()), timeout)?;
+    let own = halo.direct_route(device, &all);
     let all = gather(ranks, channel, &[u8::from(own.is_ok())], timeout)?;
     Ok(own.ok().filter(|_| !all.contains(&0)))
 }
@@ -221,4 +223,59 @@ pub(super) fn all_made<T>(ranks: Ranks<'_>, own: Result<T>, timeout: Duration) -
         return Err(refuse(format!("ranks {failed:?} could not make their launches")));
     }
     Ok(own)
+}
+
+/// Shares numbers of each rank with all ranks. If a rank has an error instead, all ranks get it: the ranks without an
+/// error get that of the lowest rank.
+///
+/// Blocks until all ranks have called it, and once more if a rank has an error.
+pub(super) fn share<T, const NUMBERS: usize>(
+    ranks: Ranks<'_>,
+    own: Result<(T, [u64; NUMBERS])>,
+    timeout: Duration,
+) -> Result<(T, Vec<[u64; NUMBERS]>)> {
+    let (state, text) = match &own {
+        Ok(_) => (0, ""),
+        Err(error) => (1 + code(error.kind()) as u64, error.message()),
+    };
+    let mut text = text.as_bytes().to_vec();
+    text.truncate(MAX_ATTRIBUTE_BYTES);
+    let numbers = own.as_ref().map_or([0; NUMBERS], |(_, numbers)| *numbers);
+    let mine = [state, text.len() as u64].into_iter().chain(numbers);
+    let mine: Vec<u8> = mine.flat_map(u64::to_le_bytes).collect();
+    let all = ranks.gather(&mine, timeout);
+    let all = match (all, &own) {
+        (Ok(all), _) => words(&all),
+        (Err(_), Err(error)) => return Err(error.clone()),
+        (Err(error), Ok(_)) => return Err(error),
+    };
+    let each = 2 + NUMBERS;
+    let Some(failed) = all.chunks_exact(each).position(|rank| rank[0] != 0) else {
+        let numbers = |rank: &[u64]| std::array::from_fn(|number| rank[2 + number]);
+        return own.map(|(own, _)| (own, all.chunks_exact(each).map(numbers).collect()));
+    };
+    let longest = all.chunks_exact(each).map(|rank| rank[1]).max().unwrap_or(0);
+    let padded = usize::try_from(longest).ok().filter(|longest| *longest <= MAX_ATTRIBUTE_BYTES);
+    let text = match padded {
+        None => {
+            let message = format!(
+                "a rank gave {longest} for the bytes of an error, limit {MAX_ATTRIBUTE_BYTES}"
+            );
+            Err(Error::new(ErrorKind::Driver, "all_gather", message))
+        }
+        Some(longest) => {
+            text.resize(longest, 0);
+            ranks.gather(&text, timeout).map(|all| {
+                let text = &all[failed * longest..][..longest];
+                String::from_utf8_lossy(text).trim_end_matches('\0').to_owned()
+            })
+        }
+    };
+    let kind = usize::try_from(all[failed * each] - 1).map_or(ErrorKind::Driver, kind_of);
+    own.and(Err(Error::new(kind, "forest", text?)))
+}
+
+/// The numbers in gathered bytes.
+pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }

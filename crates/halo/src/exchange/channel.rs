@@ -141,6 +141,11 @@ impl Channel {
         mix(mix(id).wrapping_add(mix(self.token)).wrapping_add(part as u64))
     }
 
+    /// The message ID of a list that a rank sends when it makes a forest. No message of an exchange has it.
+    pub(super) fn list_id(&self, sender: usize) -> u64 {
+        !mix(self.exchange_id(sender))
+    }
+
     /// The buffer of a message, with its ID and token.
     pub(super) fn label(
         &self,

@@ -65,6 +65,10 @@ impl Flight {
         })
     }
 
+    pub(super) const fn route(&self) -> usize {
+        self.route
+    }
+
     /// Starts to receive all messages.
     pub(super) fn receive(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
         let route = engine.routes(self.route);
@@ -198,7 +202,7 @@ impl Flight {
         };
         let message = format!(
             "waited {:?} for messages from ranks {:?} and to ranks {:?}",
-            engine.options.timeout,
+            engine.settings.timeout,
             open(&self.receives, &route.receives),
             open(&self.sends, &route.sends)
         );

@@ -3,27 +3,30 @@
 pub(crate) mod agreement;
 mod channel;
 mod flight;
+pub(crate) mod forest;
+mod leaves;
+mod messenger;
 pub(crate) mod overlap;
 mod staging;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
-use runtime_core::{AnyView, Combine, Device, Error, ErrorKind, Result, Stream};
+use runtime_core::{Combine, Device, Result, Stream};
 
 use self::agreement::{Agreement, Contribution, Ranks, agree, all_made, direct_route};
 use self::channel::Channel;
-use self::flight::{Flight, error_of};
-use self::staging::Trial;
-use crate::communicator::{Communicator, Declined, Reset, deadline, reset};
-use crate::engine::Engine;
+pub use self::messenger::InFlight;
+use self::messenger::Messenger;
+use self::staging::choose_staging;
+use crate::communicator::{Communicator, Declined};
 use crate::engine::direct::DirectRoute;
+use crate::engine::halo::HaloSource;
 use crate::engine::route::Direction;
 use crate::engine::statistics::HaloStatistics;
-use crate::field::{Dim, Field, Quantity, end_writes, footprints};
-use crate::options::{HaloOptions, Staging};
+use crate::engine::{Engine, Source};
+use crate::field::{Field, Quantity};
+use crate::options::{HaloOptions, Settings, Staging};
 use crate::plan::transfer::{Edge, refuse};
 use crate::topology::Topology;
 
@@ -58,21 +61,12 @@ use crate::topology::Topology;
 /// exchange returns. A program that can go on after a failure reads [`Stream::failures`] before the exchange, and again
 /// after [`Stream::synchronize`]: if the number has grown, all elements that the exchange wrote are unspecified.
 pub struct HaloExchange {
-    engine: Engine,
-    channel: Channel,
+    halo: Arc<HaloSource>,
+    messenger: Messenger,
     /// Set if ranks read each other's fields directly.
     direct: Option<DirectRoute>,
     /// An error for ranks that wait to read the fields of an exchange that this rank did by messages.
     declined: Option<Declined>,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Idle,
-    Running(Flight),
-    /// An exchange failed before it was finished.
-    Broken,
 }
 
 impl HaloExchange {
@@ -103,40 +97,42 @@ impl HaloExchange {
         let transport = Arc::clone(&communicator);
         let (rank, size) = (transport.rank(), transport.size());
         let ranks = Ranks { communicator: &*transport, rank, size };
+        let settings = Settings::from(options);
         let own = Self::plan(ranks, topology, quantities, device, options);
         let may_read = options.direct
             && transport.direct().is_some_and(|access| access.numbers() == (rank, size));
-        let is_direct = may_read && !own.as_ref().is_ok_and(Engine::prefers_messages);
-        let own = own.and_then(|mut own| match is_direct {
-            true => Ok(own),
-            false => own.route(Direction::Fill).map(|_| own),
+        let prefers = |(halo, _): &(Arc<HaloSource>, _)| halo.prefers_messages(device);
+        let is_direct = may_read && !own.as_ref().is_ok_and(prefers);
+        let own = own.and_then(|(halo, mut engine)| match is_direct {
+            true => Ok((halo, engine)),
+            false => engine.route(Direction::Fill).map(|_| (halo, engine)),
         });
-        let contribution = own.as_ref().ok().map(|engine| Contribution {
+        let contribution = own.as_ref().ok().map(|(_, engine)| Contribution {
             engine,
             // Within a process, each opened device has its own default stream.
             device: if is_direct { device.default_stream().id() } else { 0 },
             measures: engine.staging_is_open && size > 1,
         });
         let serial = transport.collectives().next_exchange();
-        let agreed = agree(ranks, contribution, serial, options);
+        let agreed = agree(ranks, contribution, serial, &settings);
         // A rank's own error says more than the error that ranks disagree.
-        let mut engine = own?;
+        let (halo, mut engine) = own?;
         let Agreement { same_device, stamps, measures, serials } = agreed?;
         ranks.check()?;
-        let mut channel = Channel::new(communicator, rank, options.channel, serials, stamps);
-        let direct = if same_device { direct_route(ranks, &engine, options)? } else { None };
+        let mut channel = Channel::new(communicator, rank, settings.channel, serials, stamps);
+        let direct = match same_device {
+            true => direct_route(ranks, &halo, device, &settings)?,
+            false => None,
+        };
         if direct.is_none() {
             if measures {
-                let trial = Trial::new(ranks, &channel, device, options.timeout);
-                let (choice, times) = trial.run(&engine.plan)?;
-                tracing::debug!(rank, ?choice, ?times, "staging measured");
-                engine.choose_staging(choice, times);
-                channel.stamps = engine.stamps();
+                choose_staging(ranks, &mut engine, &mut channel)?;
             }
             let made = engine.route(Direction::Fill);
-            all_made(ranks, made, options.timeout)?;
+            all_made(ranks, made, settings.timeout)?;
         }
-        Ok(Self { engine, channel, direct, declined: None, state: State::Idle })
+        let messenger = Messenger::new(engine, channel);
+        Ok(Self { halo, messenger, direct, declined: None })
     }
 
     fn plan(
@@ -145,7 +141,7 @@ impl HaloExchange {
         quantities: &[Quantity],
         device: &Device,
         options: &HaloOptions,
-    ) -> Result<Engine> {
+    ) -> Result<(Arc<HaloSource>, Engine)> {
         let Ranks { communicator, rank, size } = ranks;
         if topology.ranks() != size {
             let planned = topology.ranks();
@@ -156,9 +152,11 @@ impl HaloExchange {
         Channel::check(communicator, options.channel)?;
         Channel::discard_old(communicator, options.channel)?;
         let passes = communicator.passes_memory_of(device);
-        let engine = Engine::new(topology, rank, quantities, device, options, passes)?;
+        let halo = Arc::new(HaloSource::new(topology, rank, quantities, options)?);
+        let source = Source::Halo(Arc::clone(&halo));
+        let engine = Engine::new(source, rank, device, options.into(), passes)?;
         engine.check_messages(passes)?;
-        Ok(engine)
+        Ok((halo, engine))
     }
 
     /// Starts to fill the halos. Blocks only if the pool is full and must wait for a buffer that is still in use.
@@ -239,7 +237,7 @@ impl HaloExchange {
     /// The error is `InvalidArgument`. It names both tokens if the transport carries them, as that of threads does, or
     /// if ranks read each other's fields directly. Otherwise it says that another message came.
     pub fn set_token(&mut self, token: u64) {
-        self.channel.token = token;
+        self.messenger.channel.token = token;
     }
 
     /// Makes exchanges and [collective calls](Communicator#collective-calls) possible again after an exchange was
@@ -259,28 +257,7 @@ impl HaloExchange {
     /// ranks completed it meanwhile. `Timeout`. `PeerLost`. `Conflict` if a reset of another exchange waits for other
     /// ranks. `InvalidArgument` if another rank resets something else. After an error, exchanges are not possible.
     pub fn reset(&mut self) -> Result<()> {
-        if let State::Running(_) | State::Broken = self.state {
-            self.engine.forget_buffers();
-        }
-        // This state remains until all ranks have completed the reset.
-        self.state = State::Broken;
-        let timeout = self.engine.options.timeout;
-        // Some ranks may have started more exchanges than others.
-        let own = Reset { what: self.channel.identity(), number: self.channel.exchanges };
-        let channel = &self.channel;
-        let before = || channel.discard_before_reset();
-        let all = reset(&*channel.communicator, own, timeout.saturating_mul(2), before)
-            .map_err(|error| channel.failed(error).about("reset"))?;
-        if let Some(rank) = all.iter().position(|other| other.what != own.what) {
-            let (own_rank, other) = (self.engine.rank, all[rank]);
-            let message = format!("rank {own_rank} resets {own}, rank {rank} resets {other}");
-            return Err(Error::new(ErrorKind::InvalidArgument, "reset", message));
-        }
-        let most = all.iter().map(|rank| rank.number).max();
-        self.channel.exchanges = most.unwrap_or(self.channel.exchanges);
-        self.channel.begin_epoch();
-        self.state = State::Idle;
-        Ok(())
+        self.messenger.reset()
     }
 
     /// Returns the traffic of the exchanges so far, and the times of all work that the device has finished. Does not
@@ -293,12 +270,12 @@ impl HaloExchange {
     ///
     /// The errors that the device reports.
     pub fn statistics(&self) -> Result<HaloStatistics> {
-        self.engine.recorder().statistics()
+        self.messenger.engine.recorder().statistics()
     }
 
     /// Returns the same as [`HaloTransformer::edges`](crate::HaloTransformer::edges).
     pub fn edges(&self) -> &[Edge] {
-        &self.engine.plan.edges
+        &self.halo.plan.edges
     }
 
     /// Whether [`exchange`](Self::exchange) and [`overlap`](Self::overlap) copy from the fields of other ranks, without
@@ -309,27 +286,27 @@ impl HaloExchange {
 
     /// The destination rank and the number of bytes of each message to send.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.engine.sends()
+        self.messenger.engine.sends()
     }
 
     /// The source rank and the number of bytes of each message to receive.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.engine.receives()
+        self.messenger.engine.receives()
     }
 
     /// How messages get to the transport: [`Pinned`](Staging::Pinned) or [`Device`](Staging::Device).
     pub fn staging(&self) -> Staging {
-        self.engine.staging()
+        self.messenger.engine.staging()
     }
 
     /// The number of bytes that message buffers have now, and the most that they may have.
     pub fn pool_bytes(&self) -> (usize, usize) {
-        self.engine.pool_bytes()
+        self.messenger.engine.pool_bytes()
     }
 
     /// The device of the fields.
     pub fn device(&self) -> &Device {
-        &self.engine.device
+        &self.messenger.engine.device
     }
 
     fn launch<'a, 'f>(
@@ -338,154 +315,26 @@ impl HaloExchange {
         stream: &Stream,
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
-        let route = self.engine.route(direction)?;
-        self.check(self.engine.routes(route).writes_owned(), stream, fields)?;
-        // From here on other ranks are affected.
-        self.state = State::Broken;
-        self.channel.begin(footprints(fields), &self.engine)?;
-        let flight = Flight::new(&mut self.engine, route, stream, fields);
-        let mut flight = flight.inspect_err(|_| {
-            self.channel.undo_begin();
-            self.state = State::Idle;
-        })?;
-        flight.receive(&self.engine, &self.channel)?;
-        if let Some((route, access)) = self.direct.as_ref().zip(self.channel.direct()) {
-            let Channel { exchanges, .. } = self.channel;
-            let access = access.called("exchange");
-            let declined = access.decline(self.channel.exchange_id(0), exchanges, &route.peers);
-            self.declined = Some(declined.map_err(|error| self.channel.failed(error))?);
+        let Self { messenger, direct, declined, .. } = self;
+        let route = messenger.engine.route(direction)?;
+        let flight = messenger.begin(route, stream, fields)?;
+        let channel = &messenger.channel;
+        if let Some((route, access)) = direct.as_ref().zip(channel.direct()) {
+            let (id, access) = (channel.exchange_id(0), access.called("exchange"));
+            let refusal = access.decline(id, channel.exchanges, &route.peers);
+            *declined = Some(refusal.map_err(|error| channel.failed(error))?);
         }
-        self.state = State::Running(flight);
-        self.advance(fields)?;
-        let messages = self.engine.routes(route).receives.len();
-        let corners = (direction == Direction::Fill).then(|| stream.clone());
-        Ok(InFlight { exchange: self, fields, messages, corners })
-    }
-
-    /// Checks that an exchange of these fields can start.
-    fn check(&self, writes_owned: bool, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
-        let conflict = match self.state {
-            State::Idle => None,
-            State::Running(_) => Some("the exchange before was not finished"),
-            State::Broken => Some("the exchange before failed"),
-        };
-        if let Some(why) = conflict {
-            let message = format!("{why}; call reset() on every rank");
-            return Err(error_of(&self.engine, ErrorKind::Conflict, &message));
-        }
-        self.engine.check(writes_owned, stream, fields)
-    }
-
-    /// Advances the exchange as far as possible without waiting. Returns whether it is complete.
-    fn advance(&mut self, fields: &mut [Field<'_>]) -> Result<bool> {
-        let State::Running(mut flight) = std::mem::replace(&mut self.state, State::Broken) else {
-            return Err(error_of(&self.engine, ErrorKind::Conflict, "the exchange failed before"));
-        };
-        self.channel.check_claims().map_err(|error| self.channel.failed(error))?;
-        let done = flight.advance(&mut self.engine, &self.channel, fields)?;
-        self.state = State::Running(flight);
-        Ok(done)
+        messenger.run(flight, stream, fields)
     }
 }
 
 impl fmt::Debug for HaloExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Messenger { engine, channel, state } = &self.messenger;
         f.debug_struct("HaloExchange")
-            .field("engine", &self.engine)
-            .field("communicator", &self.channel.communicator)
-            .field("state", &self.state)
+            .field("engine", engine)
+            .field("communicator", &channel.communicator)
+            .field("state", state)
             .finish()
-    }
-}
-
-/// An exchange in progress. Call [`finish`](Self::finish) to complete it.
-///
-/// If it is dropped or forgotten before it is finished or [polled](Self::poll) to completion, the exchange has failed:
-/// see [`HaloExchange`]. The next exchange is a `Conflict` until [`HaloExchange::reset`].
-#[must_use = "halos are filled by finish()"]
-#[derive(Debug)]
-pub struct InFlight<'a, 'f> {
-    exchange: &'a mut HaloExchange,
-    fields: &'a mut [Field<'f>],
-    /// The number of messages that this rank receives.
-    messages: usize,
-    /// The stream on which corners may have to be averaged.
-    corners: Option<Stream>,
-}
-
-impl InFlight<'_, '_> {
-    /// Sends messages that are packed and unpacks messages that have arrived. Returns whether the exchange is complete.
-    /// Blocks only to set the last ghosts to [averages](crate::MissingCorners::Average), and where the transport does:
-    /// see [`ThreadCommunicator`](crate::communicator::ThreadCommunicator).
-    ///
-    /// If messages go through host memory, the first call after packing is done sends them: call this from time to time
-    /// while other work runs.
-    ///
-    /// # Errors
-    ///
-    /// `DeviceFault` if a failure of the stream was reported to another caller since the exchange began. Messages that
-    /// were not sent before are then never sent, and the neighbours get a `Timeout`. The errors that the device or the
-    /// transport reports. After any error the exchange has failed.
-    pub fn poll(&mut self) -> Result<bool> {
-        if let State::Idle = self.exchange.state {
-            return Ok(true);
-        }
-        let done = self.exchange.advance(self.fields)?;
-        if done {
-            let state = std::mem::replace(&mut self.exchange.state, State::Broken);
-            let engine = &mut self.exchange.engine;
-            if let Some(stream) = &self.corners {
-                engine.average_corners(stream, self.fields)?;
-            }
-            if let State::Running(flight) = state {
-                flight.check(engine)?;
-            }
-            // Only now: if the caller never saw that the exchange is complete, it counts as abandoned.
-            end_writes(self.fields);
-            self.exchange.state = State::Idle;
-        }
-        Ok(done)
-    }
-
-    /// Returns the values of a field that the rank owns, if the field exists.
-    fn owned(&self, field: usize) -> Option<Result<AnyView<'_>>> {
-        let spec = self.exchange.engine.specs().get(field)?;
-        let owned: Vec<Range<usize>> = spec.dims().iter().map(Dim::owned).collect();
-        Some(self.fields.get(field)?.view().region(&owned))
-    }
-
-    /// Returns the number of messages whose unpacking is enqueued.
-    pub fn unpacked(&self) -> usize {
-        match &self.exchange.state {
-            State::Running(flight) => flight.unpacked(),
-            _ => self.messages,
-        }
-    }
-
-    /// Blocks until all messages have arrived and unpacking is enqueued. Work enqueued on the stream from now on sees
-    /// the halos.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
-    /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that
-    /// it shares elements of its fields with a rank, as for [`start`](HaloExchange::start). As for
-    /// [`poll`](Self::poll).
-    pub fn finish(mut self) -> Result<()> {
-        let deadline = deadline(self.exchange.engine.options.timeout);
-        loop {
-            let seen = self.exchange.channel.communicator.progress();
-            if self.poll()? {
-                return Ok(());
-            }
-            let HaloExchange { engine, channel, state, .. } = &mut *self.exchange;
-            let State::Running(flight) = state else { continue };
-            if Instant::now() >= deadline {
-                let error = flight.late(engine);
-                *state = State::Broken;
-                return Err(error);
-            }
-            flight.wait(channel, seen, deadline)?;
-        }
     }
 }

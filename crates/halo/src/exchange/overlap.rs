@@ -6,10 +6,12 @@ use std::fmt;
 use runtime_core::{AnyView, Error, Result, Stream};
 use smallvec::SmallVec;
 
-use super::{HaloExchange, InFlight, State};
+use super::HaloExchange;
+use super::messenger::{InFlight, State};
 use crate::communicator::{LentViews, Loan, LoanSession};
 use crate::engine::Engine;
 use crate::engine::direct::{DirectRoute, Divided};
+use crate::engine::route::Direction;
 use crate::engine::statistics::{Moved, Part};
 use crate::field::{Field, end_writes, footprints};
 use crate::plan::transfer::refuse;
@@ -103,10 +105,10 @@ impl HaloExchange {
         if self.direct.is_some() {
             let failures = stream.failures();
             let result = self.read(stream, fields, work)?;
-            self.engine.average_corners(stream, fields)?;
-            self.engine.check_since(stream, failures)?;
+            self.messenger.engine.average_corners(stream, fields)?;
+            self.messenger.engine.check_since(stream, failures)?;
             end_writes(fields);
-            self.state = State::Idle;
+            self.messenger.state = State::Idle;
             return result;
         }
         let mut progress = Progress::new(Path::Messages(self.start(stream, fields)?));
@@ -123,45 +125,52 @@ impl HaloExchange {
         fields: &mut [Field<'_>],
         work: impl FnOnce(&mut Progress<'_, '_>) -> Result<R>,
     ) -> Result<Result<R>> {
-        self.check(false, stream, fields)?;
+        self.messenger.check(Direction::Fill, stream, fields)?;
         if let Some(route) = &mut self.direct {
             route.use_stream(stream)?;
             route.begin_writes(fields);
         }
         let elements = footprints(fields);
         let target = Target { fields, has_copied: Cell::new(false) };
-        let specs = self.engine.specs();
+        let specs = self.messenger.engine.specs();
         let mut divided: SmallVec<[Divided<'_>; FEW]> = SmallVec::new();
         for (field, spec) in target.fields.iter_mut().zip(specs) {
             divided.push(field.divide(spec)?);
         }
         // From here on other ranks are affected.
-        self.state = State::Broken;
-        self.channel.begin(elements, &self.engine)?;
-        let (Some(route), Some(direct)) = (&self.direct, self.channel.direct()) else {
+        self.messenger.state = State::Broken;
+        self.messenger.channel.begin(elements, &self.messenger.engine)?;
+        let (Some(route), Some(direct)) = (&self.direct, self.messenger.channel.direct()) else {
             return Err(refuse("ranks share no memory any more".to_owned()));
         };
         let views: SmallVec<[AnyView<'_>; FEW]> = divided.iter().map(|(view, _)| *view).collect();
         let loan = Loan {
-            tag: self.channel.exchange_id(0),
+            tag: self.messenger.channel.exchange_id(0),
             peers: &route.peers,
             views: &views,
             events: &route.events,
-            timeout: self.engine.options.timeout,
+            timeout: self.messenger.engine.settings.timeout,
         };
-        let check = || self.channel.check_claims();
-        let result = direct.called("exchange").checked(&check).with_token(self.channel.token).lend(
-            &loan,
-            |session| {
+        let check = || self.messenger.channel.check_claims();
+        let result = direct
+            .called("exchange")
+            .checked(&check)
+            .with_token(self.messenger.channel.token)
+            .lend(&loan, |session| {
                 let (own, has_copied) = (&mut divided[..], &target.has_copied);
-                let read =
-                    DirectRead { route, session, stream, own, has_copied, engine: &self.engine };
+                let read = DirectRead {
+                    route,
+                    session,
+                    stream,
+                    own,
+                    has_copied,
+                    engine: &self.messenger.engine,
+                };
                 let mut progress = Progress::new(Path::Direct(read));
                 let result = work(&mut progress);
                 progress.finish().map(|()| result)
-            },
-        );
-        result.map_err(|error| self.channel.failed(error))
+            });
+        result.map_err(|error| self.messenger.channel.failed(error))
     }
 }
 

@@ -8,16 +8,30 @@ use runtime_core::{Device, Error, ErrorKind, Memory, Result, Stream, StreamOptio
 use super::agreement::Ranks;
 use super::channel::Channel;
 use crate::communicator::{Buffer, Storage, Way, deadline};
+use crate::engine::Engine;
 use crate::engine::statistics::{MEASURED_ROUNDS, StagingTimes};
 use crate::options::Staging;
-use crate::plan::Plan;
 use crate::plan::transfer::refuse;
 
 /// The value that a rank contributes instead of a time if it failed.
 const FAILED: u64 = u64::MAX;
 
+/// Measures both paths, and makes the engine use the faster one. All ranks call this together.
+pub(super) fn choose_staging(
+    ranks: Ranks<'_>,
+    engine: &mut Engine,
+    channel: &mut Channel,
+) -> Result<()> {
+    let trial = Trial::new(ranks, channel, &engine.device, engine.settings.timeout);
+    let (choice, times) = trial.run(engine)?;
+    tracing::debug!(rank = ranks.rank, ?choice, ?times, "staging measured");
+    engine.choose_staging(choice, times);
+    channel.stamps = engine.stamps();
+    Ok(())
+}
+
 /// Trial messages with the sizes of those of an exchange, sent before the first exchange.
-pub(super) struct Trial<'a> {
+struct Trial<'a> {
     ranks: Ranks<'a>,
     channel: &'a Channel,
     device: &'a Device,
@@ -38,33 +52,28 @@ struct TrialMessage {
 }
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(
-        ranks: Ranks<'a>,
-        channel: &'a Channel,
-        device: &'a Device,
-        timeout: Duration,
-    ) -> Self {
+    fn new(ranks: Ranks<'a>, channel: &'a Channel, device: &'a Device, timeout: Duration) -> Self {
         let end = deadline(timeout.saturating_mul(2));
         Self { ranks, channel, device, timeout, deadline: deadline(timeout), end }
     }
 
-    /// Sends the messages of a plan each way. All ranks call this together. Returns the faster way, which is the same
+    /// Sends the messages of an engine each way. All ranks call this together. Returns the faster way, which is the same
     /// on all ranks, and the times. Blocks until all ranks have called it, for at most twice the timeout.
     ///
     /// After a failure, which all ranks get, collective calls are refused until a reset: messages may be left behind.
-    pub(super) fn run(&self, plan: &Plan) -> Result<(Staging, StagingTimes)> {
-        let times = self.time(plan, Staging::Pinned).and_then(|pinned| {
-            self.time(plan, Staging::Device).map(|device| StagingTimes { pinned, device })
+    fn run(&self, engine: &Engine) -> Result<(Staging, StagingTimes)> {
+        let times = self.time(engine, Staging::Pinned).and_then(|pinned| {
+            self.time(engine, Staging::Device).map(|device| StagingTimes { pinned, device })
         });
         let times = times.inspect_err(|error| self.ranks.communicator.collectives().fail(error))?;
         let choice = if times.pinned < times.device { Staging::Pinned } else { Staging::Device };
         Ok((choice, times))
     }
 
-    fn time(&self, plan: &Plan, staging: Staging) -> Result<Duration> {
+    fn time(&self, engine: &Engine, staging: Staging) -> Result<Duration> {
         // A stream of the program would report the failures of other work.
         let made = self
-            .messages(plan, staging)
+            .messages(engine, staging)
             .and_then(|made| Ok((made, self.device.stream_create(&StreamOptions::default())?)));
         let (mut messages, stream) = match made {
             Ok(made) => self.slowest(Ok(Duration::ZERO)).map(|_| made)?,
@@ -89,18 +98,18 @@ impl<'a> Trial<'a> {
         Ok(best)
     }
 
-    fn messages(&self, plan: &Plan, staging: Staging) -> Result<Vec<TrialMessage>> {
-        let receives = plan.receives.iter().map(|message| (Way::Receive, message));
-        let sends = plan.sends.iter().map(|message| (Way::Send, message));
-        let messages = receives.chain(sends).map(|(way, message)| {
-            let memory = self.device.memory_allocate(message.bytes)?;
+    fn messages(&self, engine: &Engine, staging: Staging) -> Result<Vec<TrialMessage>> {
+        let receives = engine.receives().map(|message| (Way::Receive, message));
+        let sends = engine.sends().map(|message| (Way::Send, message));
+        let messages = receives.chain(sends).map(|(way, (rank, bytes))| {
+            let memory = self.device.memory_allocate(bytes)?;
             let (buffer, memory) = match staging {
                 Staging::Pinned => {
-                    (Buffer::pinned(self.device.pinned_allocate(message.bytes)?), Some(memory))
+                    (Buffer::pinned(self.device.pinned_allocate(bytes)?), Some(memory))
                 }
                 Staging::Device | Staging::Auto => (Buffer::device(memory), None),
             };
-            Ok(TrialMessage { way, rank: message.peer, buffer, memory })
+            Ok(TrialMessage { way, rank, buffer, memory })
         });
         messages.collect()
     }

@@ -6,7 +6,7 @@ mod spec;
 use std::ops::Range;
 
 use runtime_core::{
-    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, Footprint, MAX_RANK,
+    AnyView, AnyViewMut, AnyViewOutside, Device, Error, ErrorKind, Footprint, MAX_RANK, MemoryView,
     MemoryViewMut, RegionPlan, Result, Slot, Stream, UnfinishedWrite,
 };
 use smallvec::SmallVec;
@@ -14,23 +14,48 @@ use smallvec::SmallVec;
 pub use self::quantity::{Kind, Quantity};
 pub use self::spec::{Dim, FieldSpec};
 
-/// The values of a field during an exchange: the owned values to read, and the ghosts around them to write.
+/// The values of a field during an exchange: the owned values to read, and the ghosts around them to write. For a
+/// [`Forest`](crate::Forest), the values are those of an array of roots or of leaves.
 ///
 /// Fields of one exchange share no elements, including ghosts, whether one rank or several ranks have them: they are in
 /// different memories, or in separate parts of one memory. Ranks check this, except between processes.
 #[derive(Debug)]
 pub struct Field<'a> {
     owned: Option<AnyView<'a>>,
-    values: AnyViewMut<'a>,
+    values: Values<'a>,
     /// Set from the first write of an exchange until the exchange is complete. Otherwise the lender of the values would
     /// take the result of half an exchange for their new values.
     write: Option<UnfinishedWrite<'a>>,
 }
 
+/// All values of a field.
+#[derive(Debug)]
+enum Values<'a> {
+    Read(AnyView<'a>),
+    Write(AnyViewMut<'a>),
+}
+
+/// How an exchange uses a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It reads the values.
+    Read,
+    /// It reads owned values, and writes ghosts.
+    WriteGhosts,
+    /// It may read and write all values.
+    Write,
+}
+
 impl<'a> Field<'a> {
     /// All values of the field, owned values and ghosts, with the layout of its [spec](FieldSpec).
     pub fn new(values: impl Into<AnyViewMut<'a>>) -> Self {
-        Self { owned: None, values: values.into(), write: None }
+        Self { owned: None, values: Values::Write(values.into()), write: None }
+    }
+
+    /// All values of a field that an exchange only reads: the roots of a [broadcast](crate::Forest::broadcast), or the
+    /// leaves of a [reduction](crate::Forest::reduce).
+    pub fn read(values: impl Into<AnyView<'a>>) -> Self {
+        Self { owned: None, values: Values::Read(values.into()), write: None }
     }
 
     /// The values of a field whose owned values may be read elsewhere during the exchange. `owned` is a view of a box
@@ -51,27 +76,27 @@ impl<'a> Field<'a> {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "field", message));
         }
-        Ok(Self { owned: Some(owned), values: ghosts, write: None })
+        Ok(Self { owned: Some(owned), values: Values::Write(ghosts), write: None })
     }
 
     /// Returns a view of all values, owned values and ghosts.
     pub fn view(&self) -> AnyView<'_> {
-        self.values.as_view()
+        match &self.values {
+            Values::Read(values) => *values,
+            Values::Write(values) => values.as_view(),
+        }
     }
 
     /// Returns a view of all values for writing, for example to set the ghosts beyond a physical boundary.
     ///
     /// # Errors
     ///
-    /// `Conflict` for a field made by [`split`](Self::split).
+    /// `Conflict` for a field made by [`read`](Self::read) or [`split`](Self::split).
     pub fn view_mut(&mut self) -> Result<AnyViewMut<'_>> {
-        match self.owned {
-            None => Ok(self.values.reborrow()),
-            Some(_) => Err(Error::new(
-                ErrorKind::Conflict,
-                "field",
-                "its owned values may be read elsewhere",
-            )),
+        match (&mut self.values, self.owned) {
+            (Values::Write(values), None) => Ok(values.reborrow()),
+            (Values::Write(_), Some(_)) => Err(lent("its owned values")),
+            (Values::Read(_), _) => Err(lent("its values")),
         }
     }
 
@@ -81,17 +106,18 @@ impl<'a> Field<'a> {
         spec: &FieldSpec,
         rank: usize,
         stream: &Stream,
-        writes_owned: bool,
+        access: Access,
     ) -> Result<()> {
-        let (name, layout, device) = (spec.name(), self.values.layout(), stream.device());
+        let whole = self.view();
+        let (name, layout, device) = (spec.name(), whole.layout(), stream.device());
         let refuse = |kind, message: String| {
             let message = format!("field {name} of rank {rank}: {message}");
             Err(Error::new(kind, "exchange", message).on(device.id()))
         };
-        if !self.values.device().is_same(device) {
+        if !whole.device().is_same(device) {
             return refuse(
                 ErrorKind::WrongDevice,
-                format!("memory of {}", describe_other(self.values.device(), device)),
+                format!("memory of {}", describe_other(whole.device(), device)),
             );
         }
         let planned = spec.layout();
@@ -114,12 +140,15 @@ impl<'a> Field<'a> {
             );
             return refuse(ErrorKind::InvalidArgument, message);
         }
-        if writes_owned && self.owned.is_some() {
-            let message =
-                "its owned values are lent for reading, and this exchange writes them".to_owned();
+        let lent = match (access, &self.values) {
+            (Access::Write | Access::WriteGhosts, Values::Read(_)) => Some("its values"),
+            (Access::Write, _) if self.owned.is_some() => Some("its owned values"),
+            _ => None,
+        };
+        if let Some(lent) = lent {
+            let message = format!("{lent} are lent for reading, and this exchange writes them");
             return refuse(ErrorKind::Conflict, message);
         }
-        let whole = self.values.as_view();
         if let Some(owned) = &self.owned {
             // Offsets of elements count from the first byte of all values.
             let (has, all) = (owned.byte_range(), whole.byte_range());
@@ -140,15 +169,24 @@ impl<'a> Field<'a> {
 
     /// Splits the field into the owned values, for other ranks to read, and the values outside them.
     pub(crate) fn divide(&mut self, spec: &FieldSpec) -> Result<(AnyView<'_>, AnyViewOutside<'_>)> {
-        self.values.reborrow().split_off_box(&owned_box(spec))
+        match &mut self.values {
+            Values::Write(values) => values.reborrow().split_off_box(&owned_box(spec)),
+            Values::Read(_) => Err(lent("its values")),
+        }
     }
 
     fn slot(&mut self) -> Slot<'_> {
-        match self.owned {
-            None => Slot::Write(self.values.reborrow()),
-            Some(read) => Slot::Both { read, write: self.values.reborrow() },
+        match (&mut self.values, self.owned) {
+            (Values::Read(values), _) => Slot::Read(*values),
+            (Values::Write(values), None) => Slot::Write(values.reborrow()),
+            (Values::Write(values), Some(read)) => Slot::Both { read, write: values.reborrow() },
         }
     }
+}
+
+#[cold]
+fn lent(what: &str) -> Error {
+    Error::new(ErrorKind::Conflict, "field", format!("{what} are lent for reading"))
 }
 
 /// Executes a plan whose first slots are the fields. The writes of the fields that it writes have then begun.
@@ -169,8 +207,11 @@ pub(crate) fn execute(
 /// Begins the writes of the fields that a plan writes, whose first slots are the fields.
 pub(crate) fn begin_writes(plan: &RegionPlan, fields: &mut [Field<'_>]) {
     for (field, used) in fields.iter_mut().zip(plan.slots()) {
-        if used.written && field.write.is_none() {
-            field.write = Some(field.values.begin_write());
+        if let Values::Write(values) = &mut field.values
+            && used.written
+            && field.write.is_none()
+        {
+            field.write = Some(values.begin_write());
         }
     }
 }
@@ -201,6 +242,13 @@ pub(crate) fn describe_other(other: &Device, expected: &Device) -> String {
     match other.id() == expected.id() {
         true => format!("another opening of {}", other.id()),
         false => other.id().to_string(),
+    }
+}
+
+impl<'a, T> From<MemoryView<'a, T>> for Field<'a> {
+    /// As [`Field::read`].
+    fn from(values: MemoryView<'a, T>) -> Self {
+        Self::read(values.erase())
     }
 }
 

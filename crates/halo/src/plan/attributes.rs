@@ -1,8 +1,10 @@
 //! The attributes of an exchange that must be the same on all ranks, in readable form.
 
+use runtime_core::Combine;
+
 use super::transfer::Fields;
 use crate::field::FieldSpec;
-use crate::options::HaloOptions;
+use crate::options::{ForestOptions, HaloOptions};
 use crate::topology::Topology;
 
 /// One attribute: what it is, and its value on this rank.
@@ -36,6 +38,25 @@ impl Attributes {
             fields: of_fields(fields),
             orders: orders(fields),
         }
+    }
+
+    /// Those of a forest, with the items that it exchanges.
+    pub(crate) fn of_forest(options: &ForestOptions, items: &[FieldSpec]) -> Self {
+        let reductions = reductions(options);
+        let options = vec![
+            Attribute::new("declared reductions", format!("{reductions:?}")),
+            Attribute::new("channel", options.channel.to_string()),
+        ];
+        let mut fields = vec![Attribute::new("number of fields", items.len().to_string())];
+        for (index, item) in items.iter().enumerate() {
+            let field = format!("field {index}, {}", name(item));
+            let mut add = |what, value| fields.push(Attribute { what, value });
+            add(format!("name of field {index}"), name(item));
+            add(format!("element type of {field}"), item.dtype().to_string());
+            add(format!("shape of an item of {field}"), format!("{:?}", item.layout().shape()));
+        }
+        let topology = vec![Attribute::new("kind of exchange", "forest")];
+        Self { topology, options, fields, orders: Vec::new() }
     }
 
     pub(crate) fn into_all(self) -> Vec<Attribute> {
@@ -102,6 +123,12 @@ fn of_fields(fields: &Fields) -> Vec<Attribute> {
         }
     }
     all
+}
+
+/// The declared reductions in a fixed order, each once.
+pub(crate) fn reductions(options: &ForestOptions) -> Vec<Combine> {
+    let all = [Combine::Replace, Combine::Sum, Combine::Min, Combine::Max];
+    all.into_iter().filter(|combine| options.reductions.contains(combine)).collect()
 }
 
 fn orders(fields: &Fields) -> Vec<Attribute> {

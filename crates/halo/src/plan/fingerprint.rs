@@ -23,7 +23,11 @@ impl Hasher {
     }
 
     pub(crate) fn number(&mut self, number: usize) {
-        self.bytes(&(number as u64).to_le_bytes());
+        self.word(number as u64);
+    }
+
+    pub(crate) fn word(&mut self, word: u64) {
+        self.bytes(&word.to_le_bytes());
     }
 
     /// Adds text, separated from the text that follows.

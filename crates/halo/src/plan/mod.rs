@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod copies;
 pub(crate) mod fingerprint;
+pub(crate) mod lists;
 pub(crate) mod transfer;
 
 use std::collections::HashMap;
@@ -36,17 +37,37 @@ pub(crate) struct Plan {
     pub(crate) edges: Vec<Edge>,
 }
 
-/// The data of one message between two ranks. Both order it by side of the receiver and by field, so the message needs
-/// no description of itself.
+/// The data of one message between two ranks. Both know the order of its blocks, so the message needs no description of
+/// itself. The blocks of a halo exchange are in the order of the receiver's sides, and of the fields for each side.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct Message<B = Transfer> {
     pub(crate) peer: usize,
     /// 0 for the message with the combined fields. For a field with its own message, the field's number plus 1.
     pub(crate) part: usize,
     /// Includes [`STAMP_BYTES`] at the end.
     pub(crate) bytes: usize,
-    /// The transfers, and the offset of each.
-    pub(crate) blocks: Vec<(Transfer, usize)>,
+    /// The blocks of data, and the offset of each.
+    pub(crate) blocks: Vec<(B, usize)>,
+}
+
+impl<B> Message<B> {
+    pub(crate) const fn new(peer: usize, part: usize) -> Self {
+        Self { peer, part, bytes: 0, blocks: Vec::new() }
+    }
+
+    /// Appends a block of this many bytes. `None` if the message then has 2^63 bytes or more.
+    pub(crate) fn push(&mut self, block: B, bytes: usize) -> Option<()> {
+        let offset = self.bytes.next_multiple_of(ALIGN);
+        let end = offset.checked_add(bytes)?;
+        self.bytes = (end <= isize::MAX as usize - 2 * ALIGN).then_some(end)?;
+        self.blocks.push((block, offset));
+        Some(())
+    }
+
+    /// Appends the place of the stamp, after the last block.
+    pub(crate) const fn close(&mut self) {
+        self.bytes = self.bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES;
+    }
 }
 
 impl Plan {
@@ -160,18 +181,12 @@ fn messages(
     for (transfer, bytes) in sized {
         let (peer, part) = (peer(&transfer), part(&transfer));
         if messages.last().is_none_or(|message| (message.peer, message.part) != (peer, part)) {
-            messages.push(Message { peer, part, bytes: 0, blocks: Vec::new() });
+            messages.push(Message::new(peer, part));
         }
         let Some(message) = messages.last_mut() else { continue };
-        let offset = message.bytes.next_multiple_of(ALIGN);
-        message.bytes = offset
-            .checked_add(bytes)
-            .filter(|b| *b <= isize::MAX as usize - 2 * ALIGN)
-            .ok_or_else(|| too_long(transfer.field))?;
-        message.blocks.push((transfer, offset));
+        let field = transfer.field;
+        message.push(transfer, bytes).ok_or_else(|| too_long(field))?;
     }
-    for message in &mut messages {
-        message.bytes = message.bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES;
-    }
+    messages.iter_mut().for_each(Message::close);
     Ok(messages)
 }

@@ -1,0 +1,239 @@
+//! What a halo exchange exchanges, and the launches for it.
+
+use std::ops::Range;
+
+use runtime_core::{Combine, Device, DeviceKind, Memory, RegionCopy, RegionSide, Result};
+
+use super::corner::{self, Corners};
+use super::direct::{DirectRoute, neighbours, share_lines};
+use super::route::{Direction, Launches, Peer, Route, check_combine, peers, placed};
+use crate::field::{Dim, FieldSpec, Quantity};
+use crate::options::{HaloOptions, MissingCorners};
+use crate::plan::attributes::Attributes;
+use crate::plan::copies::Ends;
+use crate::plan::fingerprint::PlanFingerprint;
+use crate::plan::transfer::{Fields, Pattern, Transfer};
+use crate::plan::{Message, Plan};
+use crate::topology::Topology;
+
+/// The fields of one rank, and the plan to fill their ghosts.
+#[derive(Debug)]
+pub(crate) struct HaloSource {
+    topology: Topology,
+    rank: usize,
+    fields: Fields,
+    pub(crate) plan: Plan,
+    options: HaloOptions,
+}
+
+impl HaloSource {
+    /// Makes the plan of a rank.
+    pub(crate) fn new(
+        topology: &Topology,
+        rank: usize,
+        quantities: &[Quantity],
+        options: &HaloOptions,
+    ) -> Result<Self> {
+        let fields = Fields::new(quantities, topology, rank)?;
+        let pattern = Pattern::Halo(options.reach);
+        let plan = Plan::new(topology, &fields, rank, pattern, options.messages)?;
+        let (topology, options) = (topology.clone(), options.clone());
+        Ok(Self { topology, rank, fields, plan, options })
+    }
+
+    pub(crate) fn specs(&self) -> &[FieldSpec] {
+        self.fields.specs()
+    }
+
+    /// What sets corners to averages, if the options specify this.
+    pub(crate) fn corners(&self, device: &Device) -> Result<Option<Corners>> {
+        match self.options.missing_corners {
+            MissingCorners::Average => {
+                Corners::new(device, self.specs(), &self.plan.edges).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
+    pub(crate) fn prefers_messages(&self, device: &Device) -> bool {
+        device.info().kind == DeviceKind::Host && share_lines(self.specs(), &self.plan)
+    }
+
+    /// The placement of the fields in memory, for the other ranks.
+    pub(crate) fn placements(&self) -> Vec<[i64; 3]> {
+        self.specs().iter().flat_map(FieldSpec::placement).collect()
+    }
+
+    /// Makes the copies from the fields of other ranks. `placements` holds the [placements](Self::placements) of all
+    /// ranks.
+    pub(crate) fn direct_route(&self, device: &Device, placements: &[u8]) -> Result<DirectRoute> {
+        let (specs, plan) = (self.specs(), &self.plan);
+        let neighbours = neighbours(&self.topology, specs, plan, placements)?;
+        let constants = self.constants(device)?;
+        DirectRoute::new(self.rank, device, specs, plan, &neighbours, constants)
+    }
+
+    pub(crate) fn fingerprint(&self) -> PlanFingerprint {
+        let (specs, rank) = (self.specs(), self.rank);
+        let balance = self.plan.balance(specs, rank);
+        let is_staggered = specs.iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
+        let shared = if is_staggered { self.shared().ok() } else { None };
+        let shared = shared.map(|plan| plan.balance(specs, rank));
+        PlanFingerprint::new(&self.attributes(), specs.len(), balance, shared)
+    }
+
+    pub(crate) fn attributes(&self) -> Attributes {
+        Attributes::new(&self.topology, &self.options, &self.fields)
+    }
+
+    /// The plan of points that ranks share.
+    pub(crate) fn shared(&self) -> Result<Plan> {
+        let sharing = self.options.messages;
+        Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared, sharing)
+    }
+
+    /// Makes the route of a direction. `plan` is the plan of that direction.
+    pub(crate) fn route(
+        &self,
+        device: &Device,
+        plan: &Plan,
+        direction: Direction,
+        staged: bool,
+    ) -> Result<Route> {
+        let constants = match direction {
+            Direction::Fill => self.constants(device)?,
+            Direction::Reduce(_) | Direction::Shared => None,
+        };
+        let specs = self.specs();
+        let (outgoing, incoming) = match direction.reduction() {
+            None => (&plan.sends, &plan.receives),
+            Some(_) => (&plan.receives, &plan.sends),
+        };
+        let messages = [peers(outgoing)?, peers(incoming)?];
+        let launches =
+            launches(device, specs, plan, direction, &messages, staged, constants.is_some())?;
+        let own_bytes = plan.own_bytes(specs);
+        Route::new(device, messages, direction, staged, own_bytes, constants, launches)
+    }
+
+    /// The values of missing corners, if the options set any.
+    fn constants(&self, device: &Device) -> Result<Option<Memory<u8>>> {
+        match self.options.missing_corners {
+            MissingCorners::Fill(value) => {
+                corner::constants(device, self.specs(), &self.plan.edges, value)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn launches(
+    device: &Device,
+    specs: &[FieldSpec],
+    plan: &Plan,
+    direction: Direction,
+    [sends, receives]: &[Vec<Peer>; 2],
+    staged: bool,
+    sets_constants: bool,
+) -> Result<Launches> {
+    let reduction = direction.reduction();
+    if let Some(combine) = reduction {
+        check_combine(specs, combine)?;
+    }
+    let (outgoing, incoming) = match reduction {
+        None => (&plan.sends, &plan.receives),
+        Some(_) => (&plan.receives, &plan.sends),
+    };
+    let departures = in_messages(specs, outgoing, sends, staged);
+    let mut entries: Vec<RegionCopy> = departures
+        .map(|(transfer, ends, place)| {
+            let near = if reduction.is_some() { ends.target() } else { ends.source() };
+            ends.copy(near, place, transfer.negate, Combine::Replace)
+        })
+        .collect();
+    if reduction.is_none() {
+        entries.extend(plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()));
+    }
+    if sets_constants {
+        let messages = if staged { usize::from(!sends.is_empty()) } else { sends.len() };
+        entries.extend(corner::fills(specs, &plan.edges, specs.len() + messages));
+    }
+    let pack = device.plan_regions(&entries)?;
+
+    let arrivals = |staged| {
+        in_messages(specs, incoming, receives, staged).map(|(transfer, ends, place)| {
+            let (near, combine) = match reduction {
+                None => (ends.target(), Combine::Replace),
+                Some(combine) => (ends.source(), combine),
+            };
+            (transfer, ends.copy(place, near, false, combine))
+        })
+    };
+    let (mut unpack, mut unpack_some) = (Vec::new(), None);
+    if let Some(combine) = reduction {
+        let local = plan.local.iter().map(|transfer| {
+            let ends = Ends::new(specs, transfer);
+            (transfer, ends.copy(ends.target(), ends.source(), transfer.negate, combine))
+        });
+        let mut all: Vec<_> = arrivals(staged).chain(local).collect();
+        // Several contributions meet in one element: they are combined in this order, whichever arrives first.
+        all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
+        for entries in layers(specs, all, combine) {
+            unpack.push(device.plan_regions(&entries)?);
+        }
+    } else {
+        let make = |staged| {
+            let copies: Vec<RegionCopy> = arrivals(staged).map(|(_, copy)| copy).collect();
+            device.plan_regions(&copies)
+        };
+        unpack.push(make(staged)?);
+        if staged && incoming.len() > 1 {
+            unpack_some = Some(make(false)?);
+        }
+    }
+    Ok(Launches { pack, unpack, unpack_some })
+}
+
+/// The transfers in messages, each with the place of its elements in its message.
+fn in_messages<'a>(
+    specs: &'a [FieldSpec],
+    messages: &'a [Message],
+    peers: &'a [Peer],
+    staged: bool,
+) -> impl Iterator<Item = (&'a Transfer, Ends<'a>, RegionSide)> {
+    placed(specs.len(), messages, peers, staged).map(|at| {
+        let ends = Ends::new(specs, at.block);
+        let place = ends.in_message(at.slot, at.start);
+        (at.block, ends, place)
+    })
+}
+
+/// Splits copies into layers that run one after the other: one layer if the device orders copies into the same
+/// elements, otherwise as many layers as needed so that no two copies of a layer write the same elements.
+fn layers(
+    specs: &[FieldSpec],
+    copies: Vec<(&Transfer, RegionCopy)>,
+    combine: Combine,
+) -> Vec<Vec<RegionCopy>> {
+    if combine != Combine::Replace {
+        return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
+    }
+    let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
+    let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
+    for (transfer, copy) in copies {
+        let owned = Ends::new(specs, transfer).source_box();
+        let meets = |other: &[Range<isize>; 3]| {
+            owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
+        };
+        let below =
+            placed.iter().filter(|(field, other, _)| *field == transfer.source && meets(other));
+        let layer = below.map(|(_, _, layer)| layer + 1).max().unwrap_or(0);
+        if layers.len() <= layer {
+            layers.push(Vec::new());
+        }
+        layers[layer].push(copy);
+        placed.push((transfer.source, owned, layer));
+    }
+    layers
+}
