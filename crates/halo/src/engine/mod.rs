@@ -204,6 +204,17 @@ impl Engine {
         }
     }
 
+    /// The error if the plans of ranks differ, and their attributes do not.
+    pub(crate) fn unexplained(&self, difference: Error) -> Error {
+        match &self.source {
+            Source::Halo(_) => difference,
+            Source::Forest(_) => {
+                let message = "the lists of leaves that arrived are not those that were sent";
+                of_rank(self.rank, Error::new(ErrorKind::Driver, "forest", message))
+            }
+        }
+    }
+
     pub(crate) fn specs(&self) -> &[FieldSpec] {
         self.source.specs()
     }

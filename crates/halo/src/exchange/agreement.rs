@@ -106,7 +106,7 @@ pub(super) fn agree(
     if let Err(difference) = PlanFingerprint::compare(&plans) {
         let attributes = own.engine.attributes().into_all();
         let found = find(ranks, &attributes, channel, timeout)?;
-        return Err(found.unwrap_or(difference));
+        return Err(found.unwrap_or_else(|| own.engine.unexplained(difference)));
     }
     let is_common = |number: usize| {
         let first = all[0][number];
@@ -126,7 +126,7 @@ const MAX_ATTRIBUTE_BYTES: usize = 1 << 16;
 ///
 /// Blocks until all ranks have called it, about log2 of the number of attributes times.
 #[cold]
-fn find(
+pub(super) fn find(
     ranks: Ranks<'_>,
     own: &[Attribute],
     channel: u32,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runtime_core::{Combine, Device, Result, Stream};
 
-use super::agreement::{Agreement, Contribution, Ranks, agree, share};
+use super::agreement::{Agreement, Contribution, Ranks, agree, find, share};
 use super::channel::Channel;
 pub use super::leaves::{ForestSize, Leaf};
 use super::leaves::{check_roots, exchange_lists, group, locate};
@@ -18,7 +18,7 @@ use crate::engine::statistics::HaloStatistics;
 use crate::engine::{Engine, Source};
 use crate::field::{Field, FieldSpec};
 use crate::options::{ForestOptions, Settings, Staging};
-use crate::plan::attributes::reductions;
+use crate::plan::attributes::{Attributes, reductions};
 use crate::plan::lists::{Group, Lists, arrays};
 use crate::plan::transfer::refuse;
 
@@ -236,6 +236,9 @@ impl Forest {
         let roots: Vec<u64> = all.iter().map(|[roots, _]| *roots).collect();
         let serials = all.iter().map(|[_, serial]| *serial).collect();
         share(ranks, check_roots(rank, &groups, &roots).map(|()| ((), [])), timeout)?;
+        // The plans are compared later, when lists have been sent.
+        let attributes = Attributes::of_forest(options, fields).into_all();
+        find(ranks, &attributes, number, timeout)?.map_or(Ok(()), Err)?;
 
         let mut channel = Channel::new(communicator, rank, number, serials, false);
         let others = exchange_lists(ranks, &channel, &groups, size.roots, timeout)?;
