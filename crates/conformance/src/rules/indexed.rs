@@ -139,6 +139,15 @@ pub fn items_are_gathered_and_scattered_as_listed(fixture: &Fixture) -> Outcome 
         let slots = ends.map(|end| elements::<u8>(seed + 100, end + 16)).to_vec();
         prove(&setup, &entries, &slots, |_| false, format_args!("{entries:?}"))?;
     }
+    // A long run, and the rest of the list, which is a run as well.
+    for rest in [&[5][..], &[290, 291, 292], &[250, 240, 230, 220]] {
+        let sources: Vec<u64> = (0..150).chain(rest.iter().copied()).collect();
+        let targets = Indices::Range(0..sources.len() as u64);
+        let gathered = side(DType::F64, 1, 0, 300, sources);
+        let entry = copy(DType::F64, 1, gathered, side(DType::F64, 1, 1, 300, targets));
+        let slots = [1, 2].map(|seed| elements::<u8>(seed, 300 * 8)).to_vec();
+        prove(&setup, &[entry], &slots, |_| false, format_args!("a run, and then {rest:?}"))?;
+    }
     // Enough items for several parts of a device.
     let dtype = DType::F64;
     let mut random = Random::new(61);

@@ -614,7 +614,10 @@ impl Lowered {
             }
             start = end;
         }
-        if !targets.is_empty() {
+        if let (Some(to), Some(from)) = (Checked::of_list(&targets), Checked::of_list(&sources)) {
+            // A device takes items only if a side has a list.
+            self.add_run(entry, 0..targets.len(), &to, &from)?;
+        } else if !targets.is_empty() {
             let copy = entry.copy;
             let destination = end(Array::of(&copy.destination), &targets);
             let source = end(Array::of(&copy.source), &sources);

@@ -67,6 +67,19 @@ fn constant_strides_take_no_list() {
     assert_eq!((copies, items.iter().sum::<usize>()), (2, 6));
 }
 
+/// Items without a list on either side would be neither strided copies nor indexed ones.
+#[test]
+fn what_is_left_beside_long_runs_may_be_a_run() {
+    for rest in [vec![5], vec![500, 501, 502], vec![900, 890, 880]] {
+        let list = [(0..100).collect(), rest.clone()].concat();
+        let entry = copy(list, 0..100 + rest.len() as u64);
+        assert_eq!(shape(std::slice::from_ref(&entry)), (2, vec![]), "{rest:?}");
+        let values = run(&RegionProgram::indexed(&[entry]).unwrap(), false);
+        let expected: Vec<u64> = (0..100).chain(rest).collect();
+        assert!(values.iter().zip(&expected).all(|(found, index)| *found as u64 == *index));
+    }
+}
+
 #[test]
 fn only_targets_that_repeat_are_folded() {
     let targets: Vec<u64> = (0..1000).chain([5, 7, 5]).collect();
