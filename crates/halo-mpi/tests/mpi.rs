@@ -9,6 +9,8 @@
 #[path = "../../halo/tests/common/mod.rs"]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod common;
+#[path = "../../halo/tests/forests/mod.rs"]
+mod forests;
 mod launcher;
 #[path = "../../halo/tests/rules/mod.rs"]
 mod rules;
@@ -24,9 +26,11 @@ use backend_host::HostDevice;
 use backend_sim::{SimConfig, SimDevice};
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape};
+use forests::{Woods, all_reductions, check_over};
 use halo::communicator::{Buffer, Communicator};
 use halo::{
-    Dim, ErrorKind, FieldSpec, HaloExchange, HaloOptions, Kind, Quantity, Result, Staging, Topology,
+    Dim, ErrorKind, FieldSpec, Forest, ForestOptions, ForestSize, HaloExchange, HaloOptions, Kind,
+    Leaf, Quantity, Result, Staging, Topology,
 };
 use halo_mpi::MpiCommunicator;
 use launcher::{mpiexec, output};
@@ -209,6 +213,56 @@ fn halos_are_right_on_4_ranks() {
 fn halos_of_a_sphere_are_right_on_6_ranks() {
     passes("halos_of_a_sphere_are_right_on_6_ranks", 6, |ranks| {
         halos(&Topology::cubed_sphere(5, [1, 1])?, &Cube { cells: 5 }, ranks)
+    });
+}
+
+/// Broadcasts and reductions of random forests, on a host device and on a device with separate memory. Every bit is
+/// compared with a model.
+fn forests_are_right(ranks: MpiCommunicator) -> Result<()> {
+    let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+    for seed in 0..4 {
+        let woods = Woods::random(ranks.size(), seed);
+        for device in [
+            Device::new(HostDevice::with_threads(0, 1)?)?,
+            Device::new(SimDevice::new(0, SimConfig::new()))?,
+        ] {
+            check_over(Arc::clone(&ranks), &woods, &device, &all_reductions(), seed);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn forests_are_right_on_1_rank() {
+    passes("forests_are_right_on_1_rank", 1, forests_are_right);
+}
+
+#[test]
+fn forests_are_right_on_2_ranks() {
+    passes("forests_are_right_on_2_ranks", 2, forests_are_right);
+}
+
+#[test]
+fn forests_are_right_on_4_ranks() {
+    passes("forests_are_right_on_4_ranks", 4, forests_are_right);
+}
+
+#[test]
+fn a_leaf_without_a_root_is_an_error_on_every_rank() {
+    passes("a_leaf_without_a_root_is_an_error_on_every_rank", 2, |ranks| {
+        let device = Device::new(HostDevice::with_threads(0, 1)?)?;
+        let fields = [FieldSpec::new("f", DType::F64, &[])?];
+        let root = if ranks.rank() == 1 { 3 } else { 2 };
+        let leaves = [Leaf { at: 0, rank: 1 - ranks.rank(), root }];
+        let size = ForestSize { roots: 3, leaves: 1 };
+        let ranks = Arc::new(ranks);
+        let options = ForestOptions::default();
+        let made = Forest::new(Arc::clone(&ranks) as _, size, &leaves, &fields, &device, &options);
+        let error = made.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let words = "rank 1, leaf 0: root 3 of rank 0, which has 3 roots";
+        assert!(error.message().contains(words), "{error}");
+        Forest::new(ranks, size, &[], &fields, &device, &options).map(drop)
     });
 }
 

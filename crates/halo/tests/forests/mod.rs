@@ -312,7 +312,7 @@ pub(crate) fn start<'a, 'f>(
 }
 
 /// All operations: a broadcast, and reductions.
-pub(crate) fn operations() -> impl Iterator<Item = Option<Combine>> {
+pub(crate) fn operations() -> impl Iterator<Item = Option<Combine>> + Clone {
     std::iter::once(None).chain(OPERATIONS.map(Some))
 }
 
