@@ -1,4 +1,5 @@
-//! Halo exchange for any fields, memory layouts and rotated neighbours. The device of the fields packs them.
+//! Halo exchange for any fields, memory layouts and rotated neighbours, and for any pattern of single items. The device
+//! of the fields packs them.
 //!
 //! A program that divides a grid among ranks describes the division once. A [`Topology`] states which rank owns which
 //! cells and what lies beyond the sides of each block. A [`Quantity`] states what a field is and how it lies in memory.
@@ -70,6 +71,12 @@
 //! [`reduce`](HaloExchange::reduce) sends contributions from ghosts to their owners: sums, minima or maxima, in an
 //! order that does not depend on timing.
 //!
+//! # Any other pattern
+//!
+//! A [`Forest`] exchanges what no grid describes, such as the values of an unstructured mesh. Each leaf of a rank points
+//! to a root of any rank. [`broadcast`](Forest::broadcast) copies roots to leaves, and [`reduce`](Forest::reduce)
+//! combines leaves with their roots, in an order that does not depend on timing.
+//!
 //! # Other transports
 //!
 //! Any implementation of [`Communicator`](communicator::Communicator) carries messages: threads in this crate, MPI in
@@ -77,7 +84,7 @@
 //!
 //! # Limits
 //!
-//! Fields have up to six dimensions. Each axis of the topology has one dimension that runs along it. All fields are in
+//! Fields have up to six dimensions, with the items of a forest as one of them. Each axis of the topology has one dimension that runs along it. All fields are in
 //! memory of one device and share no elements. A halo is at most as wide as the neighbour's block. Ghosts beyond
 //! corners where tiles meet without a cell stay unchanged, are set to a value, or are averaged. `docs/halo.md`
 //! describes the structure of the crate.

@@ -288,12 +288,13 @@ mod tests {
     use super::*;
 
     const LIMIT: u64 = MOST_LEAVES;
+    const MOST: usize = 1 << 31;
 
     #[test]
     fn lengths_are_found_by_rank() {
         let all = [1, 5, 2, 7, 0, 3, u64::MAX, 0, 0, 9, 1, LIMIT];
         assert_eq!(of_rank(0, 3, &all, 2).unwrap(), [(1, 3), (2, 9)]);
-        assert_eq!(of_rank(1, 3, &all, 2).unwrap(), [(0, 5), (2, LIMIT as usize)]);
+        assert_eq!(of_rank(1, 3, &all, 2).unwrap(), [(0, 5), (2, MOST)]);
         assert_eq!(of_rank(2, 3, &all, 2).unwrap(), [(0, 7)]);
         assert_eq!(of_rank(0, 3, &[], 0).unwrap(), []);
     }
@@ -313,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_list_beyond_the_limit_is_refused() {
-        check_length(0, LIMIT as usize).unwrap();
-        let error = check_length(3, LIMIT as usize + 1).unwrap_err();
+        check_length(0, MOST).unwrap();
+        let error = check_length(3, MOST + 1).unwrap_err();
         assert_eq!(error.message(), "rank 3: 2147483649 leaves, limit 2147483648");
     }
 

@@ -125,11 +125,13 @@ impl Messenger {
     }
 }
 
-/// An exchange in progress. Call [`finish`](Self::finish) to complete it.
+/// An exchange in progress, of a [`HaloExchange`](crate::HaloExchange) or of a [`Forest`](crate::Forest). Call
+/// [`finish`](Self::finish) to complete it.
 ///
 /// If it is dropped or forgotten before it is finished or [polled](Self::poll) to completion, the exchange has failed:
-/// see [`HaloExchange`]. The next exchange is a `Conflict` until [`HaloExchange::reset`].
-#[must_use = "halos are filled by finish()"]
+/// see [`HaloExchange`](crate::HaloExchange). The next exchange is a `Conflict` until a reset:
+/// see [`HaloExchange::reset`](crate::HaloExchange::reset) and [`Forest::reset`](crate::Forest::reset).
+#[must_use = "fields are written by finish()"]
 #[derive(Debug)]
 pub struct InFlight<'a, 'f> {
     exchange: &'a mut Messenger,
@@ -190,14 +192,14 @@ impl InFlight<'_, '_> {
     }
 
     /// Blocks until all messages have arrived and unpacking is enqueued. Work enqueued on the stream from now on sees
-    /// the halos.
+    /// the result.
     ///
     /// # Errors
     ///
     /// `Timeout`, `PeerLost`. `InvalidArgument` for a message of another exchange or of another method: ranks that use
     /// exchanges or call methods in different orders send such messages. `InvalidArgument` if another rank found that
-    /// it shares elements of its fields with a rank, as for [`start`](HaloExchange::start). As for
-    /// [`poll`](Self::poll).
+    /// it shares elements of its fields with a rank, as for [`start`](crate::HaloExchange::start). As
+    /// for [`poll`](Self::poll).
     pub fn finish(mut self) -> Result<()> {
         let deadline = deadline(self.exchange.engine.settings.timeout);
         loop {
