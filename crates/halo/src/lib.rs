@@ -73,9 +73,9 @@
 //!
 //! # Any other pattern
 //!
-//! A [`Forest`] exchanges what no grid describes, such as the values of an unstructured mesh. Each leaf of a rank points
-//! to a root of any rank. [`broadcast`](Forest::broadcast) copies roots to leaves, and [`reduce`](Forest::reduce)
-//! combines leaves with their roots, in an order that does not depend on timing.
+//! A [`Forest`] exchanges what no grid describes, such as the values of an unstructured mesh. Each leaf of a rank
+//! points to a root of any rank. [`broadcast`](Forest::broadcast) copies roots to leaves, and
+//! [`reduce`](Forest::reduce) combines leaves with their roots, in an order that does not depend on timing.
 //!
 //! # Other transports
 //!
@@ -84,10 +84,10 @@
 //!
 //! # Limits
 //!
-//! Fields have up to six dimensions, with the items of a forest as one of them. Each axis of the topology has one dimension that runs along it. All fields are in
-//! memory of one device and share no elements. A halo is at most as wide as the neighbour's block. Ghosts beyond
-//! corners where tiles meet without a cell stay unchanged, are set to a value, or are averaged. `docs/halo.md`
-//! describes the structure of the crate.
+//! Fields have up to six dimensions, with the items of a forest as one of them. Each axis of the topology has one
+//! dimension that runs along it. All fields are in memory of one device and share no elements. A halo is at most as
+//! wide as the neighbour's block. Ghosts beyond corners where tiles meet without a cell stay unchanged, are set to a
+//! value, or are averaged. `docs/halo.md` describes the structure of the crate.
 #![deny(unsafe_code)]
 
 pub mod communicator;

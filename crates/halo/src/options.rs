@@ -150,8 +150,8 @@ impl Default for HaloOptions {
     }
 }
 
-/// Options of a [`Forest`](crate::Forest). Channel and reductions must be the same on all ranks; each rank sets the other
-/// options itself.
+/// Options of a [`Forest`](crate::Forest). Channel and reductions must be the same on all ranks; each rank sets the
+/// other options itself.
 ///
 /// ```
 /// use halo::{Combine, ForestOptions};

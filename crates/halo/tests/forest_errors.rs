@@ -527,6 +527,31 @@ fn a_list_that_is_changed_in_transit_is_an_error_on_every_rank() {
     }
 }
 
+/// What a collective call of a faulty transport may return.
+#[test]
+fn gathered_bytes_that_cannot_be_are_an_error() {
+    let device = host();
+    use ErrorKind::{Driver, InvalidArgument};
+    // Zeros say that no rank has a root.
+    for (byte, len, kind) in [
+        (0xFF_u8, 64, Driver),
+        (0, 64, InvalidArgument),
+        (0, 63, Driver),
+        (1, 64, Driver),
+        (0, 0, Driver),
+    ] {
+        let errors = ThreadCommunicator::run(2, |ranks| {
+            let rank = ranks.rank();
+            let gathered = Some(vec![byte; len]);
+            let ranks = Arc::new(Altered { gathered, ..Altered::new(ranks) });
+            make(ranks, &valid(rank, 2), &device).unwrap_err()
+        });
+        for error in errors.unwrap() {
+            assert_eq!(error.kind(), kind, "{byte}, {len}: {error}");
+        }
+    }
+}
+
 /// Ranks without roots, leaves or fields, and a rank alone.
 #[test]
 fn empty_forests_do_nothing() {

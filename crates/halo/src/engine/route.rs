@@ -84,8 +84,8 @@ pub(crate) struct Launches {
 }
 
 impl Route {
-    /// `messages` are those to send, and those to receive. `own_bytes` is the number of bytes that the rank exchanges with
-    /// itself.
+    /// `messages` are those to send, and those to receive. `own_bytes` is the number of bytes that the rank exchanges
+    /// with itself.
     pub(crate) fn new(
         device: &Device,
         [sends, receives]: [Vec<Peer>; 2],

@@ -272,7 +272,10 @@ pub(super) fn share<T, const NUMBERS: usize>(
         }
     };
     let kind = usize::try_from(all[failed * each] - 1).map_or(ErrorKind::Driver, kind_of);
-    own.and(Err(Error::new(kind, "forest", text?)))
+    match own {
+        Ok(_) => Err(Error::new(kind, "forest", text?)),
+        Err(error) => Err(error),
+    }
 }
 
 /// The numbers in gathered bytes.

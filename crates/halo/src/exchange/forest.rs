@@ -24,12 +24,12 @@ use crate::plan::transfer::refuse;
 
 /// Copies values from roots to the leaves that point to them, and combines values of leaves in their roots, repeatedly.
 ///
-/// Each rank has an array of roots and an array of leaves. A [`Leaf`] is an item of the array of leaves, and points to a
-/// root of any rank. A root may have any number of leaves. This describes any pattern of exchange: for an unstructured
-/// mesh, roots are the values that a rank owns, and leaves are its copies of values that other ranks own.
+/// Each rank has an array of roots and an array of leaves. A [`Leaf`] is an item of the array of leaves, and points to
+/// a root of any rank. A root may have any number of leaves. This describes any pattern of exchange: for an
+/// unstructured mesh, roots are the values that a rank owns, and leaves are its copies of values that other ranks own.
 ///
-/// A program creates one `Forest` for its fields, and calls it many times. Every rank creates it, and all ranks call the
-/// same methods of the same forests in the same order. [`broadcast`](Self::broadcast) goes from roots to leaves,
+/// A program creates one `Forest` for its fields, and calls it many times. Every rank creates it, and all ranks call
+/// the same methods of the same forests in the same order. [`broadcast`](Self::broadcast) goes from roots to leaves,
 /// [`reduce`](Self::reduce) from leaves to roots. Each packs all fields in one launch, sends one message to each rank
 /// that needs one, and unpacks in one launch. A broadcast may take more launches if it unpacks messages that have
 /// arrived while others are in transit. Leaves whose roots are on the same rank need no message. The lists of indices
@@ -92,10 +92,10 @@ use crate::plan::transfer::refuse;
 ///
 /// A [`FieldSpec`] describes one item: its element type and its dimensions, all [free](crate::Dim::free) and without
 /// gaps. A field without dimensions has one element for each item. The arrays of a field have one more dimension, the
-/// items, which is the slowest: their shapes are `[roots, …]` and `[leaves, …]` with the numbers of [`ForestSize`]. A call
-/// gets both arrays of each field, `[roots, leaves]`. The array that it only reads may be a [`Field::read`]. Arrays
-/// share no elements. They may be parts of one memory, as
-/// [`split_at`](runtime_core::MemoryViewMut::split_at) makes them: owned values first, then copies of other values.
+/// items, which is the slowest: their shapes are `[roots, …]` and `[leaves, …]` with the numbers of [`ForestSize`]. A
+/// call gets both arrays of each field, `[roots, leaves]`. The array that it only reads may be a [`Field::read`].
+/// Arrays share no elements. They may be parts of one memory, as [`split_at`](runtime_core::MemoryViewMut::split_at)
+/// makes them: owned values first, then copies of other values.
 ///
 /// # Order
 ///
@@ -104,9 +104,9 @@ use crate::plan::transfer::refuse;
 /// this order. It does not depend on the order of the list of leaves, on the arrival of messages or on the device, so
 /// sums have the same bits in every run. With [`Combine::Replace`], the value of the last leaf in this order stays.
 ///
-/// Work is enqueued on the caller's stream, and ordered with other work as for a
-/// [`HaloExchange`](crate::HaloExchange), which also states what a failure leaves behind. The elements that are no roots
-/// with leaves, and no leaves, never change.
+/// Work is enqueued on the caller's stream, and ordered with other work as for a [`HaloExchange`](crate::HaloExchange),
+/// which also states what a failure leaves behind. The elements that are no roots with leaves, and no leaves, never
+/// change.
 #[derive(Debug)]
 pub struct Forest {
     messenger: Messenger,
@@ -121,13 +121,14 @@ impl Forest {
     /// Blocks until all ranks have called it, and have received the lists of the roots that other ranks need. It waits
     /// several times, each time at most twice the [timeout](ForestOptions::timeout).
     ///
-    /// This is a [collective call](Communicator#collective-calls). After `InvalidArgument` the ranks may make the forest
-    /// again without a reset. After another error, all ranks call [`Communicator::reset`] first.
+    /// This is a [collective call](Communicator#collective-calls). If the error says what is wrong with leaves, fields
+    /// or options, the ranks may make the forest again without a reset. After another error, all ranks call
+    /// [`Communicator::reset`] first.
     ///
     /// # Errors
     ///
-    /// If a rank has an error, all ranks get one, and no values are exchanged. `InvalidArgument`, with the rank, the leaf,
-    /// the value and the limit, if
+    /// If a rank has an error, all ranks get one, and no values are exchanged. `InvalidArgument`, with the rank, the
+    /// leaf, the value and the limit, if
     ///
     /// - the rank of a root does not exist, or that rank has no such root;
     /// - a leaf is outside the array of leaves, or occurs twice;
@@ -135,7 +136,8 @@ impl Forest {
     /// - an item has gaps or a dimension along an axis, or two fields have one name;
     /// - the ranks' fields, reductions or channels differ;
     /// - the elements of a field do not support a reduction;
-    /// - the channel does not exist, `pool_bytes` is too small, or the transport does not pass the memory of the device;
+    /// - the channel does not exist, `pool_bytes` is too small, or the transport does not pass the memory of the
+    ///   device;
     /// - the device refuses the lists: see [`RegionProgram::indexed`](runtime_core::RegionProgram::indexed).
     ///
     /// `Driver` if the lists that arrive are not those that were sent. `OutOfMemory`. The errors of
@@ -191,8 +193,8 @@ impl Forest {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new). `InvalidArgument`, on all ranks, if a range ends before it starts, if two ranks own the
-    /// same number, or if no rank owns a number that is needed.
+    /// As for [`new`](Self::new). `InvalidArgument`, on all ranks, if a range ends before it starts, if two ranks own
+    /// the same number, or if no rank owns a number that is needed.
     pub fn from_global(
         communicator: Arc<dyn Communicator>,
         owned: Range<u64>,
@@ -267,8 +269,8 @@ impl Forest {
         Ok(Self { messenger, size, reductions: declared })
     }
 
-    /// Starts to copy each root to all leaves that point to it. Blocks only if the pool is full and must wait for a buffer
-    /// that is still in use.
+    /// Starts to copy each root to all leaves that point to it. Blocks only if the pool is full and must wait for a
+    /// buffer that is still in use.
     ///
     /// `fields` holds the arrays of each field, `[roots, leaves]`. Roots must not change until packing is done: work
     /// enqueued on `stream` later runs after packing. The leaves belong to the broadcast until it is
@@ -276,8 +278,8 @@ impl Forest {
     ///
     /// # Errors
     ///
-    /// As for [`HaloExchange::start`](crate::HaloExchange::start). `Conflict` also if the leaves are lent for reading, or
-    /// if a broadcast or reduction before was dropped or failed: see [`reset`](Self::reset).
+    /// As for [`HaloExchange::start`](crate::HaloExchange::start). `Conflict` also if the leaves are lent for reading,
+    /// or if a broadcast or reduction before was dropped or failed: see [`reset`](Self::reset).
     pub fn start_broadcast<'a, 'f>(
         &'a mut self,
         stream: &Stream,
@@ -362,8 +364,8 @@ impl Forest {
         self.size
     }
 
-    /// The destination rank and the number of bytes of each message that a broadcast sends, by rank. A reduction receives
-    /// messages of these sizes.
+    /// The destination rank and the number of bytes of each message that a broadcast sends, by rank. A reduction
+    /// receives messages of these sizes.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.messenger.engine.sends()
     }

@@ -13,7 +13,8 @@ use crate::communicator::{Buffer, Request, deadline};
 use crate::plan::lists::Group;
 use crate::plan::transfer::refuse;
 
-/// One leaf of a [`Forest`](super::forest::Forest): an item of this rank's array of leaves, and the root that it points to.
+/// One leaf of a [`Forest`](super::forest::Forest): an item of this rank's array of leaves, and the root that it points
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leaf {
     /// The item of the array of leaves.
@@ -24,7 +25,8 @@ pub struct Leaf {
     pub root: u64,
 }
 
-/// The numbers of items of a rank's arrays. Any item of the array of leaves may be no leaf, and any root may have no leaf.
+/// The numbers of items of a rank's arrays. Any item of the array of leaves may be no leaf, and any root may have no
+/// leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ForestSize {
     /// Items of the array of roots.
@@ -100,8 +102,8 @@ pub(super) fn check_roots(rank: usize, groups: &[Group], roots: &[u64]) -> Resul
 /// Sends each rank the roots that this rank's leaves have there. Returns the roots of this rank for the leaves of each
 /// other rank, in ascending order of ranks. All ranks call this together.
 ///
-/// Blocks until the lists have arrived and all ranks know it. After a failure, which all ranks get, collective calls may
-/// be refused until a reset: messages may be left behind.
+/// Blocks until the lists have arrived and all ranks know it. After a failure, which all ranks get, collective calls
+/// may be refused until a reset: messages may be left behind.
 pub(super) fn exchange_lists(
     ranks: Ranks<'_>,
     channel: &Channel,

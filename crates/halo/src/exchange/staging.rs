@@ -57,8 +57,8 @@ impl<'a> Trial<'a> {
         Self { ranks, channel, device, timeout, deadline: deadline(timeout), end }
     }
 
-    /// Sends the messages of an engine each way. All ranks call this together. Returns the faster way, which is the same
-    /// on all ranks, and the times. Blocks until all ranks have called it, for at most twice the timeout.
+    /// Sends the messages of an engine each way. All ranks call this together. Returns the faster way, which is the
+    /// same on all ranks, and the times. Blocks until all ranks have called it, for at most twice the timeout.
     ///
     /// After a failure, which all ranks get, collective calls are refused until a reset: messages may be left behind.
     fn run(&self, engine: &Engine) -> Result<(Staging, StagingTimes)> {

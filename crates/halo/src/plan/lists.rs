@@ -58,8 +58,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// `own` holds the leaves of this rank. `others` holds the roots of this rank for the leaves of each other rank. Both
-    /// are in ascending order of ranks.
+    /// `own` holds the leaves of this rank. `others` holds the roots of this rank for the leaves of each other rank.
+    /// Both are in ascending order of ranks.
     pub(crate) fn new(
         rank: usize,
         items: &[FieldSpec],
