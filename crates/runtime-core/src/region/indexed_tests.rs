@@ -75,7 +75,7 @@ fn what_is_left_beside_long_runs_may_be_a_run() {
         let entry = copy(list, 0..100 + rest.len() as u64);
         assert_eq!(shape(std::slice::from_ref(&entry)), (2, vec![]), "{rest:?}");
         let values = run(&RegionProgram::indexed(&[entry]).unwrap(), false);
-        let expected: Vec<u64> = (0..100).chain(rest).collect();
+        let expected: Vec<u64> = (0..100).chain(rest.iter().copied()).collect();
         let is_right = |(found, index): (&i32, &u64)| u64::try_from(*found) == Ok(*index);
         assert!(values.iter().zip(&expected).all(is_right), "{rest:?}");
     }
