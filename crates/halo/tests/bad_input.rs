@@ -54,6 +54,31 @@ fn two_fields_with_one_name_are_refused() {
     );
 }
 
+/// An exchange writes the ghosts of every field, by messages and by direct copies.
+#[test]
+fn a_field_that_is_lent_for_reading_is_refused() {
+    let device = device();
+    for direct in [false, true] {
+        ThreadCommunicator::run(2, |ranks| {
+            let options = HaloOptions { direct, ..Default::default() };
+            let ranks = Arc::new(ranks);
+            let mut halo =
+                HaloExchange::new(ranks, &ring(), &[field(1)], &device, &options).unwrap();
+            let stream = device.stream_create(&Default::default()).unwrap();
+            let mut values = device.memory_from_slice(&stream, &[0.0_f64; 10]).unwrap();
+            let mut read: Field<'_> = values.view().reshape(&[5, 2]).unwrap().into();
+            assert_eq!(read.view_mut().unwrap_err().kind(), ErrorKind::Conflict);
+            let error = halo.exchange(&stream, &mut [read]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            assert!(error.message().contains("lent for reading"), "{error}");
+            // Other ranks have noticed nothing.
+            let field = values.view_mut().reshape(&[5, 2]).unwrap().into();
+            halo.exchange(&stream, &mut [field]).unwrap();
+        })
+        .unwrap();
+    }
+}
+
 /// Elements at the same address would be written twice.
 #[test]
 fn strides_that_overlap_are_refused() {

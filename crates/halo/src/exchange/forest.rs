@@ -399,7 +399,7 @@ impl Forest {
     ) -> Result<InFlight<'a, 'f>> {
         let Some(route) = self.messenger.engine.known_route(direction) else {
             let (rank, declared) = (self.messenger.engine.rank, &self.reductions);
-            let combine = direction.reduction();
+            let combine = direction.reduction().unwrap_or_default();
             let message = format!(
                 "rank {rank}: a reduction by {combine:?}; the options declare {declared:?}"
             );
