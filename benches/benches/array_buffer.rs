@@ -3,15 +3,17 @@
 //! The device does nothing, so only the array is measured.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::{Barrier, RwLock};
 use std::thread;
 use std::time::Instant;
 
-use array_buffer::ArrayBuffer;
+use array_buffer::{ArrayBuffer, Partition, Parts};
 use benches::overhead::{Limit, Table, Unit};
 use benches::turns::Contestant;
 use conformance::NullDevice;
+use ndarray::Array1;
 use runtime_core::{Device, Result, Stream};
 
 /// The most reference calls for an access to valid values.
@@ -27,12 +29,15 @@ const TWO_THREADS: f64 = 1.6;
 /// The minimum reads per second of eight threads, relative to two threads.
 const EIGHT_THREADS: f64 = 1.0;
 
+/// The maximum number of parts of an array.
+const PARTS: usize = 256;
 /// The name of the rival that is a lock.
 const READ: &str = "RwLock::read";
 
 fn main() -> Result<ExitCode> {
     let mut table = Table::from_args(20_000, 101, Unit::ReferenceCall);
     accesses(&mut table)?;
+    parts(&mut table)?;
     misses(&mut table)?;
     threads(&mut table)?;
     Ok(table.finish())
@@ -106,6 +111,47 @@ fn accesses(table: &mut Table) -> Result<()> {
 
 fn held<T>(guard: &T) {
     black_box(guard);
+}
+
+/// An array of as many parts as there may be.
+fn parts(table: &mut Table) -> Result<()> {
+    let device = Device::new(NullDevice::default())?;
+    let stream = device.default_stream();
+    let lock = RwLock::new([0.0_f64; 64]);
+    let rows: Vec<Range<usize>> = (0..PARTS).map(|part| 8 * part..8 * part + 8).collect();
+    let boxes: Vec<_> = rows.iter().map(std::slice::from_ref).collect();
+    let partition = Partition::new(&[8 * PARTS], &boxes, &[])?;
+    let mut ours = ArrayBuffer::from_array_with(Array1::<f64>::zeros(8 * PARTS), partition)?;
+    ours.read(&stream)?;
+    let last = Parts::one(PARTS - 1);
+    let read = || held(&lock.read());
+    let one = || held(&ours.part(last).and_then(|part| part.read(&stream)));
+    table.row("read of one of 256 parts", READ, ACCESS, one, read);
+    table.row("read of 256 parts", READ, Limit::None, || held(&ours.read(&stream)), read);
+    let mut memory = device.memory_allocate::<f64>(8)?;
+    let mut pinned = device.pinned_allocate::<f64>(8)?;
+    let mut host = [0.0; 8];
+    table.row(
+        "host write, device read of one of 256",
+        "pinned copy",
+        Limit::None,
+        || {
+            if let Ok([mut part]) = ours.split([last]) {
+                if let Ok(mut guard) = part.read_write_host() {
+                    guard[0] += 1.0;
+                }
+                drop(black_box(part.read(&stream)));
+            }
+        },
+        || {
+            host[0] += 1.0;
+            if let Ok(slice) = pinned.as_mut_slice() {
+                slice.copy_from_slice(&host);
+            }
+            drop(black_box(memory.view_mut().copy_from_pinned(&stream, &pinned)));
+        },
+    );
+    Ok(())
 }
 
 /// The host writes and a device reads: two accesses that miss, and one copy.

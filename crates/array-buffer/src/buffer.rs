@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use coherence::{Access, Action, HOST, Reduce, ReplicaId, Set};
+use coherence::{Access, Action, HOST, PartSet, Reduce, ReplicaId};
 use ndarray::{Array, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 use runtime_core::{DType, Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -167,7 +167,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         let buffer = Self::uninit(shape)?;
         // SAFETY: as the caller promises.
         unsafe { buffer.core.storage.adopt_host_of(first, Box::new(owner)) };
-        buffer.core.begin_with(buffer.all(), HOST, None, &[])?;
+        buffer.core.begin_with(*buffer.all(), HOST, None, &[])?;
         Ok(buffer)
     }
 
@@ -190,7 +190,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             return Err(invalid("from_vec", message));
         }
         buffer.core.storage.adopt_host(elements);
-        buffer.core.begin_with(buffer.all(), HOST, None, &[])?;
+        buffer.core.begin_with(*buffer.all(), HOST, None, &[])?;
         Ok(buffer)
     }
 
@@ -219,7 +219,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         };
         buffer.core.storage.adopt_memory(at, memory);
         // A new state has a lane for the stream.
-        let begun = buffer.core.begin_with(buffer.all(), at, Some(stream), &[]);
+        let begun = buffer.core.begin_with(*buffer.all(), at, Some(stream), &[]);
         debug_assert!(begun.is_ok(), "{begun:?}");
         Ok(buffer)
     }
@@ -382,8 +382,9 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         &mut self,
         access: Access,
     ) -> Result<Here<WriteGuard<'_, T, D>, HostWriteGuard<'_, T, D>>> {
-        let (all, call_site) = (self.all(), Location::caller());
+        let call_site = Location::caller();
         self.exclusive().forget_idle_if_crowded()?;
+        let all = self.all();
         match here() {
             Some(stream) => {
                 WriteGuard::take(&self.core, all, StreamRef::Owned(stream), access, call_site, true)
@@ -400,7 +401,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// `InvalidArgument` if two sets have a part in common, or if the array does not have a part. The failure of an
     /// earlier writer, if the array must stop tracking that writer's stream.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
-        let mut taken = Set::EMPTY;
+        let mut taken = PartSet::EMPTY;
         for set in sets {
             self.check(set)?;
             if !taken.and(set.0).is_empty() {
@@ -793,12 +794,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
         let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
-        let readable: Set = self.core.readable().union(self.core.partition.owned().0);
+        let readable: PartSet = self.core.readable().union(self.core.partition.owned().0);
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
         let request =
-            Request { may_refresh: true, ..Request::new(readable, by, "duplicate", call_site) };
+            Request { may_refresh: true, ..Request::new(&readable, by, "duplicate", call_site) };
         let (at, mut origins) = self.core.read_with_origins(&request)?;
         let (target, by) = match by {
             Some(stream) if at != HOST => {
@@ -808,7 +809,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
                 copy.core.storage.adopt_memory(target, memory);
                 let source = self.core.storage.view(at)?;
                 let mut values = copy.core.storage.view_mut(target)?;
-                if readable == self.all() {
+                if readable == *self.all() {
                     values.copy_from(stream, &source)?;
                 } else {
                     // The stream does not wait for the writers of other parts.
@@ -853,7 +854,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         }
         self.exclusive().take_array().map_err(|error| {
             // This cannot be refused: the parts were just taken.
-            let _kept = self.core.end(request.set, false, true, Verdict::Keep);
+            let _kept = self.core.end(self.all(), false, true, Verdict::Keep);
             ConversionError::new(self, error)
         })
     }
@@ -881,7 +882,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
         match seen.and_then(|()| self.core.act(&request, acquire)) {
             Ok((HOST, _)) => {
                 // This cannot be refused: the parts were just taken.
-                let _kept = self.core.end(request.set, false, true, Verdict::Keep);
+                let _kept = self.core.end(self.all(), false, true, Verdict::Keep);
                 let message =
                     format!("{} works in host memory; use into_inner", stream.device().id());
                 Err(ConversionError::new(self, invalid("into_memory", message)))
@@ -964,12 +965,12 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     #[inline]
-    pub(crate) fn all(&self) -> Set {
-        Set::below(self.core.partition.count())
+    pub(crate) fn all(&self) -> &PartSet {
+        self.core.partition.every()
     }
 
     fn request<'a>(
-        &self,
+        &'a self,
         stream: Option<&'a Stream>,
         access: &'static str,
         call_site: &'static Location<'static>,
@@ -978,7 +979,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     fn check(&self, parts: Parts) -> Result<()> {
-        if parts.0.is_subset(self.all()) {
+        if parts.0.is_subset(*self.all()) {
             return Ok(());
         }
         let count = self.core.partition.count();

@@ -77,7 +77,7 @@ impl<T: Element, D: Dimension> Lock<T, D> {
             Self::Read(_) => Ok(()),
             Self::Write(array) => {
                 let all = array.core.partition.all().0;
-                array.core.end(all, quick, array.core.is_private(), verdict)
+                array.core.end(&all, quick, array.core.is_private(), verdict)
             }
         }
     }
@@ -152,13 +152,12 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
 }
 
 fn request<'a, T: Element, D: Dimension>(
-    array: &ArrayBuffer<T, D>,
+    array: &'a ArrayBuffer<T, D>,
     stream: Option<&'a Stream>,
     access: &'static str,
     call_site: &'static Location<'static>,
 ) -> Request<'a> {
-    let set = array.core.partition.all().0;
-    Request { may_refresh: true, ..Request::new(set, stream, access, call_site) }
+    Request { may_refresh: true, ..Request::new(array.all(), stream, access, call_site) }
 }
 
 impl<T: Element, D: Dimension> Lease<T, D> {
@@ -217,7 +216,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             return Ok(Vec::new());
         };
         let array = self.lock.array();
-        let Some(origins) = array.core.origins(array.all(), self.at) else {
+        let Some(origins) = array.core.origins(*array.all(), self.at) else {
             let message = "work on the values has failed since the lease was taken";
             let error = Error::new(ErrorKind::Poisoned, "origins", message);
             return Err(error.on(stream.device().id()));
@@ -268,7 +267,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let Some(stream) = &self.stream else {
             return core.storage.host_ptr().map(Leased::Host);
         };
-        Ok(Leased::Device(core.view(core.partition.all().0, self.at, stream)?))
+        Ok(Leased::Device(core.view(&core.partition.all().0, self.at, stream)?))
     }
 
     /// The values in device memory, to read and write. The view is bound to the lease's stream.
@@ -288,7 +287,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             return Err(Error::new(ErrorKind::InvalidArgument, "lease", message));
         };
         let core = &self.lock.array().core;
-        let view = core.view_mut(core.partition.all().0, self.at)?;
+        let view = core.view_mut(&core.partition.all().0, self.at)?;
         view.on_stream(stream)?.reporting_to(&self.report)
     }
 
@@ -338,7 +337,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let verdict = self.verdict();
         let Self { lock, quick, checked, ended, .. } = self;
         let array = lock.array();
-        array.core.finish(array.all(), *checked, verdict, |verdict| {
+        array.core.finish(*array.all(), *checked, verdict, |verdict| {
             *ended = true;
             lock.end(*quick, verdict)
         })

@@ -108,7 +108,7 @@ impl<T: Element, D> Loan<T, D> {
     fn give_back(&mut self) -> Result<()> {
         let set = self.core.partition.all().0;
         let call_site = self.call_site;
-        let request = Request::new(set, None, "lend", call_site);
+        let request = Request::new(&set, None, "lend", call_site);
         let brought =
             self.core.act(&request, |at, by| Action::Acquire { at, by, access: Access::ReadWrite });
         let drained = self.drain();

@@ -219,13 +219,14 @@
 //!
 //! # Limits
 //!
-//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 64 parts, and
-//! replicas on the host and on up to 31 devices. It tracks up to 63 streams at a time, including one to four for the
-//! copies of each device, and keeps a handle of each. Exclusive accesses drop idle streams from this list when it is
-//! long. If a 64th stream finds no room, the access returns an error. Accesses to parts of
-//! [`split`](ArrayBuffer::split) and [`lend`] drop none. A device keeps its place until the array is dropped. A
-//! [constant](Constant) array has no exclusive accesses. It stops tracking idle streams when it needs room, but keeps a
-//! handle of each stream, and so the stream, until the array is dropped.
+//! An array has up to six dimensions, in row-major order or that which its [`Partition`] says, up to 256 parts, and
+//! replicas on the host and on up to 31 devices. An access that copies or waits looks at all parts, so its time grows
+//! with their number. It tracks up to 63 streams at a time, including one to four for the copies of each device, and
+//! keeps a handle of each. Exclusive accesses drop idle streams from this list when it is long. If a 64th stream finds
+//! no room, the access returns an error. Accesses to parts of [`split`](ArrayBuffer::split) and [`lend`] drop none. A
+//! device keeps its place until the array is dropped. A [constant](Constant) array has no exclusive accesses. It stops
+//! tracking idle streams when it needs room, but keeps a handle of each stream, and so the stream, until the array is
+//! dropped.
 #![deny(unsafe_code)]
 
 mod budget;

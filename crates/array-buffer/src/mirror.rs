@@ -10,8 +10,8 @@
 use std::panic::Location;
 
 use coherence::{
-    Access, HOST, HOST_BIT, LANES, Lane, PartState, REPLICAS, ReplicaId, Set, Who, fast_readers,
-    owner, take_up,
+    Access, HOST, HOST_BIT, LANES, Lane, PartId, PartSet, PartState, REPLICAS, ReplicaId, Who,
+    Whole, fast_readers, owner, take_up,
 };
 
 // Those of the parent module: tests replace them.
@@ -34,8 +34,6 @@ pub(crate) struct Mirror {
     extras: AtomicU8,
     /// Replicas whose accesses all need the state, as bits. It changes only while the array is borrowed exclusively.
     hidden: AtomicU32,
-    /// Parts whose readers all need the state, because copies of them are running, as bits.
-    running: AtomicU64,
 }
 
 #[derive(Default)]
@@ -46,6 +44,8 @@ struct PartMirror {
     owner: AtomicU32,
     /// The access of a write guard that was taken in the mirror.
     writing: AtomicU8,
+    /// Whether all readers need the state, because copies are running. For the holder of the state's lock.
+    running: AtomicBool,
     /// The address of the source location of the last write.
     call_site: AtomicUsize,
 }
@@ -101,7 +101,6 @@ impl Mirror {
             crowded: AtomicBool::new(false),
             extras: AtomicU8::new(0),
             hidden: AtomicU32::new(0),
-            running: AtomicU64::new(0),
         }
     }
 
@@ -170,11 +169,11 @@ impl Mirror {
 
     /// Lets all readers of these parts use the state, and those of other parts no longer. Returns whether that changes
     /// anything; then the caller publishes the state.
-    pub(crate) fn set_running(&self, parts: Set) -> bool {
-        let bits = parts.iter().fold(0, |bits, part| bits | 1 << part);
-        let before = self.running.load(Ordering::Relaxed);
-        self.running.store(bits, Ordering::Relaxed);
-        before != bits
+    pub(crate) fn set_running(&self, parts: PartSet) -> bool {
+        let set = |(part, known): (PartId, &PartMirror)| {
+            known.running.swap(parts.contains(part), Ordering::Relaxed) != parts.contains(part)
+        };
+        (0..=PartId::MAX).zip(&self.parts).map(set).fold(false, |any, changed| any | changed)
     }
 
     /// Whether only the borrower of an array that is borrowed exclusively uses the state. Otherwise arrays with the
@@ -236,7 +235,7 @@ impl Mirror {
 
     /// The replica where the parts can be read on `stream` without any action.
     #[inline]
-    pub(crate) fn read(&self, set: Set, stream: u64) -> Option<ReplicaId> {
+    pub(crate) fn read(&self, set: &PartSet, stream: u64) -> Option<ReplicaId> {
         // A constant array forgets idle streams while others read it, so the lane may be another stream's by now. Then
         // the bits that `readable` acquires were published after a removal that is not in `removals`.
         let removals = self.removals.load(Ordering::Acquire);
@@ -247,13 +246,13 @@ impl Mirror {
 
     /// Whether the host can read the parts without any action.
     #[inline]
-    pub(crate) fn read_host(&self, set: Set) -> bool {
+    pub(crate) fn read_host(&self, set: &PartSet) -> bool {
         self.readable(set, HOST, HOST_BIT)
     }
 
-    #[inline]
-    fn readable(&self, set: Set, at: ReplicaId, bit: u64) -> bool {
-        set.iter().all(|part| {
+    #[inline(always)]
+    fn readable(&self, set: &PartSet, at: ReplicaId, bit: u64) -> bool {
+        set.all(|part| {
             let part = &self.parts[usize::from(part)];
             // Acquire in this order: if the record of a forgotten write has moved to the state, its readers are gone.
             // Acquire also the values, which another thread may have copied.
@@ -265,10 +264,10 @@ impl Mirror {
     /// Takes the parts for writing if that needs no action. On `false`, the caller must use the state. `alone`: the
     /// array is borrowed exclusively until the guard ends. Without `alone`, sets of several parts are left to the
     /// state.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(
         &self,
-        set: Set,
+        set: &PartSet,
         at: ReplicaId,
         who: Who,
         access: Access,
@@ -290,18 +289,16 @@ impl Mirror {
                 && part.call_site.load(Ordering::Relaxed) == call_site
                 && part.writing.load(Ordering::Relaxed) == 0
         };
-        // Another thread could see the records of only some of the parts.
-        if !(alone || set.len() <= 1) || !set.iter().all(free) {
-            return false;
-        }
         if alone {
             // No other thread can look before the guard ends.
-            for part in set.iter() {
-                self.parts[usize::from(part)].writing.store(code, Ordering::Relaxed);
-            }
-            return true;
+            return set.all(free)
+                && set.all(|part| {
+                    self.parts[usize::from(part)].writing.store(code, Ordering::Relaxed);
+                    true
+                });
         }
-        let Some(part) = set.first() else { return true };
+        // Another thread could see the records of only some of several parts.
+        let Some(part) = set.only().filter(|part| free(*part)) else { return false };
         let known = &self.parts[usize::from(part)];
         // This exchange and those of `take_up` have one order. If `take_up` is later, it finds the record. If it is
         // earlier, this acquires the owner word that was published before it.
@@ -310,8 +307,22 @@ impl Mirror {
         owns(known.owner.load(Ordering::Relaxed)) || !self.release(part, false)
     }
 
+    /// Ends writes that began in the mirror. Returns the parts whose writes have moved to the state, if there are any.
+    #[inline(always)]
+    pub(crate) fn release_all(&self, set: &PartSet, alone: bool) -> Option<PartSet> {
+        let (mut any, mut moved) = (false, PartSet::EMPTY);
+        set.all(|part| {
+            if !self.release(part, alone) {
+                any = true;
+                moved.insert(part);
+            }
+            true
+        });
+        any.then_some(moved)
+    }
+
     /// Ends a write that began in the mirror; `false` if the write has moved to the state.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&self, part: u8, alone: bool) -> bool {
         let writing = &self.parts[usize::from(part)].writing;
         if alone {
@@ -363,15 +374,16 @@ impl Mirror {
         let (hidden, has_extras) = (self.hidden.load(Ordering::Relaxed), self.has_extras());
         let is_shown = |at: ReplicaId| hidden & (1 << at) == 0;
         let used = self.replicas.load(Ordering::Relaxed);
-        let running = self.running.load(Ordering::Relaxed);
-        for (part, mirror) in (0..).zip(&self.parts) {
-            let users = fast_readers(state, part);
+        let whole = Whole::of(state);
+        for (part, mirror) in state.iter().zip(&self.parts) {
+            let users = fast_readers(part, whole);
+            let running = mirror.running.load(Ordering::Relaxed);
             for ((at, readers), users) in (0..).zip(&mirror.readers[..used]).zip(users) {
                 // Releases the values that they may read.
-                let users = if is_shown(at) && running & (1 << part) == 0 { users } else { 0 };
+                let users = if is_shown(at) && !running { users } else { 0 };
                 readers.store(users, Ordering::Release);
             }
-            let owner = owner(state, part).filter(|owner| is_shown(owner.at) && !has_extras);
+            let owner = owner(part, whole).filter(|owner| is_shown(owner.at) && !has_extras);
             let word = owner.map_or(0, |owner| {
                 owner_word(owner.at, owner.who) | if owner.keeps { KEEPS } else { 0 }
             });

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use coherence::{Access, Reduce, Set};
+use coherence::{Access, PartSet, Reduce};
 use ndarray::Dimension;
 use runtime_core::{Element, Result, Stream};
 
@@ -16,13 +16,13 @@ use crate::guard::{HostReadGuard, HostWriteGuard, ReadGuard, StreamRef, WriteGua
 /// makes it.
 pub struct PartMut<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
-    pub(crate) set: Set,
+    pub(crate) set: PartSet,
 }
 
 /// Some parts of an array, borrowed to read. [`ArrayBuffer::part`](crate::ArrayBuffer::part) makes it.
 pub struct PartRef<'b, T: Element, D> {
     pub(crate) core: &'b Core<T, D>,
-    pub(crate) set: Set,
+    pub(crate) set: PartSet,
 }
 
 impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
@@ -33,7 +33,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read(&self, stream: &'b Stream) -> Result<ReadGuard<'b, T, D>> {
-        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller(), true)
+        ReadGuard::take(self.core, &self.set, StreamRef::Borrowed(stream), Location::caller(), true)
     }
 
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
@@ -43,7 +43,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'b, T, D>> {
-        HostReadGuard::take(self.core, self.set, Location::caller(), true)
+        HostReadGuard::take(self.core, &self.set, Location::caller(), true)
     }
 
     /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch), for these parts only.
@@ -80,7 +80,13 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// As [`ArrayBuffer::read`](crate::ArrayBuffer::read).
     #[track_caller]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<ReadGuard<'a, T, D>> {
-        ReadGuard::take(self.core, self.set, StreamRef::Borrowed(stream), Location::caller(), false)
+        ReadGuard::take(
+            self.core,
+            &self.set,
+            StreamRef::Borrowed(stream),
+            Location::caller(),
+            false,
+        )
     }
 
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host), for these parts only. They must tile a box.
@@ -90,7 +96,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// As [`ArrayBuffer::read_host`](crate::ArrayBuffer::read_host). `InvalidArgument` if the parts do not tile a box.
     #[track_caller]
     pub fn read_host(&self) -> Result<HostReadGuard<'_, T, D>> {
-        HostReadGuard::take(self.core, self.set, Location::caller(), false)
+        HostReadGuard::take(self.core, &self.set, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::read_write`](crate::ArrayBuffer::read_write), for these parts only.
@@ -101,7 +107,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     #[track_caller]
     pub fn read_write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
-        WriteGuard::take(self.core, self.set, stream, Access::ReadWrite, Location::caller(), false)
+        WriteGuard::take(self.core, &self.set, stream, Access::ReadWrite, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::write`](crate::ArrayBuffer::write), for these parts only.
@@ -112,7 +118,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     #[track_caller]
     pub fn write<'a>(&'a mut self, stream: &'a Stream) -> Result<WriteGuard<'a, T, D>> {
         let stream = StreamRef::Borrowed(stream);
-        WriteGuard::take(self.core, self.set, stream, Access::Write, Location::caller(), false)
+        WriteGuard::take(self.core, &self.set, stream, Access::Write, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::accumulate`](crate::ArrayBuffer::accumulate), for these parts only.
@@ -129,7 +135,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
         let stream = StreamRef::Borrowed(stream);
         WriteGuard::take(
             self.core,
-            self.set,
+            &self.set,
             stream,
             Access::Accumulate(op),
             Location::caller(),
@@ -146,7 +152,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// tile a box.
     #[track_caller]
     pub fn read_write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        HostWriteGuard::take(self.core, self.set, Access::ReadWrite, Location::caller(), false)
+        HostWriteGuard::take(self.core, &self.set, Access::ReadWrite, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::write_host`](crate::ArrayBuffer::write_host), for these parts only. They must tile a box.
@@ -157,7 +163,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// box.
     #[track_caller]
     pub fn write_host(&mut self) -> Result<HostWriteGuard<'_, T, D>> {
-        HostWriteGuard::take(self.core, self.set, Access::Write, Location::caller(), false)
+        HostWriteGuard::take(self.core, &self.set, Access::Write, Location::caller(), false)
     }
 
     /// As [`read_write_host`](Self::read_write_host), for as long as the array is borrowed.
@@ -167,7 +173,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// As [`read_write_host`](Self::read_write_host).
     #[track_caller]
     pub fn into_read_write_host(self) -> Result<HostWriteGuard<'b, T, D>> {
-        HostWriteGuard::take(self.core, self.set, Access::ReadWrite, Location::caller(), false)
+        HostWriteGuard::take(self.core, &self.set, Access::ReadWrite, Location::caller(), false)
     }
 
     /// As [`write_host`](Self::write_host), for as long as the array is borrowed.
@@ -177,7 +183,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
     /// As [`write_host`](Self::write_host).
     #[track_caller]
     pub fn into_write_host(self) -> Result<HostWriteGuard<'b, T, D>> {
-        HostWriteGuard::take(self.core, self.set, Access::Write, Location::caller(), false)
+        HostWriteGuard::take(self.core, &self.set, Access::Write, Location::caller(), false)
     }
 
     /// As [`ArrayBuffer::prefetch`](crate::ArrayBuffer::prefetch), for these parts only.
@@ -208,7 +214,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
 
 fn prefetch<T: Element, D>(
     core: &Core<T, D>,
-    set: Set,
+    set: PartSet,
     stream: Option<&Stream>,
     call_site: CallSite,
     may_refresh: bool,
@@ -216,7 +222,7 @@ fn prefetch<T: Element, D>(
     core.prefetch(&Request {
         may_refresh,
         defers: true,
-        ..Request::new(set, stream, "prefetch", call_site)
+        ..Request::new(&set, stream, "prefetch", call_site)
     })
 }
 

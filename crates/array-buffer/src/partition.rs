@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
-use coherence::{PARTS, Role, Set};
+use coherence::{PARTS, PartId, PartSet, Role};
 use runtime_core::{Element, Error, ErrorKind, Layout, Result};
 use smallvec::SmallVec;
 
@@ -17,18 +17,15 @@ use smallvec::SmallVec;
 /// assert!(ends.contains(3) && !ends.contains(1));
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Parts(pub(crate) Set);
+pub struct Parts(pub(crate) PartSet);
 
 impl Parts {
     /// The empty set.
-    pub const NONE: Self = Self(Set::EMPTY);
+    pub const NONE: Self = Self(PartSet::EMPTY);
 
-    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 64 parts.
+    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 256 parts.
     pub fn one(part: usize) -> Self {
-        u8::try_from(part)
-            .ok()
-            .filter(|part| usize::from(*part) < PARTS)
-            .map_or(Self::NONE, |part| Self(Set::one(part)))
+        PartId::try_from(part).map_or(Self::NONE, |part| Self(PartSet::one(part)))
     }
 
     /// Whether the part is in the set.
@@ -98,8 +95,9 @@ pub struct Partition {
     dims: SmallVec<[usize; 6]>,
     is_row_major: bool,
     parts: Vec<(Role, Ranges)>,
+    all: PartSet,
     /// The parts before this number were given by the caller; the others are the rest of the array.
-    given: u8,
+    given: usize,
 }
 
 impl Partition {
@@ -121,7 +119,6 @@ impl Partition {
     /// # Errors
     ///
     /// `InvalidArgument` if the number of widths is not the number of dimensions, or if ghosts leave no room.
-    /// `InvalidArgument` for six dimensions with ghosts on both sides of each, which make 73 parts.
     pub fn with_ghosts(shape: &[usize], widths: &[(usize, usize)]) -> Result<Self> {
         let fits = |(extent, (before, after)): (&usize, &(usize, usize))| {
             before.checked_add(*after).is_some_and(|both| both <= *extent)
@@ -162,7 +159,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); the parts that make up the rest count toward the limit of 64.
+    /// As [`new`](Self::new); the parts that make up the rest count toward the limit of 256.
     pub fn around(
         shape: &[usize],
         owned: &[Range<usize>],
@@ -182,7 +179,7 @@ impl Partition {
         rest.retain(|left| volume(left) > 0);
         let ghosts = exchanged.iter().copied().chain(rest.iter().map(|ranges| &ranges[..]));
         let all = Self::new(shape, &[owned], &ghosts.collect::<Vec<_>>())?;
-        Ok(Self { given: 1 + count(exchanged), ..all })
+        Ok(Self { given: 1 + exchanged.len(), ..all })
     }
 
     /// A partition of an array of `shape` into boxes that tile it: first the owned parts, then the ghost parts, in the
@@ -190,7 +187,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there are no parts or more than 64, if a box exceeds the array, if two boxes overlap, or if
+    /// `InvalidArgument` if there are no parts or more than 256, if a box exceeds the array, if two boxes overlap, or if
     /// elements are left over. The message names the parts.
     pub fn new(
         shape: &[usize],
@@ -225,7 +222,8 @@ impl Partition {
         let strides = packed(shape, &axes);
         let strides = strides.ok_or_else(|| invalid(format!("shape {shape:?} is too large")))?;
         let dims = shape.iter().copied().chain(strides).collect();
-        Ok(Self { dims, is_row_major: true, given: count(&parts), parts })
+        let all = PartSet::below(parts.len());
+        Ok(Self { dims, is_row_major: true, given: parts.len(), all, parts })
     }
 
     /// The same parts, with the elements of the array in another order in memory: `axes` lists the dimensions, the
@@ -388,8 +386,15 @@ impl Partition {
     }
 
     /// All parts.
+    #[inline]
     pub fn all(&self) -> Parts {
-        Parts(Set::below(self.parts.len()))
+        Parts(self.all)
+    }
+
+    /// As `all`.
+    #[inline]
+    pub(crate) fn every(&self) -> &PartSet {
+        &self.all
     }
 
     /// The owned parts.
@@ -405,7 +410,7 @@ impl Partition {
     /// The ghost parts that the caller gave, which an exchange fills. The ghost parts that [`around`](Self::around) and
     /// [`with_ghosts`](Self::with_ghosts) make from the rest of the array are not included.
     pub fn exchanged(&self) -> Parts {
-        Parts(self.ghosts().0.and(Set::below(self.given.into())))
+        Parts(self.ghosts().0.and(PartSet::below(self.given)))
     }
 
     /// The index ranges of a part, one for each dimension; empty for a number that is no part.
@@ -452,7 +457,7 @@ impl Partition {
     }
 
     /// The parts that have elements in a box of as many dimensions.
-    pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> Set {
+    pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> PartSet {
         self.all().0.iter().filter(|part| overlap(self.ranges((*part).into()), ranges)).collect()
     }
 
@@ -460,7 +465,8 @@ impl Partition {
     pub(crate) fn refined(&self, boxes: impl Iterator<Item = (Ranges, u8)>) -> Self {
         let parts: Vec<_> =
             boxes.map(|(ranges, of)| (self.parts[usize::from(of)].0, ranges)).collect();
-        Self { given: count(&parts), parts, ..self.clone() }
+        let all = PartSet::below(parts.len());
+        Self { given: parts.len(), all, parts, ..self.clone() }
     }
 
     /// The boxes that are each in one part of `self` and one part of `other`, with both numbers. The array is the same.
@@ -480,8 +486,8 @@ impl Partition {
     }
 
     /// The bounding box of the parts, and whether they tile it.
-    pub(crate) fn hull(&self, set: Set) -> (Ranges, bool) {
-        if self.is_all(set) {
+    pub(crate) fn hull(&self, set: PartSet) -> (Ranges, bool) {
+        if self.is_all(&set) {
             return (self.shape().iter().map(|extent| 0..*extent).collect(), true);
         }
         let mut boxes = set.iter().filter(|part| self.len(*part) > 0 || set.len() == 1);
@@ -500,7 +506,7 @@ impl Partition {
     }
 
     /// The elements from the first to the last of the parts, in memory.
-    pub(crate) fn span(&self, set: Set) -> Range<usize> {
+    pub(crate) fn span(&self, set: PartSet) -> Range<usize> {
         let (hull, _) = self.hull(set);
         if hull.iter().any(Range::is_empty) {
             return 0..0;
@@ -534,8 +540,9 @@ impl Partition {
 
     /// Whether the set contains all parts.
     #[inline]
-    pub(crate) fn is_all(&self, set: Set) -> bool {
-        set == Set::below(self.parts.len())
+    pub(crate) fn is_all(&self, set: &PartSet) -> bool {
+        // Most sets are this one.
+        std::ptr::eq(set, &raw const self.all) || *set == self.all
     }
 
     /// The [runs](Self::runs) of a part, and where each is in a contiguous copy of the part.
@@ -579,11 +586,6 @@ impl Partition {
             start..start + len
         })
     }
-}
-
-/// The number of parts, of which there are at most 64.
-fn count<P>(parts: &[P]) -> u8 {
-    parts.len().to_le_bytes()[0]
 }
 
 /// The strides of an array without gaps, if its size fits `usize`. `axes` are the dimensions, the outermost first.
@@ -732,9 +734,9 @@ mod tests {
             let outside = cube.ranges(side).iter().filter(|range| **range != (1..4)).count();
             assert_eq!((outside, cube.len(u8::try_from(side).unwrap())), (1, 9));
         }
-        assert_eq!(Partition::with_ghosts(&[3; 5], &[(1, 1); 5]).unwrap().count(), 51);
-        let error = Partition::with_ghosts(&[3; 6], &[(1, 1); 6]).unwrap_err();
-        assert!(error.message().contains("73 parts"), "{error}");
+        assert_eq!(Partition::with_ghosts(&[3; 6], &[(1, 1); 6]).unwrap().count(), 73);
+        let error = Partition::with_ghosts(&[3; 12], &[(1, 1); 12]).unwrap_err();
+        assert!(error.message().contains("289 parts"), "{error}");
         assert_eq!(Partition::with_ghosts(&[4, 0], &[(1, 1), (0, 0)]).unwrap().count(), 1);
 
         let padded = Partition::around(&[4, 8], &[1..3, 2..5], &[&[0..1, 2..5], &[1..3, 1..2]]);

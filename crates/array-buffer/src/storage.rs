@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use coherence::{HOST, PartId, REPLICAS, ReplicaId, Set};
+use coherence::{HOST, PartId, PartSet, REPLICAS, ReplicaId};
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, StrideShape};
 use parking_lot::Mutex;
 use runtime_core::contract::prefer_huge_pages;
@@ -171,7 +171,7 @@ struct Users(Mutex<List>);
 #[derive(Default)]
 struct List {
     next: u64,
-    all: Vec<(u64, Set, User)>,
+    all: Vec<(u64, PartSet, User)>,
 }
 
 /// A guard, a lease or an exchange.
@@ -183,7 +183,7 @@ pub(crate) struct User {
 }
 
 impl Users {
-    fn add(users: &Arc<Self>, set: Set, user: User) -> Hold {
+    fn add(users: &Arc<Self>, set: PartSet, user: User) -> Hold {
         let mut list = users.0.lock();
         let number = list.next;
         list.next += 1;
@@ -201,7 +201,7 @@ struct Held {
     users: Arc<Users>,
     /// That of the entry in the list.
     number: u64,
-    set: Set,
+    set: PartSet,
     user: User,
 }
 
@@ -264,7 +264,7 @@ impl<T: Element> Divided<T> {
     }
 
     /// Holds the memory of some parts for a user, under the state's lock.
-    pub(crate) fn hold(&self, set: Set, user: User) -> Hold {
+    pub(crate) fn hold(&self, set: PartSet, user: User) -> Hold {
         Users::add(&self.users, set, user)
     }
 

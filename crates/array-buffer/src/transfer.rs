@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
-use coherence::{HOST, Lane, PartId, Reduce, ReplicaId, Set};
+use coherence::{HOST, Lane, PartId, PartSet, Reduce, ReplicaId, Set};
 use runtime_core::{
     Combine, DType, Element, Error, Event, Layout, Memory, MemoryView, MemoryViewMut, Pinned,
     RegionCopy, RegionPlan, RegionSide, Result, Slot, Stream, Support,
@@ -367,7 +367,7 @@ impl<T: Element> Transfers<T> {
     }
 
     /// Takes what copies of parts between replicas use, for copies that are made without the lock.
-    pub(crate) fn lend(&mut self, places: Set, parts: Set) -> Self {
+    pub(crate) fn lend(&mut self, places: Set, parts: PartSet) -> Self {
         let mut lent = Self::new();
         for at in places.iter() {
             if let Some(index) = self.pinned.iter().position(|(of, _)| *of == at) {

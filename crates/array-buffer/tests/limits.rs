@@ -43,7 +43,7 @@ fn every_part_of_as_many_as_there_may_be_is_its_own() {
     assert_eq!(array.transfers().total().bytes, before + 16);
     let expected: Vec<f64> = (0..2 * PARTS).map(|at| (at + at / 2) as f64).collect();
     assert_eq!(array.read_host().unwrap().iter().copied().collect::<Vec<_>>(), expected);
-    assert_eq!((last | Parts::one(0)).len(), 2);
+    assert_eq!((last | Parts::one(64)).len(), 2);
     assert!(Parts::one(PARTS).is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Accesses that need no action: the content of the atomic mirror.
 
-use super::set::Set;
+use super::set::{PartSet, Set};
 use super::state::{
     HOST, Health, LANES, PartId, PartState, REPLICAS, Reduce, Refusal, ReplicaId, Role, Who,
 };
@@ -9,20 +9,41 @@ use super::state::{
 pub const HOST_BIT: u64 = 1 << LANES;
 const _: () = assert!(LANES < 64);
 
-/// For each replica, the users that can read `part` there without a wait, a copy or a new access record: bits of lanes,
+/// What accesses to a part depend on in all parts of the array.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole {
+    /// The reduction that is pending in some ghost part, if any.
+    pending: Option<Reduce>,
+    /// Whether all ghost parts are stale. A committed write makes them stale, so nothing is left to do then.
+    settled: bool,
+}
+
+impl Whole {
+    /// Looks at all parts.
+    pub fn of(parts: &[PartState]) -> Self {
+        let stale = |part: &PartState| {
+            part.valid.is_empty() && part.pending.is_none() && part.health == Health::Good
+        };
+        Self {
+            pending: pending(parts),
+            settled: parts.iter().all(|part| part.role == Role::Owned || stale(part)),
+        }
+    }
+}
+
+/// For each replica, the users that can read a part there without a wait, a copy or a new access record: bits of lanes,
 /// and [`HOST_BIT`].
 #[inline]
-pub fn fast_readers(parts: &[PartState], part: PartId) -> [u64; REPLICAS] {
-    let state = &parts[usize::from(part)];
+pub fn fast_readers(state: &PartState, whole: Whole) -> [u64; REPLICAS] {
     let mut users = [0; REPLICAS];
-    if readable(parts, part).is_some() {
+    if hindrance(state, 0, whole.pending).is_some() {
         return users;
     }
     for at in state.valid.iter() {
         let bytes = state.bytes(at);
         let host = if at == HOST && bytes.sources() == Set::EMPTY { HOST_BIT } else { 0 };
         let writer = bytes.writer.map_or(0, |lane| 1 << lane);
-        users[usize::from(at)] = bytes.readers.0 | writer | host;
+        users[usize::from(at)] = bytes.readers.bits() | writer | host;
     }
     users
 }
@@ -38,32 +59,39 @@ pub struct Owner {
     pub keeps: bool,
 }
 
-/// The user that can write `part` without an action: taking and committing the guard changes only the version.
+/// The user that can write a part without an action: taking and committing the guard changes only the version.
 #[inline]
-pub fn owner(parts: &[PartState], part: PartId) -> Option<Owner> {
-    let state = &parts[usize::from(part)];
+pub fn owner(state: &PartState, whole: Whole) -> Option<Owner> {
     let at = state.valid.first()?;
     let bytes = state.bytes(at);
     let alone = state.valid == Set::one(at) && bytes.readers == Set::EMPTY;
     let who: Who = bytes.writer;
     let keeps = bytes.origins != Set::EMPTY;
     let fits = who.is_some() || at == HOST && !keeps;
-    if state.role != Role::Owned || !alone || !fits || readable(parts, part).is_some() {
-        return None;
-    }
-    // A committed write makes ghosts stale. If they are stale already, nothing is left to do.
-    let settled = |other: &PartState| {
-        other.role == Role::Owned
-            || other.valid.is_empty() && other.pending.is_none() && other.health == Health::Good
-    };
-    parts.iter().all(settled).then_some(Owner { at, who, keeps })
+    let is_owned = state.role == Role::Owned && whole.settled;
+    let is_usable = is_owned && alone && fits && hindrance(state, 0, whole.pending).is_none();
+    is_usable.then_some(Owner { at, who, keeps })
 }
 
 /// The reason why `part` cannot be read, if there is one.
-#[inline]
 pub fn readable(parts: &[PartState], part: PartId) -> Option<Refusal> {
-    let state = &parts[usize::from(part)];
-    let pending = if state.role == Role::Owned { pending(parts) } else { state.pending };
+    first_hindrance(parts, PartSet::one(part))
+}
+
+/// The reason why the first of these parts that cannot be read cannot be read.
+pub(crate) fn first_hindrance(parts: &[PartState], set: PartSet) -> Option<Refusal> {
+    let pending = pending(parts);
+    set.iter().find_map(|part| hindrance(&parts[usize::from(part)], part, pending))
+}
+
+/// The reason why a part in this state cannot be read, while this reduction is pending in some part.
+#[inline]
+pub(crate) fn hindrance(
+    state: &PartState,
+    part: PartId,
+    pending: Option<Reduce>,
+) -> Option<Refusal> {
+    let pending = if state.role == Role::Owned { pending } else { state.pending };
     match (state.health, pending) {
         (Health::Uninit, _) => Some(Refusal::Uninit(part)),
         (Health::Poisoned | Health::Writing { .. }, _) => Some(Refusal::Poisoned(part)),

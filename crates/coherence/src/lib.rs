@@ -11,7 +11,7 @@
 //! [`Refusal`], which changes nothing. [`Paths`] says which replicas reach each other.
 //!
 //! ```
-//! use coherence::{Access, Action, HOST, LANES, PartState, Paths, REPLICAS, Role, Set, Step, plan};
+//! use coherence::{Access, Action, HOST, LANES, PartSet, PartState, Paths, REPLICAS, Role, Set, Step, plan};
 //!
 //! // One device: its replica is 1, and its default stream is lane 0.
 //! let (at, by) = (1, Some(0));
@@ -20,12 +20,12 @@
 //!     peers: [Set::EMPTY; REPLICAS],
 //!     lanes: [0; REPLICAS],
 //!     locked: None,
-//!     direct: Set::EMPTY,
+//!     direct: PartSet::EMPTY,
 //!     workers: Set::EMPTY,
 //!     relays: Set::EMPTY,
 //!     places: [at; LANES],
 //! };
-//! let (parts, part) = ([PartState::new(Role::Owned)], Set::one(0));
+//! let (parts, part) = ([PartState::new(Role::Owned)], PartSet::one(0));
 //! let write = plan(&parts, part, Action::Acquire { at, by, access: Access::Write }, &paths)?;
 //! assert_eq!(write.steps, []);
 //! let written = plan(&write.next, part, Action::Commit, &paths)?;
@@ -59,10 +59,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use fast_path::{HOST_BIT, Owner, fast_readers, owner, readable};
+pub use fast_path::{HOST_BIT, Owner, Whole, fast_readers, owner, readable};
 pub use merge::{Pieces, common, kept, loss, merge, rejoin, waits};
 pub use plan::{Action, Exchange, Plan, Step, keep, plan, take_up};
-pub use set::Set;
+pub use set::{Bits, PartSet, Set};
 pub use state::{
     Access, Bytes, HOST, Health, LANES, Lane, PARTS, PartId, PartState, Paths, REPLICAS, Records,
     Reduce, Refusal, ReplicaId, Role, Who,

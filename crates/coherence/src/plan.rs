@@ -1,7 +1,7 @@
 //! The transition function: the steps that an action needs, their order, and the state afterwards.
 
-use super::fast_path::{pending, readable};
-use super::set::Set;
+use super::fast_path::{first_hindrance, hindrance, pending};
+use super::set::{PartSet, Set};
 use super::state::{
     Access, Bytes, HOST, Health, Lane, PartId, PartState, Paths, Reduce, Refusal, ReplicaId, Role,
     Who,
@@ -148,9 +148,9 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The parts that the action is about.
-    used: Set,
+    used: PartSet,
     /// The parts that the action is about, and those whose states it changes.
-    pub set: Set,
+    pub set: PartSet,
     /// What to do, in this order.
     pub steps: Vec<Step>,
     /// The state of each part, once the steps are enqueued.
@@ -164,9 +164,14 @@ pub struct Plan {
 /// # Errors
 ///
 /// A [`Refusal`] if the state of the parts does not allow the action.
-pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Result<Plan, Refusal> {
+pub fn plan(
+    parts: &[PartState],
+    set: PartSet,
+    action: Action,
+    paths: &Paths,
+) -> Result<Plan, Refusal> {
     let paths = &paths.during(parts, set, action);
-    let set = if let Action::Begin { .. } = action { Set::below(parts.len()) } else { set };
+    let set = if let Action::Begin { .. } = action { PartSet::below(parts.len()) } else { set };
     let mut draft =
         Draft { parts: parts.to_vec(), set, steps: Vec::new(), paths, committed: false };
     match action {
@@ -188,8 +193,9 @@ pub fn plan(parts: &[PartState], set: Set, action: Action, paths: &Paths) -> Res
     }
     let Draft { parts: mut next, steps, committed, .. } = draft;
     next.iter_mut().for_each(forget_origins);
-    let changed = (0..).zip(parts.iter().zip(&next)).filter(|(_, (old, new))| old != new);
-    let changed = changed.map(|(part, _)| part).collect::<Set>();
+    let changed =
+        (0..=PartId::MAX).zip(parts.iter().zip(&next)).filter(|(_, (old, new))| old != new);
+    let changed = changed.map(|(part, _)| part).collect::<PartSet>();
     Ok(Plan { used: set, set: set.union(changed), steps, next, committed })
 }
 
@@ -197,7 +203,7 @@ impl Paths {
     /// How bytes are copied for an action. Only a prefetch asks for copies that a thread prepares, and only if no lane
     /// of another device would have to be waited for that uses the host's bytes: a lane cannot wait for lanes that its
     /// device does not reach.
-    pub fn during(&self, parts: &[PartState], set: Set, action: Action) -> Self {
+    pub fn during(&self, parts: &[PartState], set: PartSet, action: Action) -> Self {
         let Action::Prefetch { at, .. } = action else {
             return Self { workers: Set::EMPTY, relays: Set::EMPTY, ..*self };
         };
@@ -282,27 +288,33 @@ impl Plan {
 struct Draft<'a> {
     parts: Vec<PartState>,
     /// The parts that the action is about.
-    set: Set,
+    set: PartSet,
     steps: Vec<Step>,
     paths: &'a Paths,
     committed: bool,
 }
 
 impl Draft<'_> {
-    fn read(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn read(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         self.use_to_read(set, at, by);
         Ok(())
     }
 
-    fn prefetch(&mut self, set: Set, at: ReplicaId, by: Who) -> Result<(), Refusal> {
+    fn prefetch(&mut self, set: PartSet, at: ReplicaId, by: Who) -> Result<(), Refusal> {
         self.check_readable(set)?;
         self.bring(set, at, by);
         Ok(())
     }
 
-    fn acquire(&mut self, set: Set, at: ReplicaId, by: Who, access: Access) -> Result<(), Refusal> {
+    fn acquire(
+        &mut self,
+        set: PartSet,
+        at: ReplicaId,
+        by: Who,
+        access: Access,
+    ) -> Result<(), Refusal> {
         match access {
             Access::ReadWrite => {
                 self.check_readable(set)?;
@@ -329,7 +341,7 @@ impl Draft<'_> {
     }
 
     /// Fills fresh ghost parts with the neutral value of the contributions, if there is one.
-    fn fill(&mut self, set: Set, at: ReplicaId, by: Who, op: Reduce) {
+    fn fill(&mut self, set: PartSet, at: ReplicaId, by: Who, op: Reduce) {
         for part in set.iter() {
             self.part(part).valid = Set::EMPTY;
             if op != Reduce::Replace {
@@ -338,7 +350,7 @@ impl Draft<'_> {
         }
     }
 
-    fn commit(&mut self, set: Set) -> Result<(), Refusal> {
+    fn commit(&mut self, set: PartSet) -> Result<(), Refusal> {
         let mut owned = false;
         for part in set.iter() {
             let (at, access, outdated) = self.writing(part)?;
@@ -359,7 +371,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, set: Set) -> Result<(), Refusal> {
+    fn keep(&mut self, set: PartSet) -> Result<(), Refusal> {
         for part in set.iter() {
             let (_, access, outdated) = self.writing(part)?;
             let state = self.part(part);
@@ -376,7 +388,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn abort(&mut self, set: Set) -> Result<(), Refusal> {
+    fn abort(&mut self, set: PartSet) -> Result<(), Refusal> {
         for part in set.iter() {
             self.writing(part)?;
             poison(self.part(part));
@@ -384,7 +396,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn make_room(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
+    fn make_room(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
         let in_use = |part: &u8| self.parts[usize::from(*part)].user() == Some(at);
         if let Some(part) = set.iter().find(in_use) {
             return Err(Refusal::InUse(part));
@@ -392,12 +404,12 @@ impl Draft<'_> {
         self.evict(set, at)
     }
 
-    fn evict(&mut self, set: Set, at: ReplicaId) -> Result<(), Refusal> {
+    fn evict(&mut self, set: PartSet, at: ReplicaId) -> Result<(), Refusal> {
         let last = |part: &u8| {
             let state = &self.parts[usize::from(*part)];
             state.valid == Set::one(at) && state.health == Health::Good
         };
-        let moved: Set = set.iter().filter(last).collect();
+        let moved: PartSet = set.iter().filter(last).collect();
         match moved.first() {
             Some(part) if at == HOST => return Err(Refusal::LastReplica(part)),
             _ => self.bring(moved, HOST, None),
@@ -463,7 +475,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn exchange(&mut self, set: Set, at: ReplicaId, reduce: bool) {
+    fn exchange(&mut self, set: PartSet, at: ReplicaId, reduce: bool) {
         for part in set.iter() {
             self.part(part).health = Health::Exchanging { at, reduce, outdated: false };
         }
@@ -529,7 +541,7 @@ impl Draft<'_> {
     }
 
     /// Makes `at` valid by copying the parts that are not valid there.
-    fn bring(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn bring(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         let source = |part: PartId| self.source(part, at);
         let copies: Vec<(PartId, ReplicaId)> =
             set.iter().filter_map(|part| source(part).map(|from| (part, from))).collect();
@@ -560,7 +572,7 @@ impl Draft<'_> {
         }
     }
 
-    fn use_to_read(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_read(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_read(part, at, by);
             mark_read(self.bytes(part, at), by);
@@ -568,7 +580,7 @@ impl Draft<'_> {
     }
 
     /// The user overwrites all values.
-    fn use_to_write(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_write(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             self.wait_to_write(part, at, by);
             mark_written(self.bytes(part, at), by, Set::EMPTY);
@@ -576,7 +588,7 @@ impl Draft<'_> {
     }
 
     /// The user changes values; the new values depend on the old ones.
-    fn use_to_change(&mut self, set: Set, at: ReplicaId, by: Who) {
+    fn use_to_change(&mut self, set: PartSet, at: ReplicaId, by: Who) {
         for part in set.iter() {
             if by.is_none() {
                 self.wait_to_read(part, at, None);
@@ -588,7 +600,7 @@ impl Draft<'_> {
     }
 
     /// Records that values of `into` depend on values of `from`. The readers of `from` have waited for them.
-    fn combine(&mut self, from: Set, into: Set, at: ReplicaId) {
+    fn combine(&mut self, from: PartSet, into: PartSet, at: ReplicaId) {
         let sources = from.iter().map(|part| self.parts[usize::from(part)].bytes(at).sources());
         let sources = sources.fold(Set::EMPTY, Set::union);
         for part in into.iter() {
@@ -675,7 +687,7 @@ impl Draft<'_> {
     }
 
     /// Drops pending contributions if all owned values are overwritten. An overwrite of only some of them is refused.
-    fn drop_pending(&mut self, set: Set) -> Result<(), Refusal> {
+    fn drop_pending(&mut self, set: PartSet) -> Result<(), Refusal> {
         let Some(op) = pending(&self.parts) else { return Ok(()) };
         if !self.of(Role::Owned).is_subset(set) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), op));
@@ -695,7 +707,7 @@ impl Draft<'_> {
     }
 
     /// Contributions can go to parts that have values, and to ghost parts that wait for the same reduction.
-    fn check_accumulable(&self, set: Set, op: Reduce) -> Result<(), Refusal> {
+    fn check_accumulable(&self, set: PartSet, op: Reduce) -> Result<(), Refusal> {
         let open = self.all().without(set).iter().find_map(|part| {
             let state = &self.parts[usize::from(part)];
             match state.health {
@@ -706,12 +718,13 @@ impl Draft<'_> {
                 _ => None,
             }
         });
-        if let Some(other) = pending(&self.parts).or(open).filter(|other| *other != op) {
+        let pending = pending(&self.parts);
+        if let Some(other) = pending.or(open).filter(|other| *other != op) {
             return Err(Refusal::Pending(set.first().unwrap_or(0), other));
         }
         for part in set.iter() {
             let state = &self.parts[usize::from(part)];
-            match readable(&self.parts, part) {
+            match hindrance(state, part, pending) {
                 None | Some(Refusal::Pending(..)) => {}
                 Some(Refusal::Exchanging(_)) => return Err(Refusal::Exchanging(part)),
                 // A ghost part is filled anew whatever it holds, unless it holds contributions.
@@ -722,8 +735,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn check_readable(&self, set: Set) -> Result<(), Refusal> {
-        set.iter().find_map(|part| readable(&self.parts, part)).map_or(Ok(()), Err)
+    fn check_readable(&self, set: PartSet) -> Result<(), Refusal> {
+        first_hindrance(&self.parts, set).map_or(Ok(()), Err)
     }
 
     fn outdate_ghosts(&mut self) {
@@ -749,16 +762,16 @@ impl Draft<'_> {
     }
 
     /// The ghost parts with contributions.
-    fn pending(&self) -> Set {
+    fn pending(&self) -> PartSet {
         let has = |part: &u8| self.parts[usize::from(*part)].pending.is_some();
         self.all().iter().filter(has).collect()
     }
 
-    fn all(&self) -> Set {
-        Set::below(self.parts.len())
+    fn all(&self) -> PartSet {
+        PartSet::below(self.parts.len())
     }
 
-    fn of(&self, role: Role) -> Set {
+    fn of(&self, role: Role) -> PartSet {
         let has = |part: &u8| self.parts[usize::from(*part)].role == role;
         self.all().iter().filter(has).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::set::Set;
+use super::set::{PartSet, Set};
 
 /// The number of a stream within one array. Streams of different devices never share a number.
 pub type Lane = u8;
@@ -18,7 +18,7 @@ pub const HOST: ReplicaId = 0;
 /// The maximum number of replicas of an array, including the host's.
 pub const REPLICAS: usize = 32;
 /// The maximum number of parts of an array.
-pub const PARTS: usize = 64;
+pub const PARTS: usize = 1 << PartId::BITS;
 /// The maximum number of streams that an array tracks at once.
 pub const LANES: usize = 63;
 /// The number of replicas whose records are stored in the state itself. Most arrays have no others.
@@ -224,7 +224,7 @@ pub struct Paths {
     /// The device for which the host's replica is page-locked. No device works in the host's memory then.
     pub locked: Option<ReplicaId>,
     /// The parts that streams of that device copy from and to the host's replica without the host.
-    pub direct: Set,
+    pub direct: PartSet,
     /// The devices whose streams copy from and to the host's replica when a prefetch asks for it, although it is not
     /// page-locked: a thread prepares the copies. No device works in the host's memory then.
     pub workers: Set,

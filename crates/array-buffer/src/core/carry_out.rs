@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use coherence::{Action, HOST, Lane, PartId, Paths, Plan, Refusal, ReplicaId, Set, Step, plan};
+use coherence::{
+    Action, HOST, Lane, PartId, PartSet, Paths, Plan, Refusal, ReplicaId, Set, Step, plan,
+};
 use parking_lot::MutexGuard;
 use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 use smallvec::SmallVec;
@@ -106,12 +108,12 @@ impl<T: Element> State<T> {
     }
 
     /// The call that copies one of these parts.
-    fn copying(&self, set: Set) -> Option<Away> {
+    fn copying(&self, set: PartSet) -> Option<Away> {
         let copies = |away: &&Away| away.copies && !away.parts.and(set).is_empty();
         self.away.iter().find(copies).copied()
     }
 
-    fn changes(&self, set: Set) -> SmallVec<[u64; 8]> {
+    fn changes(&self, set: PartSet) -> SmallVec<[u64; 8]> {
         set.iter().map(|part| self.changes[usize::from(part)]).collect()
     }
 
@@ -219,7 +221,7 @@ impl<T: Element, D> Core<T, D> {
     fn unlocked<R>(
         &self,
         state: &mut MutexGuard<'_, State<T>>,
-        set: Set,
+        set: PartSet,
         away: Away,
         work: impl FnOnce() -> R,
     ) -> (R, bool) {
@@ -289,7 +291,7 @@ impl<T: Element, D> Core<T, D> {
             Step::Copy { part, from, to, .. } => Some((part, [from, to])),
             _ => None,
         };
-        let parts: Set = copies().filter_map(of).map(|(part, _)| part).collect();
+        let parts: PartSet = copies().filter_map(of).map(|(part, _)| part).collect();
         let places: Set = copies().filter_map(of).flat_map(|(_, ends)| ends).collect();
         let first = plan.steps[..=last].iter();
         let steps: Vec<Step> =
@@ -386,7 +388,7 @@ impl<T: Element, D> Core<T, D> {
         if !is_same {
             plan = self.plan(state, request, action, is_charged)?;
         }
-        let paths = state.paths_of(request).during(&state.parts, request.set, action);
+        let paths = state.paths_of(request).during(&state.parts, *request.set, action);
         Ok((plan, paths))
     }
 
@@ -399,7 +401,7 @@ impl<T: Element, D> Core<T, D> {
         is_charged: bool,
     ) -> Result<Plan> {
         let paths = state.paths_of(request);
-        let plan = plan(&state.parts, request.set, action, &paths).map_err(|why| {
+        let plan = plan(&state.parts, *request.set, action, &paths).map_err(|why| {
             let error =
                 state.refused(why, request.access, Some(request.call_site), &self.partition);
             let is_access = !matches!(action, Action::Begin { .. });

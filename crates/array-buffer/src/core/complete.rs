@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use coherence::{HOST, Health, PartId, ReplicaId};
 use runtime_core::{DType, Element, Error, ErrorKind, Result, Stream, bytemuck};
 
-use super::{Core, Set};
+use super::{Core, PartSet};
 use crate::mirror::CHECKS;
 use crate::pattern::Pattern;
 use crate::poison::{Poison, Position, Verdict};
@@ -45,14 +45,14 @@ impl<T: Element, D> Core<T, D> {
 
     /// Writes the pattern to parts that an access has just taken to overwrite.
     #[cold]
-    pub(crate) fn begin_check(&self, set: Set) -> Result<()> {
+    pub(crate) fn begin_check(&self, set: PartSet) -> Result<()> {
         for part in set.iter().filter(|part| self.partition.len(*part) > 0) {
             let Some((at, stream)) = self.writer(part) else { continue };
             let mut values = zeroed::<T>(self.partition.len(part))?;
             self.pattern().fill(bytemuck::cast_slice_mut(&mut values));
             match &stream {
                 Some(stream) => {
-                    self.view_mut(Set::one(part), at)?.copy_from_slice(stream, &values)?;
+                    self.view_mut(&PartSet::one(part), at)?.copy_from_slice(stream, &values)?;
                 }
                 None => self.partition.packed_runs(part).try_for_each(|(run, own)| {
                     // SAFETY: the state has given the part to the access that is checked.
@@ -67,7 +67,7 @@ impl<T: Element, D> Core<T, D> {
     /// it began with a check. Returns the verdict.
     pub(crate) fn finish(
         &self,
-        set: Set,
+        set: PartSet,
         is_checked: bool,
         verdict: Verdict,
         end: impl FnOnce(Verdict) -> Result<()>,
@@ -87,7 +87,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The verdict for a checked write that seems good. If the values cannot be read, they are lost, and the error says
     /// why.
-    fn judge(&self, set: Set) -> (Verdict, Result<()>) {
+    fn judge(&self, set: PartSet) -> (Verdict, Result<()>) {
         for part in set.iter() {
             match self.first_left(part) {
                 Ok(None) => {}
@@ -107,7 +107,7 @@ impl<T: Element, D> Core<T, D> {
         let Some((at, stream)) = self.writer(part).filter(|_| len > 0) else { return Ok(None) };
         let is_on_host = stream.is_none();
         let values = match &stream {
-            Some(stream) => self.view(Set::one(part), at, stream)?.to_vec(stream)?,
+            Some(stream) => self.view(&PartSet::one(part), at, stream)?.to_vec(stream)?,
             None => {
                 let mut values = zeroed::<T>(len)?;
                 self.partition.packed_runs(part).try_for_each(|(run, own)| {
@@ -133,7 +133,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The error for parts that the last writer has lost.
-    pub(crate) fn lost_by_writer(&self, set: Set) -> Error {
+    pub(crate) fn lost_by_writer(&self, set: PartSet) -> Error {
         let writer = self.lock().last_writer(set.first().unwrap_or(0), &self.partition);
         let message = format!("parts {set:?} were lost {writer}; overwrite them as a whole");
         Error::new(ErrorKind::Poisoned, "commit", message)

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use coherence::{Action, HOST, PartId, ReplicaId, Set};
+use coherence::{Action, HOST, PartId, PartSet, ReplicaId};
 use ndarray::{Array, Dimension};
 use runtime_core::{Device, Element, Error, ErrorKind, Memory, Result, Stream};
 
@@ -64,7 +64,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             Some(Some(at)) => at,
         };
         let set = core.partition.all().0;
-        let request = Request::new(set, None, "evict", call_site);
+        let request = Request::new(&set, None, "evict", call_site);
         if at == HOST && state.devices[usize::from(HOST)].is_some() {
             let message = "host memory that a device works in";
             return Err(Error::new(ErrorKind::Conflict, "evict", message));
@@ -188,7 +188,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
 }
 
 /// The parts that are copied from and to page-locked memory row by row.
-pub(super) fn direct_parts(partition: &Partition) -> Set {
+pub(super) fn direct_parts(partition: &Partition) -> PartSet {
     let is_direct = |part: &PartId| partition.runs(*part).nth(DIRECT_RUNS).is_none();
     partition.all().0.iter().filter(is_direct).collect()
 }

@@ -3,7 +3,7 @@
 use coherence::{HOST, readable};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
-use super::{Core, Request, Set};
+use super::{Core, PartSet, Request};
 use crate::Home;
 use crate::call_site::CallSite;
 use crate::mirror::HOME;
@@ -27,13 +27,13 @@ impl<T: Element, D> Core<T, D> {
     /// Copies parts that were just written to the home, if there is one. Tries all of them, and returns the first
     /// error.
     #[cold]
-    pub(crate) fn write_through(&self, set: Set) -> Result<()> {
+    pub(crate) fn write_through(&self, set: PartSet) -> Result<()> {
         let Some(home) = self.home() else { return Ok(()) };
         let mut done = Ok(());
         for part in self.missing(set, &home).iter() {
             let writer = self.lock().writers[usize::from(part)].site;
             let Some(writer) = writer else { continue };
-            match self.send(Set::one(part), &home, "write_through", writer.call_site) {
+            match self.send(PartSet::one(part), &home, "write_through", writer.call_site) {
                 // Other parts are in use meanwhile. An access to one of them has made this part stale.
                 Err(error) if error.kind() == ErrorKind::Stale => {}
                 Err(error) => {
@@ -48,7 +48,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The parts that have values, but not at home.
-    fn missing(&self, set: Set, home: &Home) -> Set {
+    fn missing(&self, set: PartSet, home: &Home) -> PartSet {
         let state = self.lock();
         let at = match home {
             Home::Host => Some(HOST),
@@ -61,7 +61,13 @@ impl<T: Element, D> Core<T, D> {
         set.iter().filter(is_missing).collect()
     }
 
-    fn send(&self, set: Set, home: &Home, access: &'static str, call_site: CallSite) -> Result<()> {
+    fn send(
+        &self,
+        set: PartSet,
+        home: &Home,
+        access: &'static str,
+        call_site: CallSite,
+    ) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
@@ -69,6 +75,6 @@ impl<T: Element, D> Core<T, D> {
             Home::Host => None,
             Home::Device(stream) => Some(stream),
         };
-        self.prefetch(&Request::new(set, stream, access, call_site))
+        self.prefetch(&Request::new(&set, stream, access, call_site))
     }
 }

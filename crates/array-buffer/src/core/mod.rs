@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coherence::{
-    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartState, Paths, REPLICAS,
-    Reduce, Refusal, ReplicaId, Role, Set, Who, plan, readable,
+    Access, Action, Bytes, Exchange, HOST, Health, LANES, Lane, PartId, PartSet, PartState, Paths,
+    REPLICAS, Reduce, Refusal, ReplicaId, Role, Set, Who, plan, readable,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use runtime_core::{
@@ -150,7 +150,7 @@ pub(crate) type Run<T, D> =
 /// A request for parts: who makes it, and why.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) set: Set,
+    pub(crate) set: &'a PartSet,
     /// `None` for the host.
     pub(crate) stream: Option<&'a Stream>,
     pub(crate) access: &'static str,
@@ -165,7 +165,7 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request that may neither refresh ghosts nor defer copies.
     pub(crate) fn new(
-        set: Set,
+        set: &'a PartSet,
         stream: Option<&'a Stream>,
         access: &'static str,
         call_site: CallSite,
@@ -184,7 +184,7 @@ impl<T: Element, D> Core<T, D> {
             peers: [Set::EMPTY; REPLICAS],
             lanes: [0; REPLICAS],
             locked: None,
-            direct: Set::EMPTY,
+            direct: PartSet::EMPTY,
             workers: Set::EMPTY,
             relays: Set::EMPTY,
             places: [HOST; LANES],
@@ -254,7 +254,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// The parts that can be read.
-    pub(crate) fn readable(&self) -> Set {
+    pub(crate) fn readable(&self) -> PartSet {
         let state = self.lock();
         let all = self.partition.all().0;
         all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
@@ -281,7 +281,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The stream that copies from a device that has all of the parts, or else from a device that has some. `None` if
     /// the host has all of them.
-    pub(crate) fn common_stream(&self, set: Set) -> Option<Stream> {
+    pub(crate) fn common_stream(&self, set: PartSet) -> Option<Stream> {
         let state = self.lock();
         let valid = || set.iter().map(|part| state.parts[usize::from(part)].valid);
         let common = valid().fold(Set::below(REPLICAS), Set::and);
@@ -291,7 +291,7 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// A copy of the host's values of some parts, in the order of the array.
-    pub(crate) fn host_copy(&self, set: Set) -> Result<Vec<T>> {
+    pub(crate) fn host_copy(&self, set: PartSet) -> Result<Vec<T>> {
         let runs = set.iter().flat_map(|part| self.partition.runs(part));
         // SAFETY: the caller borrows the array to read these parts, so no access writes them.
         unsafe { self.storage.host_copy(runs) }
@@ -302,7 +302,7 @@ impl<T: Element, D> Core<T, D> {
     #[inline]
     pub(crate) fn view(
         &self,
-        set: Set,
+        set: &PartSet,
         at: ReplicaId,
         stream: &Stream,
     ) -> Result<MemoryView<'_, T>> {
@@ -313,30 +313,30 @@ impl<T: Element, D> Core<T, D> {
         if self.partition.is_all(set) {
             return whole.on_stream(stream);
         }
-        whole.region(&self.hull(set)?)?.on_stream(stream)
+        whole.region(&self.hull(*set)?)?.on_stream(stream)
     }
 
     /// The memory of a part that has memory of its own.
     #[cold]
-    fn own_view(&self, set: Set, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
-        let layout = self.own_layout(alone(set)?)?;
+    fn own_view(&self, set: &PartSet, at: ReplicaId, stream: &Stream) -> Result<MemoryView<'_, T>> {
+        let layout = self.own_layout(alone(*set)?)?;
         self.span(set, at)?.with_layout(0, &layout)?.on_stream(stream)
     }
 
     /// As `view`, to write.
     #[inline]
-    pub(crate) fn view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn view_mut(&self, set: &PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         if self.storage.divided(at).is_some() {
             return self.own_view_mut(set, at);
         }
         let whole = self.storage.view_mut(at)?.with_layout(0, &self.layout)?;
-        if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(set)?) }
+        if self.partition.is_all(set) { Ok(whole) } else { whole.region(&self.hull(*set)?) }
     }
 
     /// As `own_view`, to write.
     #[cold]
-    fn own_view_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
-        let layout = self.own_layout(alone(set)?)?;
+    fn own_view_mut(&self, set: &PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+        let layout = self.own_layout(alone(*set)?)?;
         self.span_mut(set, at)?.with_layout(0, &layout)
     }
 
@@ -346,23 +346,23 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// All elements of a replica from the first to the last of the parts.
-    pub(crate) fn span(&self, set: Set, at: ReplicaId) -> Result<MemoryView<'_, T>> {
+    pub(crate) fn span(&self, set: &PartSet, at: ReplicaId) -> Result<MemoryView<'_, T>> {
         match self.storage.divided(at) {
-            Some(divided) => Ok(divided.memory(alone(set)?)?.view()),
-            None => self.storage.view(at)?.slice(self.partition.span(set)),
+            Some(divided) => Ok(divided.memory(alone(*set)?)?.view()),
+            None => self.storage.view(at)?.slice(self.partition.span(*set)),
         }
     }
 
     /// As `span`, to write.
-    pub(crate) fn span_mut(&self, set: Set, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
+    pub(crate) fn span_mut(&self, set: &PartSet, at: ReplicaId) -> Result<MemoryViewMut<'_, T>> {
         match self.storage.divided(at) {
-            Some(divided) => divided.view_mut(alone(set)?),
-            None => self.storage.view_mut(at)?.slice(self.partition.span(set)),
+            Some(divided) => divided.view_mut(alone(*set)?),
+            None => self.storage.view_mut(at)?.slice(self.partition.span(*set)),
         }
     }
 
     /// The ranges of the box that the parts tile.
-    fn hull(&self, set: Set) -> Result<Ranges> {
+    fn hull(&self, set: PartSet) -> Result<Ranges> {
         match self.partition.hull(set) {
             (ranges, true) => Ok(ranges),
             _ => {
@@ -405,7 +405,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The streams whose failure would make the values of the parts at a replica doubtful. `None` if these values are
     /// no longer valid, because such a failure was reported.
-    pub(crate) fn origins(&self, set: Set, at: ReplicaId) -> Option<Vec<TrackedStream>> {
+    pub(crate) fn origins(&self, set: PartSet, at: ReplicaId) -> Option<Vec<TrackedStream>> {
         let state = self.lock();
         let parts = || set.iter().map(|part| &state.parts[usize::from(part)]);
         let lanes = parts().map(|part| part.bytes(at).sources()).fold(Set::EMPTY, Set::union);
@@ -420,7 +420,7 @@ impl<T: Element, D> Core<T, D> {
     ) -> Result<(ReplicaId, Vec<TrackedStream>)> {
         loop {
             let (at, _) = self.read(request)?;
-            if let Some(origins) = self.origins(request.set, at) {
+            if let Some(origins) = self.origins(*request.set, at) {
                 return Ok((at, origins));
             }
         }
@@ -443,7 +443,7 @@ impl<T: Element, D> Core<T, D> {
     /// without values. The values came through `origins`.
     pub(crate) fn begin_with(
         &self,
-        set: Set,
+        set: PartSet,
         at: ReplicaId,
         by: Option<&Stream>,
         origins: &[TrackedStream],
@@ -550,7 +550,7 @@ impl<T: Element, D> Core<T, D> {
             let action = action(at, by);
             if !state.running.is_empty() && !matches!(action, Action::Prefetch { .. }) {
                 let is_exchange = matches!(action, Action::Begin { .. });
-                let set = if is_exchange { self.partition.all().0 } else { request.set };
+                let set = if is_exchange { self.partition.all().0 } else { *request.set };
                 self.check_copies(&mut state, set)?;
             }
             if self.needs_refresh(&state, request, action).is_some() {
@@ -560,10 +560,10 @@ impl<T: Element, D> Core<T, D> {
             }
             let divided = self.storage.divided(at);
             if let (Some(divided), Some(stream)) = (divided, request.stream) {
-                let needed = state.needed(request.set, action);
-                let missing: Set =
+                let needed = state.needed(*request.set, action);
+                let missing: PartSet =
                     needed.iter().filter(|part| !divided.has_memory(*part)).collect();
-                let got: Set = rooms.iter().map(|room| room.part).collect();
+                let got: PartSet = rooms.iter().map(|room| room.part).collect();
                 let budget = state.budget(at)?;
                 let Request { access, call_site, .. } = *request;
                 let cause = RoomCause { access, call_site, is_charged: is_charged(action) };
@@ -623,7 +623,7 @@ impl<T: Element, D> Core<T, D> {
                 (Ok(()), Some(divided), _) if !matches!(action, Action::Prefetch { .. }) => {
                     let Request { access, call_site, .. } = *request;
                     let user = User { what: "a guard", access, call_site };
-                    Some(divided.hold(state.needed(request.set, action), user))
+                    Some(divided.hold(state.needed(*request.set, action), user))
                 }
                 _ => None,
             };
@@ -670,7 +670,12 @@ impl<T: Element, D> Core<T, D> {
     }
 
     /// Sets how long parts stay on a device with a memory budget.
-    pub(crate) fn set_priority(&self, device: &Device, set: Set, priority: Priority) -> Result<()> {
+    pub(crate) fn set_priority(
+        &self,
+        device: &Device,
+        set: PartSet,
+        priority: Priority,
+    ) -> Result<()> {
         let state = self.lock();
         let known = state.replica(device).and_then(|at| state.budget(at).ok());
         let Some(budget) = known else {
@@ -711,16 +716,13 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends a write guard. `alone` is the value with which the guard was taken.
     #[inline]
-    pub(crate) fn end(&self, set: Set, quick: bool, alone: bool, end: Verdict) -> Result<()> {
+    pub(crate) fn end(&self, set: &PartSet, quick: bool, alone: bool, end: Verdict) -> Result<()> {
         if set.is_empty() {
             return Ok(());
         }
-        let mut left = set;
+        let mut left = *set;
         if quick && !matches!(end, Verdict::Abort(_)) && self.mirror.includes(reported_failures()) {
-            for part in set.iter().filter(|part| self.mirror.release(*part, alone)) {
-                left.remove(part);
-            }
-            if left.is_empty() {
+            let Some(moved) = self.mirror.release_all(set, alone) else {
                 match end {
                     Verdict::Commit if alone => {
                         let version = self.version.load(Ordering::Relaxed) + 1;
@@ -732,7 +734,8 @@ impl<T: Element, D> Core<T, D> {
                     _ => {}
                 }
                 return Ok(());
-            }
+            };
+            left = moved;
         }
         let (action, poison) = match end {
             Verdict::Commit => (Action::Commit, Poison::Work),
@@ -740,11 +743,11 @@ impl<T: Element, D> Core<T, D> {
             Verdict::Keep => (Action::Keep, Poison::Work),
             Verdict::Abort(poison) => (Action::Abort, poison),
         };
-        self.end_slowly(left, action, poison, left != set)
+        self.end_slowly(left, action, poison, left != *set)
     }
 
     #[cold]
-    fn end_slowly(&self, set: Set, end: Action, poison: Poison, others: bool) -> Result<()> {
+    fn end_slowly(&self, set: PartSet, end: Action, poison: Poison, others: bool) -> Result<()> {
         let mut state = self.lock();
         let done = plan(&state.parts, set, end, &state.paths)
             .map_err(|why| state.refused(why, "commit", None, &self.partition))?;
@@ -843,7 +846,7 @@ impl<T: Element> State<T> {
     fn forget(&mut self, lane: Lane) -> Result<()> {
         let stream = self.lanes[usize::from(lane)].stream.clone();
         self.transfers.forget(lane, &stream)?;
-        let all = Set::below(self.parts.len());
+        let all = PartSet::below(self.parts.len());
         if let Ok(plan) = plan(&self.parts, all, Action::Forget { lane }, &self.paths) {
             self.parts = plan.next;
         }
@@ -862,7 +865,7 @@ impl<T: Element> State<T> {
     }
 
     /// The parts that need memory in the place of an action on `set`.
-    fn needed(&self, set: Set, action: Action) -> Set {
+    fn needed(&self, set: PartSet, action: Action) -> PartSet {
         let concerned = |part: &PartState| match action {
             Action::Begin { exchange: Exchange::Reduce, .. } => {
                 part.role == Role::Owned || part.pending.is_some()
@@ -872,10 +875,10 @@ impl<T: Element> State<T> {
         match action {
             Action::Read { .. } | Action::Acquire { .. } | Action::Prefetch { .. } => set,
             Action::Begin { .. } => {
-                let all = (0..).zip(&self.parts).filter(|(_, part)| concerned(part));
+                let all = (0..=PartId::MAX).zip(&self.parts).filter(|(_, part)| concerned(part));
                 all.map(|(part, _)| part).collect()
             }
-            _ => Set::EMPTY,
+            _ => PartSet::EMPTY,
         }
     }
 
@@ -891,7 +894,7 @@ impl<T: Element> State<T> {
     }
 
     /// The states of these parts have changed, or the lanes and devices that they name.
-    fn changed(&mut self, set: Set) {
+    fn changed(&mut self, set: PartSet) {
         set.iter().for_each(|part| self.changes[usize::from(part)] += 1);
     }
 
@@ -908,7 +911,7 @@ impl<T: Element> State<T> {
     fn lose(&mut self, lane: Lane) {
         let known = &mut self.lanes[usize::from(lane)];
         known.failures = known.stream.failures();
-        let all = Set::below(self.parts.len());
+        let all = PartSet::below(self.parts.len());
         // What a call has enqueued without the lock is not in the state yet, and may have failed.
         self.changed(all);
         if let Ok(plan) = plan(&self.parts, all, Action::Lost { lane }, &self.paths) {
@@ -1032,7 +1035,7 @@ impl<T: Element> State<T> {
         self.paths.lanes[usize::from(at)] = lane;
         if shares {
             // Plans copy in other ways from now on.
-            self.changed(Set::below(self.parts.len()));
+            self.changed(PartSet::below(self.parts.len()));
         }
         if at != HOST && device.capabilities().gates == Support::Native {
             self.paths.workers.insert(at);
@@ -1091,7 +1094,7 @@ impl<T: Element> State<T> {
     fn end_direct_copies(&mut self, mirror: &Mirror) -> Result<()> {
         self.transfers.finish(None)?;
         let mut ended = Ok(());
-        for part in Set::below(self.parts.len()).iter() {
+        for part in PartSet::below(self.parts.len()).iter() {
             let Bytes { writer, readers, origins } = *self.parts[usize::from(part)].bytes(HOST);
             let copies = |lane: &Lane| self.paths.only_copies(*lane);
             let writer = writer.filter(copies);
@@ -1290,7 +1293,7 @@ fn is_charged(action: Action) -> bool {
 }
 
 /// The only part of the set.
-fn alone(set: Set) -> Result<PartId> {
+fn alone(set: PartSet) -> Result<PartId> {
     match set.first() {
         Some(part) if set.len() == 1 => Ok(part),
         _ => {

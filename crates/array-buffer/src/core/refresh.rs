@@ -73,7 +73,7 @@ impl<T: Element, D> Core<T, D> {
         if !(request.may_refresh && self.is_refreshed()) {
             return None;
         }
-        let refused = plan(&state.parts, request.set, action, &state.paths).err();
+        let refused = plan(&state.parts, *request.set, action, &state.paths).err();
         refused.filter(|why| {
             // Another thread's refresh may be running.
             matches!(why, Refusal::Stale(_) | Refusal::Pending(..) | Refusal::Exchanging(_))

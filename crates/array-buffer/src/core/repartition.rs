@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coherence::{
-    Action, HOST, Health, LANES, PARTS, PartId, PartState, REPLICAS, ReplicaId, Role, Set, common,
-    kept, loss, merge, rejoin, waits,
+    Action, HOST, Health, LANES, PARTS, PartId, PartSet, PartState, REPLICAS, ReplicaId, Role, Set,
+    common, kept, loss, merge, rejoin, waits,
 };
 use runtime_core::{Element, Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 4;
 
 /// A part to be made, and the parts that have its elements now.
 struct Goal {
-    pieces: Set,
+    pieces: PartSet,
     /// Where the pieces must be brought to, since no replica has all of their values.
     place: Option<ReplicaId>,
 }
@@ -115,7 +115,7 @@ impl<T: Element, D> Core<T, D> {
             let set = if is_cut { cut.map(|(piece, _)| piece).collect() } else { goal.pieces };
             let stream = (at != HOST).then(|| self.lock().copy_stream(at));
             let (stream, access) = (stream.as_ref(), "repartition");
-            let request = Request::new(set, stream, access, call_site);
+            let request = Request::new(&set, stream, access, call_site);
             self.act(&request, |at, by| Action::Prefetch { at, by })?;
             self.see(set, at)?;
         }
@@ -124,7 +124,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// Waits until the copies of parts to a replica are done. If one fails later, the part that they join would be lost
     /// as a whole.
-    fn see(&self, set: Set, at: ReplicaId) -> Result<()> {
+    fn see(&self, set: PartSet, at: ReplicaId) -> Result<()> {
         let mut state = self.lock();
         let sources = |part: PartId| state.parts[usize::from(part)].bytes(at).sources();
         let lanes = set.iter().map(sources).fold(Set::EMPTY, Set::union);
@@ -206,9 +206,9 @@ impl<T: Element, D> Core<T, D> {
             state.paths.direct = direct_parts(&partition);
         }
         state.changes = vec![0; parts.len()];
-        let all = Set::below(parts.len());
+        let all = PartSet::below(parts.len());
         state.running.iter_mut().for_each(|known| known.parts = all);
-        mirror.set_running(if state.running.is_empty() { Set::EMPTY } else { all });
+        mirror.set_running(if state.running.is_empty() { PartSet::EMPTY } else { all });
         (state.parts, state.writers) = (parts, writers);
         (self.partition, self.mirror) = (partition, mirror);
         self.mirror.show(&mut state.parts);
@@ -216,7 +216,7 @@ impl<T: Element, D> Core<T, D> {
 }
 
 impl<T: Element> State<T> {
-    fn pieces(&self, numbers: Set) -> Vec<(PartId, &PartState)> {
+    fn pieces(&self, numbers: PartSet) -> Vec<(PartId, &PartState)> {
         numbers.iter().map(|part| (part, &self.parts[usize::from(part)])).collect()
     }
 
@@ -235,7 +235,7 @@ impl<T: Element> State<T> {
     fn lost(&self) -> Option<PartId> {
         let is_lost =
             |part: &PartId| kept(self.parts[usize::from(*part)].health) == Health::Poisoned;
-        Set::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
+        PartSet::below(self.parts.len()).iter().find(is_lost).filter(|_| self.valid().is_empty())
     }
 
     /// The replicas in which any part has values.

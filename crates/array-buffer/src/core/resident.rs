@@ -1,6 +1,6 @@
 //! What other arrays with the same memory budget ask of an array.
 
-use coherence::{Action, HOST, Health, PartId, ReplicaId, Set, readable};
+use coherence::{Action, HOST, Health, PartId, PartSet, ReplicaId, Set, readable};
 use runtime_core::{Element, Error, Result, Stream};
 
 use super::{Core, Request, State};
@@ -72,8 +72,8 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         };
         let mut state = self.include_all(state);
         let RoomCause { access, call_site, is_charged } = cause;
-        let set = Set::one(part);
-        let request = Request::new(set, None, "make room", call_site);
+        let set = PartSet::one(part);
+        let request = Request::new(&set, None, "make room", call_site);
         let action = Action::MakeRoom { at };
         let bytes = self.bytes(part);
         let about = |error: Error| {
@@ -116,8 +116,8 @@ impl<T: Element, D> Core<T, D> {
     ) -> Result<()> {
         let (lane, _) = state.lane(on, &self.mirror)?;
         let RoomCause { call_site, is_charged, .. } = cause;
-        let (set, access) = (Set::one(part), "copy ahead");
-        let request = Request::new(set, Some(on), access, call_site);
+        let (set, access) = (PartSet::one(part), "copy ahead");
+        let request = Request::new(&set, Some(on), access, call_site);
         let action = Action::Prefetch { at: to, by: Some(lane) };
         let bytes = self.bytes(part);
         let copy = std::iter::once((bytes, to == HOST));

@@ -1,6 +1,6 @@
 //! Copies that run while the host goes on. The failure of one is an error of the next access to its part.
 
-use coherence::{Lane, Paths, Set, Step};
+use coherence::{Lane, PartSet, Paths, Set, Step};
 use runtime_core::{Element, ErrorKind, Result};
 
 use super::in_progress::Running;
@@ -15,10 +15,10 @@ impl<T: Element> State<T> {
         }
         let end = self.lanes[usize::from(lane)].stream.record_event()?;
         let lanes = Set::one(lane).union(reads.map_or(Set::EMPTY, Set::one));
-        let same = |known: &&mut Running| (known.parts, known.lanes) == (Set::one(part), lanes);
+        let same = |known: &&mut Running| (known.parts, known.lanes) == (PartSet::one(part), lanes);
         match self.running.iter_mut().find(same) {
             Some(known) => known.end = end,
-            None => self.running.push(Running { parts: Set::one(part), lanes, end }),
+            None => self.running.push(Running { parts: PartSet::one(part), lanes, end }),
         }
         Ok(())
     }
@@ -33,7 +33,7 @@ impl<T: Element, D> Core<T, D> {
     /// Returns the failure of an earlier copy of these parts, if it was not reported yet. Does not wait for copies.
     ///
     /// Until a part's copies have ended, the mirror serves no readers of it.
-    pub(super) fn check_copies(&self, state: &mut State<T>, set: Set) -> Result<()> {
+    pub(super) fn check_copies(&self, state: &mut State<T>, set: PartSet) -> Result<()> {
         let mut failed = Ok(());
         let has_ended = |known: &Running| {
             !set.and(known.parts).is_empty() && matches!(known.end.is_done(), Ok(true) | Err(_))
@@ -60,7 +60,7 @@ impl<T: Element, D> Core<T, D> {
     /// Lets the mirror serve readers of the parts whose copies have ended.
     pub(super) fn show_running(&self, state: &mut State<T>) {
         let running = state.running.iter().map(|known| known.parts);
-        let running = running.fold(Set::EMPTY, Set::union);
+        let running = running.fold(PartSet::EMPTY, PartSet::union);
         if self.mirror.set_running(running) {
             self.mirror.show(&mut state.parts);
         }

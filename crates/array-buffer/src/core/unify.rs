@@ -52,7 +52,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.begin_unify(memory, is_needed) };
         let set = core.partition.all().0;
-        let request = Request::new(set, None, "unify", call_site);
+        let request = Request::new(&set, None, "unify", call_site);
         // A log subscriber, for instance, may panic.
         let evicted = catch_unwind(AssertUnwindSafe(|| {
             core.carry_out(&mut state, &request, Action::Evict { at }, None, false)

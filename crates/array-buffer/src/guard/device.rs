@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coherence::{Access, ReplicaId, Set};
+use coherence::{Access, PartSet, ReplicaId};
 use runtime_core::{
     DType, Device, Element, Error, ErrorKind, Layout, MemoryView, MemoryViewMut, Result, Stream,
 };
@@ -37,7 +37,7 @@ impl StreamRef<'_> {
 pub struct ReadGuard<'b, T: Element, D> {
     core: &'b Core<T, D>,
     stream: StreamRef<'b>,
-    set: Set,
+    set: PartSet,
     at: ReplicaId,
     _hold: Option<Hold>,
 }
@@ -46,7 +46,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: Set,
+        set: &PartSet,
         stream: StreamRef<'b>,
         call_site: CallSite,
         may_refresh: bool,
@@ -54,7 +54,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
         let by = Some(stream.get());
         let (at, hold) =
             core.read(&Request { may_refresh, ..Request::new(set, by, "read", call_site) })?;
-        Ok(Self { core, stream, set, at, _hold: hold })
+        Ok(Self { core, stream, set: *set, at, _hold: hold })
     }
 
     /// The values as a view, bound to the guard's stream. Using it on another stream is refused with `WrongStream`.
@@ -63,7 +63,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     ///
     /// `InvalidArgument` if the guard's parts do not tile a box: see [`part`](Self::part) and [`whole`](Self::whole).
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        self.core.view(self.set, self.at, self.stream.get())
+        self.core.view(&self.set, self.at, self.stream.get())
     }
 
     /// The values of one part.
@@ -73,7 +73,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// `OutOfBounds` if the guard does not have the part.
     pub fn part(&self, part: usize) -> Result<MemoryView<'_, T>> {
         let set = one(self.set, part)?;
-        self.core.view(set, self.at, self.stream.get())
+        self.core.view(&set, self.at, self.stream.get())
     }
 
     /// The whole array as a view, for kernels and exchanges that find the guard's parts by their position in the array.
@@ -89,7 +89,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
         let all = self.core.partition.all().0;
-        self.core.view(all, self.at, self.stream.get())
+        self.core.view(&all, self.at, self.stream.get())
     }
 
     /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view. This is for
@@ -104,7 +104,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// As [`whole`](Self::whole).
     #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span(&self) -> Result<MemoryView<'_, T>> {
-        self.core.span(self.set, self.at)?.on_stream(self.stream.get())
+        self.core.span(&self.set, self.at)?.on_stream(self.stream.get())
     }
 
     /// The parts of the guard.
@@ -141,7 +141,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: Set,
+        set: &PartSet,
         stream: StreamRef<'b>,
         access: Access,
         call_site: CallSite,
@@ -152,7 +152,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
         let by = Some(stream.get());
         let request = Request { may_refresh, ..Request::new(set, by, name(access), call_site) };
         let (at, quick, hold) = core.acquire(&request, access, alone)?;
-        let mut held = WriteAccess::new(core, set, access, quick, alone);
+        let mut held = WriteAccess::new(core, *set, access, quick, alone);
         if !quick {
             held.begin_extras()?;
         }
@@ -165,7 +165,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     ///
     /// As [`ReadGuard::view`].
     pub fn view(&self) -> Result<MemoryView<'_, T>> {
-        self.held.core.view(self.held.set, self.at, self.stream.get())
+        self.held.core.view(&self.held.set, self.at, self.stream.get())
     }
 
     /// The values, to read and write.
@@ -213,13 +213,13 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the row may contain elements that other guards hold")]
     pub unsafe fn span_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
-        let view = self.held.core.span_mut(self.held.set, self.at)?;
+        let view = self.held.core.span_mut(&self.held.set, self.at)?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
     #[inline]
-    fn lend(&mut self, set: Set) -> Result<MemoryViewMut<'_, T>> {
-        let view = self.held.core.view_mut(set, self.at)?;
+    fn lend(&mut self, set: PartSet) -> Result<MemoryViewMut<'_, T>> {
+        let view = self.held.core.view_mut(&set, self.at)?;
         view.on_stream(self.stream.get())?.reporting_to(&self.held.report)
     }
 
@@ -228,7 +228,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     pub(crate) fn fill_bytes(&mut self, byte: u8) -> Result<()> {
         (self.held.patterned, self.held.checked, self.held.extras) = (true, false, true);
         // This includes the gaps between the elements, which have no values.
-        let view = self.held.core.span_mut(self.held.set, self.at)?;
+        let view = self.held.core.span_mut(&self.held.set, self.at)?;
         let row = Layout::row(DType::U8, view.as_view().byte_range().len())?;
         view.reinterpret(0, &row)?.typed()?.fill(self.stream.get(), byte)
     }
@@ -280,7 +280,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     }
 }
 
-fn one(set: Set, part: usize) -> Result<Set> {
+fn one(set: PartSet, part: usize) -> Result<PartSet> {
     let parts = Parts::one(part);
     if parts.is_empty() || !parts.0.is_subset(set) {
         let message = format!("part {part} of a guard of parts {set:?}");

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use coherence::{Access, Set};
+use coherence::{Access, PartSet};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 use runtime_core::{Element, Error, ErrorKind, Result};
 
@@ -21,7 +21,7 @@ impl<'b, T: Element, D: Dimension> HostReadGuard<'b, T, D> {
     #[inline]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: Set,
+        set: &PartSet,
         call_site: CallSite,
         may_refresh: bool,
     ) -> Result<Self> {
@@ -57,7 +57,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
     #[inline(always)]
     pub(crate) fn take(
         core: &'b Core<T, D>,
-        set: Set,
+        set: &PartSet,
         access: Access,
         call_site: CallSite,
         alone: bool,
@@ -68,7 +68,7 @@ impl<'b, T: Element, D: Dimension> HostWriteGuard<'b, T, D> {
         let access_name = name(access);
         let request = Request { may_refresh, ..Request::new(set, None, access_name, call_site) };
         let quick = core.acquire_host(&request, access, alone)?;
-        let mut held = WriteAccess::new(core, set, access, quick, alone);
+        let mut held = WriteAccess::new(core, *set, access, quick, alone);
         if !quick {
             held.begin_extras()?;
         }
@@ -112,12 +112,12 @@ impl<T: Element, D: Dimension> DerefMut for HostWriteGuard<'_, T, D> {
 #[inline]
 fn tiled<T: Element, D>(
     core: &Core<T, D>,
-    set: Set,
+    set: &PartSet,
 ) -> Result<Option<impl Deref<Target = [std::ops::Range<usize>]> + use<T, D>>> {
     if core.partition.is_all(set) {
         return Ok(None);
     }
-    let (ranges, tiles) = core.partition.hull(set);
+    let (ranges, tiles) = core.partition.hull(*set);
     if !tiles {
         let message = format!("parts {set:?} tile no box; take each by itself");
         return Err(Error::new(ErrorKind::InvalidArgument, "host access", message));

@@ -7,7 +7,7 @@ pub(crate) use device::StreamRef;
 pub use device::{ReadGuard, WriteGuard};
 pub use host::{HostReadGuard, HostWriteGuard};
 
-use coherence::{Access, Set};
+use coherence::{Access, PartSet};
 use runtime_core::{Element, Error, ErrorKind, Result, WriteReport};
 
 use crate::core::{Core, check_reduce};
@@ -34,7 +34,7 @@ fn check_access<T: Element>(access: Access) -> Result<()> {
 /// Parts held for writing. Ends the access, at the latest when it is dropped; the verdict says how.
 struct WriteAccess<'b, T: Element, D> {
     core: &'b Core<T, D>,
-    set: Set,
+    set: PartSet,
     access: Access,
     /// The guard is recorded in the mirror only.
     quick: bool,
@@ -57,7 +57,7 @@ struct WriteAccess<'b, T: Element, D> {
 
 impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[inline]
-    fn new(core: &'b Core<T, D>, set: Set, access: Access, quick: bool, alone: bool) -> Self {
+    fn new(core: &'b Core<T, D>, set: PartSet, access: Access, quick: bool, alone: bool) -> Self {
         Self {
             core,
             set,
@@ -111,7 +111,7 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     #[inline]
     fn end(&mut self, verdict: Verdict) -> Result<()> {
         self.ended = true;
-        self.core.end(self.set, self.quick, self.alone, verdict)
+        self.core.end(&self.set, self.quick, self.alone, verdict)
     }
 
     /// Ends the access as its verdict says, and returns the verdict.
@@ -150,7 +150,7 @@ impl<'b, T: Element, D> WriteAccess<'b, T, D> {
     }
 
     /// Splits off the parts in `set`; the second result holds the others.
-    fn split(mut self, set: Set) -> (Self, Self) {
+    fn split(mut self, set: PartSet) -> (Self, Self) {
         self.ended = true;
         let half = |set| {
             let mut half = Self::new(self.core, set, self.access, self.quick, false);

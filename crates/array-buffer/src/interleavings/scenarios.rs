@@ -4,7 +4,8 @@
 use std::panic::Location;
 
 use coherence::{
-    Access, Action, HOST, Health, LANES, Lane, PartState, Paths, Reduce, Role, Set, Who, plan,
+    Access, Action, HOST, Health, LANES, Lane, PartSet, PartState, Paths, Reduce, Role, Set, Who,
+    plan,
 };
 
 use super::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,7 @@ impl Array {
     /// Changes the state under the lock. Returns whether the change was possible.
     fn act(&self, part: u8, action: Action) -> bool {
         let mut parts = self.lock();
-        let planned = plan(&parts, Set::one(part), action, &paths());
+        let planned = plan(&parts, PartSet::one(part), action, &paths());
         let is_possible = planned.is_ok();
         if let Ok(planned) = planned {
             *parts = planned.next;
@@ -71,7 +72,7 @@ impl Array {
         during: impl FnOnce(),
     ) -> bool {
         let access = Access::ReadWrite;
-        let quick = self.mirror.write(Set::one(part), HOST, by, access, call_site, false);
+        let quick = self.mirror.write(&PartSet::one(part), HOST, by, access, call_site, false);
         if !quick && !self.act(part, Action::Acquire { at: HOST, by, access }) {
             return false;
         }
@@ -89,7 +90,7 @@ impl Array {
     /// Gives the lane of an idle stream to another stream.
     fn replace_stream(&self, lane: Lane, stream: u64) {
         let mut parts = self.parts.lock().unwrap();
-        let forgotten = plan(&parts, Set::below(2), Action::Forget { lane }, &paths());
+        let forgotten = plan(&parts, PartSet::below(2), Action::Forget { lane }, &paths());
         *parts = forgotten.unwrap().next;
         self.mirror.clear_lane(lane);
         self.mirror.publish(&parts);
@@ -109,7 +110,7 @@ fn paths() -> Paths {
         peers: Default::default(),
         lanes: Default::default(),
         locked: None,
-        direct: Set::EMPTY,
+        direct: PartSet::EMPTY,
         workers: Set::EMPTY,
         relays: Set::EMPTY,
         places: [HOST; LANES],
@@ -171,7 +172,7 @@ pub(super) fn a_failure_is_processed() {
         array.mirror.show(&mut parts);
         array.mirror.include(1);
     };
-    let reads = move || other.mirror.includes(1) && other.mirror.read_host(Set::one(0));
+    let reads = move || other.mirror.includes(1) && other.mirror.read_host(&PartSet::one(0));
     assert!(!beside(lose, reads), "values of failed work");
 }
 
@@ -211,13 +212,13 @@ pub(super) fn a_ghost_is_filled_before_a_write() {
 pub(super) fn a_forgotten_write_moves_to_the_state() {
     let call_site = Location::caller();
     let array = Array::new([owned(None), owned(None)], call_site);
-    let set = Set::one(0);
-    assert!(array.mirror.write(set, HOST, None, Access::ReadWrite, call_site, false), "a hit");
+    let set = PartSet::one(0);
+    assert!(array.mirror.write(&set, HOST, None, Access::ReadWrite, call_site, false), "a hit");
     let other = Arc::clone(&array);
     beside(
         || drop(array.lock()),
         move || {
-            assert!(!other.mirror.read_host(set), "values of a forgotten write");
+            assert!(!other.mirror.read_host(&set), "values of a forgotten write");
             assert!(!other.write(0, None, call_site, || ()), "a write on top of a forgotten one");
         },
     );
@@ -233,7 +234,7 @@ pub(super) fn values_arrive() {
         assert!(array.act(0, Action::Read { at: HOST, by: None }), "the values are good");
     };
     beside(bring, move || {
-        if other.mirror.read_host(Set::one(0)) {
+        if other.mirror.read_host(&PartSet::one(0)) {
             assert!(arrived.load(Ordering::Relaxed), "values that have not arrived");
         }
     });
@@ -260,8 +261,10 @@ impl Array {
 pub(super) fn a_lane_is_taken_over() {
     let (array, other) = with_a_lane();
     array.wait_for_values();
-    let read =
-        beside(|| array.replace_stream(0, LATER), move || other.mirror.read(Set::one(0), LATER));
+    let read = beside(
+        || array.replace_stream(0, LATER),
+        move || other.mirror.read(&PartSet::one(0), LATER),
+    );
     assert_eq!(read, None, "a wait of the earlier stream");
 }
 
@@ -272,9 +275,9 @@ pub(super) fn a_lane_is_given_away() {
         array.replace_stream(0, LATER);
         array.wait_for_values();
     };
-    let read = beside(give_away, move || other.mirror.read(Set::one(0), EARLIER));
+    let read = beside(give_away, move || other.mirror.read(&PartSet::one(0), EARLIER));
     assert_eq!(read, None, "a wait of the later stream");
-    assert_eq!(array.mirror.read(Set::one(0), LATER), Some(HOST), "a hit");
+    assert_eq!(array.mirror.read(&PartSet::one(0), LATER), Some(HOST), "a hit");
 }
 
 /// A stream has lost its lane to another one, and gets it back. It may not read what only the other one has waited for.
@@ -285,6 +288,6 @@ pub(super) fn a_lane_comes_back() {
         array.wait_for_values();
         array.replace_stream(0, EARLIER);
     };
-    let read = beside(give_away, move || other.mirror.read(Set::one(0), EARLIER));
+    let read = beside(give_away, move || other.mirror.read(&PartSet::one(0), EARLIER));
     assert_eq!(read, None, "a wait of the other stream");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use coherence::{PartId, ReplicaId, Set};
+use coherence::{PartId, PartSet, ReplicaId};
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{
     Device, Element, Error, ErrorKind, Memory, Result, Stream, StreamOptions, Traffic,
@@ -186,7 +186,7 @@ impl Drop for InTransit {
 
 impl Account {
     /// The parts that could leave, with their arrays, beside `needed` parts of `owner`.
-    fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
+    fn candidates(&self, owner: Owner, needed: PartSet) -> Vec<Known> {
         let array = |(key, of): (Key, Candidate)| {
             let (array, at) = self.arrays.get(&key.0)?;
             Some(Known { key, of, array: array.clone(), at: *at })
@@ -285,7 +285,7 @@ impl MemoryBudget {
     }
 
     /// The parts that could leave, with their arrays, beside those that `wanted` needs.
-    pub(super) fn candidates(&self, owner: Owner, needed: Set) -> Vec<Known> {
+    pub(super) fn candidates(&self, owner: Owner, needed: PartSet) -> Vec<Known> {
         self.account().candidates(owner, needed)
     }
 
@@ -383,7 +383,7 @@ pub(super) struct Wanted<'a> {
     pub(super) owner: Owner,
     pub(super) part: PartId,
     /// All parts that the access needs.
-    pub(super) needed: Set,
+    pub(super) needed: PartSet,
     /// How many parts the access has got memory for already.
     pub(super) held: usize,
     pub(super) bytes: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coherence::Set;
+use coherence::PartSet;
 
 use super::ledger::{Key, Ledger, Owner, Use};
 use super::policy::{Candidate, Policy};
@@ -32,7 +32,7 @@ impl Ledger {
     /// when memory is needed; `must_copy` says which of them have values that exist nowhere else.
     pub(super) fn forecast(
         &mut self,
-        (owner, needed): (Owner, Set),
+        (owner, needed): (Owner, PartSet),
         window: usize,
         policy: &dyn Policy,
         must_copy: impl Fn(Key) -> bool,
@@ -54,7 +54,7 @@ impl Ledger {
             if reading > window {
                 break;
             }
-            let set: Set = uses.iter().map(|of| of.key.1).collect();
+            let set: PartSet = uses.iter().map(|of| of.key.1).collect();
             self.touch(owner, set, reads, false, |_| 0);
             for Use { key, bytes, .. } in uses {
                 while !self.has_memory(key) && !self.reserve(bytes) {
@@ -98,7 +98,7 @@ impl Ledger {
         // The first pass begins with what is on the device now.
         let copied = |spare: u64| {
             let mut trial = self.trial(None, spare);
-            let mut pass = || trial.forecast((0, Set::EMPTY), usize::MAX, policy, |_| false);
+            let mut pass = || trial.forecast((0, PartSet::EMPTY), usize::MAX, policy, |_| false);
             pass();
             pass().into_iter().map(bytes).fold(0, u64::saturating_add)
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use coherence::{PartId, Set};
+use coherence::{PartId, PartSet};
 
 use super::policy::{Candidate, Priority};
 
@@ -139,7 +139,7 @@ impl Ledger {
     pub(crate) fn touch(
         &mut self,
         owner: Owner,
-        parts: Set,
+        parts: PartSet,
         reads: bool,
         is_prefetch: bool,
         bytes: impl Fn(PartId) -> u64,
@@ -272,7 +272,7 @@ impl Ledger {
 
     /// The parts that may leave to make room for `needed` parts of `owner`. It is not yet known whether they must be
     /// copied.
-    pub(crate) fn candidates(&self, owner: Owner, needed: Set) -> Vec<(Key, Candidate)> {
+    pub(crate) fn candidates(&self, owner: Owner, needed: PartSet) -> Vec<(Key, Candidate)> {
         let all = self.resident.iter().map(|(key, resident)| {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
@@ -365,7 +365,7 @@ mod tests {
                     true
                 });
                 go(&|ledger, model| {
-                    ledger.touch(key.0, Set::one(key.1), true, false, |_| size);
+                    ledger.touch(key.0, PartSet::one(key.1), true, false, |_| size);
                     // In the order of their last use.
                     model.resident.retain(|of| *of != key);
                     model.resident.push(key);
@@ -408,7 +408,7 @@ mod tests {
         let used: u64 = parts.chain(model.idle.iter().copied()).sum();
         assert_eq!(ledger.used(), used, "{model:?}");
         assert!(used <= LIMIT, "{model:?}");
-        for needed in [Set::EMPTY, Set::one(0), Set::one(1), Set::below(2)] {
+        for needed in [PartSet::EMPTY, PartSet::one(0), PartSet::one(1), PartSet::below(2)] {
             for owner in 0..2 {
                 let mut offered = ledger.candidates(owner, needed);
                 offered.sort_by_key(|(_, of)| of.last_use);

@@ -5,7 +5,7 @@ use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coherence::{PartId, ReplicaId, Set};
+use coherence::{PartId, PartSet, ReplicaId};
 use runtime_core::{Element, Error, ErrorKind, Memory, Result};
 
 use super::budget::{
@@ -36,7 +36,7 @@ impl Membership {
     pub(crate) fn rooms<T: Element>(
         &self,
         needed: &[(PartId, usize)],
-        missing: Set,
+        missing: PartSet,
         cause: RoomCause,
         waits: &Cell<u64>,
     ) -> Result<Vec<Room<T>>> {
@@ -141,7 +141,7 @@ impl Membership {
     }
 
     /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
-    pub(crate) fn look_ahead(&self, needed: Set, cause: RoomCause) {
+    pub(crate) fn look_ahead(&self, needed: PartSet, cause: RoomCause) {
         self.budget.look_ahead(self.owner, needed, cause);
     }
 
@@ -169,7 +169,7 @@ impl Membership {
     /// whether a step is repeated.
     pub(crate) fn touch(
         &self,
-        parts: Set,
+        parts: PartSet,
         reads: bool,
         is_prefetch: bool,
         bytes: impl Fn(PartId) -> usize,

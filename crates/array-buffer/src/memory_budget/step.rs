@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use coherence::Set;
+use coherence::PartSet;
 use runtime_core::{Error, ErrorKind, Result, StreamOptions};
 
 use super::budget::{Ahead, MemoryBudget, RoomCause, Standing, WINDOW};
@@ -83,13 +83,13 @@ impl MemoryBudget {
 
     /// Begins the copies that the repeated step needs next. An access on `needed` parts of `owner` is about to begin.
     /// If a copy cannot begin, the access that needs it makes it, and returns the error if there is one.
-    pub(super) fn look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) {
+    pub(super) fn look_ahead(&self, owner: Owner, needed: PartSet, cause: RoomCause) {
         if let Err(error) = self.try_look_ahead(owner, needed, cause) {
             tracing::debug!(%error, "a copy ahead of its use did not begin");
         }
     }
 
-    fn try_look_ahead(&self, owner: Owner, needed: Set, cause: RoomCause) -> Result<()> {
+    fn try_look_ahead(&self, owner: Owner, needed: PartSet, cause: RoomCause) -> Result<()> {
         let (ahead, mut ledger) = {
             let account = self.account();
             let Some(ahead) = &account.ahead else { return Ok(()) };

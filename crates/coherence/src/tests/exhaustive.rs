@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 
 use super::super::state::{Access, Health, Reduce};
 use super::super::{
-    Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, fast_readers, owner, plan,
-    take_up,
+    Action, Exchange, HOST, HOST_BIT, PartId, Plan, Refusal, Step, Who, Whole, fast_readers, owner,
+    plan, take_up,
 };
 use super::machine::{Machine, Op};
 use super::*;
@@ -20,9 +20,9 @@ fn places(world: &World) -> Vec<(u8, Who)> {
     host.chain(lanes).collect()
 }
 
-fn actions(world: &World, parts: usize) -> Vec<(Set, Action)> {
-    let all = Set::below(parts);
-    let sets = (1..=all.0).map(Set);
+fn actions(world: &World, parts: usize) -> Vec<(PartSet, Action)> {
+    let all = PartSet::below(parts);
+    let sets = subsets(parts);
     let mut actions = Vec::new();
     for (at, by) in places(world) {
         for set in sets.clone() {
@@ -75,7 +75,7 @@ fn machine(parts: &[PartState]) -> Machine {
 }
 
 fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> {
-    let parts = Set::below(parts.len());
+    let parts = PartSet::below(parts.len());
     parts.iter().flat_map(|part| (0..PLACES).map(move |at| (part, at)))
 }
 
@@ -83,7 +83,7 @@ fn all_bytes(parts: &[PartState]) -> impl Iterator<Item = (PartId, u8)> + use<> 
 fn marks_hold(
     machine: &Machine,
     next: &[PartState],
-    evicted: Option<(Set, u8)>,
+    evicted: Option<(PartSet, u8)>,
 ) -> Result<(), String> {
     let gone = |(part, at): &(PartId, u8)| {
         evicted.is_some_and(|(set, of)| set.contains(*part) && of == *at)
@@ -138,7 +138,7 @@ fn state_holds(parts: &[PartState]) -> Result<(), String> {
 }
 
 /// Whether values can be read, defined again independently.
-fn has_values(parts: &[PartState], set: Set) -> bool {
+fn has_values(parts: &[PartState], set: PartSet) -> bool {
     set.iter().all(|part| {
         let state = &parts[usize::from(part)];
         let contributions =
@@ -161,12 +161,12 @@ fn by(action: Action) -> Option<(u8, Who)> {
 }
 
 /// The parts whose bytes the action needs in its place.
-fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
-    let owned: Set = Set::below(parts.len())
+fn wanted(parts: &[PartState], set: PartSet, action: Action) -> PartSet {
+    let owned: PartSet = PartSet::below(parts.len())
         .iter()
         .filter(|part| parts[usize::from(*part)].role == Role::Owned)
         .collect();
-    let pending: Set = Set::below(parts.len())
+    let pending: PartSet = PartSet::below(parts.len())
         .iter()
         .filter(|part| parts[usize::from(*part)].pending.is_some())
         .collect();
@@ -177,21 +177,21 @@ fn wanted(parts: &[PartState], set: Set, action: Action) -> Set {
         Action::Acquire { access: Access::Accumulate(_), .. } => set.and(owned.union(pending)),
         Action::Begin { exchange: Exchange::Broadcast, .. } => owned,
         Action::Begin { exchange: Exchange::Reduce, .. } => owned.union(pending),
-        _ => Set::EMPTY,
+        _ => PartSet::EMPTY,
     }
 }
 
 /// The parts whose bytes the user of the action will write.
-fn written(parts: &[PartState], set: Set, action: Action) -> Set {
+fn written(parts: &[PartState], set: PartSet, action: Action) -> PartSet {
     let is = |role| {
         let has = move |part: &u8| parts[usize::from(*part)].role == role;
-        Set::below(parts.len()).iter().filter(has).collect::<Set>()
+        PartSet::below(parts.len()).iter().filter(has).collect::<PartSet>()
     };
     match action {
         Action::Acquire { .. } => set,
         Action::Begin { exchange: Exchange::Broadcast, .. } => is(Role::Ghost),
         Action::Begin { exchange: Exchange::Reduce, .. } => is(Role::Owned),
-        _ => Set::EMPTY,
+        _ => PartSet::EMPTY,
     }
 }
 
@@ -215,7 +215,7 @@ impl SourceSets {
     }
 
     /// Records a step of an action on `set`.
-    fn step(&mut self, step: Step, set: Set, paths: &Paths) {
+    fn step(&mut self, step: Step, set: PartSet, paths: &Paths) {
         match step {
             // Work on other parts may be enqueued on the stream between the wait and the rest of the action.
             Step::Wait { who: None, on } => {
@@ -279,7 +279,7 @@ fn of_bytes(state: &PartState, at: u8) -> Set {
 fn check(
     world: &World,
     parts: &[PartState],
-    set: Set,
+    set: PartSet,
     action: Action,
     plan: &Plan,
 ) -> Result<(), String> {
@@ -294,7 +294,7 @@ fn check(
     // Data: only missing bytes are copied, each once, and from a valid replica.
     let mut current: Vec<Set> = parts.iter().map(|state| state.valid).collect();
     let mut machine = machine(parts);
-    let mut copied = Set::EMPTY;
+    let mut copied = PartSet::EMPTY;
     let mut sources = SourceSets::of(parts);
     let paths = world.paths.during(parts, set, action);
     for (index, step) in plan.steps.iter().enumerate() {
@@ -311,7 +311,7 @@ fn check(
         }
         machine.step(*step, &paths)?;
         let all = matches!(action, Action::Begin { .. });
-        sources.step(*step, if all { Set::below(parts.len()) } else { set }, &paths);
+        sources.step(*step, if all { PartSet::below(parts.len()) } else { set }, &paths);
         match *step {
             Step::Copy { part, from, to, .. } => {
                 let current = &mut current[usize::from(part)];
@@ -340,7 +340,7 @@ fn check(
         }
     }
     if let Some((at, by)) = by(action) {
-        let missing: Set =
+        let missing: PartSet =
             wanted.iter().filter(|part| !parts[usize::from(*part)].valid.contains(at)).collect();
         if copied != missing {
             return Err(format!("copied {copied:?}, missing {missing:?}"));
@@ -462,7 +462,7 @@ fn check(
 fn expected(
     world: &World,
     parts: &[PartState],
-    set: Set,
+    set: PartSet,
     action: Action,
     plan: &Plan,
 ) -> Result<(), String> {
@@ -581,7 +581,7 @@ fn before_knows(machine: &Machine, who: Who, on: Lane) -> bool {
 /// Checks that a refusal has its reason in the state.
 fn check_refusal(
     parts: &[PartState],
-    set: Set,
+    set: PartSet,
     action: Action,
     why: Refusal,
 ) -> Result<(), String> {
@@ -623,17 +623,20 @@ fn check_refusal(
 
 /// Checks that the mirror says "no action" exactly where the transition function does nothing.
 fn check_fast_path(world: &World, parts: &[PartState]) -> Result<(), String> {
-    for part in Set::below(parts.len()).iter() {
+    for part in PartSet::below(parts.len()).iter() {
         for (at, by) in places(world) {
             let bit = by.map_or(HOST_BIT, |lane| 1 << lane);
-            let hit = fast_readers(parts, part)[usize::from(at)] & bit != 0;
-            let set = Set::one(part);
+            let hit = fast_readers(&parts[usize::from(part)], Whole::of(parts))[usize::from(at)]
+                & bit
+                != 0;
+            let set = PartSet::one(part);
             let read = plan(parts, set, Action::Read { at, by }, &world.paths);
             let idle = read.is_ok_and(|plan| plan.steps.is_empty() && plan.next == parts);
             if hit != idle {
                 return Err(format!("a read by {by:?} at {at}: mirror {hit}, transition {idle}"));
             }
-            let owner = owner(parts, part).filter(|owner| (owner.at, owner.who) == (at, by));
+            let owner = owner(&parts[usize::from(part)], Whole::of(parts))
+                .filter(|owner| (owner.at, owner.who) == (at, by));
             for access in [Access::ReadWrite, Access::Write] {
                 let held = plan(parts, set, Action::Acquire { at, by, access }, &world.paths);
                 let mut taken = parts.to_vec();
@@ -680,7 +683,7 @@ fn pack(state: &PartState) -> u128 {
         Health::Exchanging { at, reduce, outdated } => (4 + u128::from(reduce), at, 0, outdated),
     };
     let fields = [
-        (3, u128::from(state.valid.0)),
+        (3, u128::from(state.valid.bits())),
         (3, state.pending.map_or(0, op)),
         (3, health),
         (2, at.into()),
@@ -689,7 +692,7 @@ fn pack(state: &PartState) -> u128 {
     ];
     let marks = (0..PLACES).map(|at| state.bytes(at)).flat_map(|bytes| {
         let writer = bytes.writer.map_or(7, u128::from);
-        [(3, writer), (5, bytes.readers.0.into()), (5, bytes.origins.0.into())]
+        [(3, writer), (5, bytes.readers.bits().into()), (5, bytes.origins.bits().into())]
     });
     fields.into_iter().chain(marks).fold(0, |all, (bits, field)| {
         assert!(field < 1 << bits, "{field} has more than {bits} bits");
@@ -755,17 +758,17 @@ fn two_owned_parts_with_a_device_in_host_memory() {
 
 #[test]
 fn two_owned_parts_of_page_locked_host_memory() {
-    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Owned], 317_449);
+    closure(locked(ONE, PartSet::below(2)), &[Role::Owned, Role::Owned], 317_449);
 }
 
 #[test]
 fn a_part_that_is_copied_directly_beside_one_that_is_not() {
-    closure(locked(ONE, Set::one(0)), &[Role::Owned, Role::Owned], 155_633);
+    closure(locked(ONE, PartSet::one(0)), &[Role::Owned, Role::Owned], 155_633);
 }
 
 #[test]
 fn an_owned_and_a_ghost_part_of_page_locked_host_memory() {
-    closure(locked(ONE, Set::below(2)), &[Role::Owned, Role::Ghost], 973_280);
+    closure(locked(ONE, PartSet::below(2)), &[Role::Owned, Role::Ghost], 973_280);
 }
 
 #[test]
@@ -793,7 +796,7 @@ fn one_part_used_by_several_streams_of_each_device() {
     closure(apart(MANY), &[Role::Owned], 1016);
     closure(peers(MANY), &[Role::Owned], 2994);
     closure(shared(MANY), &[Role::Owned], 1012);
-    closure(locked(MANY, Set::one(0)), &[Role::Owned], 4802);
+    closure(locked(MANY, PartSet::one(0)), &[Role::Owned], 4802);
 }
 
 #[test]

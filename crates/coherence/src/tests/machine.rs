@@ -59,7 +59,7 @@ impl Machine {
     }
 
     /// Drops the work on memory that is evicted: the memory is freed after that work, and new memory has no work.
-    pub(super) fn evict(&mut self, set: Set, at: ReplicaId) {
+    pub(super) fn evict(&mut self, set: PartSet, at: ReplicaId) {
         self.retain(|_, op| op.at != at || !set.contains(op.part));
     }
 

@@ -6,7 +6,7 @@ mod numbers;
 mod random;
 
 use super::state::{LANES, PartState, Paths, REPLICAS, Role};
-use super::{Lane, Set};
+use super::{Lane, PartId, PartSet, Set};
 
 /// The number of replicas in the tests: the host's, and one on each of two devices.
 const PLACES: u8 = 3;
@@ -50,7 +50,7 @@ fn world(name: &'static str, lanes: Lanes, peers: &[(u8, u8)]) -> World {
     for (at, lanes) in (0..).zip(lanes) {
         lanes.iter().for_each(|lane| places[usize::from(*lane)] = at);
     }
-    let (host, locked, direct) = (Set::one(0), None, Set::EMPTY);
+    let (host, locked, direct) = (Set::one(0), None, PartSet::EMPTY);
     let (workers, relays) = (Set::EMPTY, Set::EMPTY);
     let paths =
         Paths { host, peers: reach, lanes: default, locked, direct, workers, relays, places };
@@ -77,7 +77,7 @@ fn shared(lanes: Lanes) -> World {
 
 /// A device for which the host's replica is page-locked, and a device that does not reach it. The parts in `direct` are
 /// copied directly.
-fn locked(lanes: Lanes, direct: Set) -> World {
+fn locked(lanes: Lanes, direct: PartSet) -> World {
     let mut world = World { name: "locked", ..apart(lanes) };
     (world.paths.locked, world.paths.direct) = (Some(1), direct);
     world
@@ -88,6 +88,13 @@ fn with_workers(world: World, devices: &[u8]) -> World {
     let workers = devices.iter().copied().collect();
     let paths = Paths { workers, relays: workers, ..world.paths };
     World { name: "workers", paths, ..world }
+}
+
+/// All sets of some of `count` parts.
+fn subsets(count: usize) -> impl Iterator<Item = PartSet> + Clone {
+    let is_chosen = |chosen: usize| move |part: &PartId| chosen & 1 << part != 0;
+    (1..1_usize << count)
+        .map(move |chosen| PartSet::below(count).iter().filter(is_chosen(chosen)).collect())
 }
 
 fn start(roles: &[Role]) -> Vec<PartState> {

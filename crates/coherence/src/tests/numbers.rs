@@ -106,7 +106,7 @@ fn step(of: Step) -> Step {
 /// Plans the action with other numbers, and compares the plans.
 pub(super) fn check(
     before: &[PartState],
-    set: Set,
+    set: PartSet,
     asked: Action,
     along: &Paths,
     planned: &Result<super::super::Plan, Refusal>,

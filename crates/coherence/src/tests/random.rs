@@ -41,7 +41,7 @@ struct Program {
     version: u64,
     stamp: u64,
     /// Live read guards, which may be used at any time before the next exclusive access.
-    guards: Vec<(Lane, Set, ReplicaId)>,
+    guards: Vec<(Lane, PartSet, ReplicaId)>,
 }
 
 impl Program {
@@ -60,7 +60,7 @@ impl Program {
     }
 
     /// Does an action, or fails at a random step of it. `None` if it was refused or failed.
-    fn act(&mut self, random: &mut Random, set: Set, action: Action) -> Option<()> {
+    fn act(&mut self, random: &mut Random, set: PartSet, action: Action) -> Option<()> {
         let planned = plan(&self.parts, set, action, &self.world.paths);
         numbers::check(&self.parts, set, action, &self.world.paths, &planned);
         let plan = match planned {
@@ -103,7 +103,7 @@ impl Program {
         self.held[usize::from(part)][usize::from(at)] = self.stamp;
     }
 
-    fn touch(&mut self, by: Who, set: Set, at: ReplicaId, writes: bool) {
+    fn touch(&mut self, by: Who, set: PartSet, at: ReplicaId, writes: bool) {
         for part in set.iter() {
             self.machine.touch(by, part, at, writes).unwrap();
             if writes {
@@ -116,13 +116,13 @@ impl Program {
         }
     }
 
-    fn of(&self, role: Role) -> Set {
+    fn of(&self, role: Role) -> PartSet {
         let has = |part: &u8| self.parts[usize::from(*part)].role == role;
-        Set::below(self.parts.len()).iter().filter(has).collect()
+        PartSet::below(self.parts.len()).iter().filter(has).collect()
     }
 
     /// Takes a write guard, does work through it, and ends it.
-    fn write(&mut self, random: &mut Random, set: Set, at: ReplicaId, by: Who) {
+    fn write(&mut self, random: &mut Random, set: PartSet, at: ReplicaId, by: Who) {
         let ops = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Replace];
         let access = match random.below(4) {
             0 => Access::Write,
@@ -158,7 +158,7 @@ impl Program {
     }
 
     /// Makes the values at `at` the ones that a read must see from now on.
-    fn adopt(&mut self, set: Set, at: ReplicaId) {
+    fn adopt(&mut self, set: PartSet, at: ReplicaId) {
         for part in set.iter().map(usize::from) {
             self.latest[part] = self.held[part][usize::from(at)];
         }
@@ -166,7 +166,7 @@ impl Program {
 
     fn exchange(&mut self, random: &mut Random, at: ReplicaId, by: Who) {
         let exchange = random.pick(&[Exchange::Broadcast, Exchange::Reduce]);
-        let all = Set::below(self.parts.len());
+        let all = PartSet::below(self.parts.len());
         let pending: Vec<bool> = self.parts.iter().map(|part| part.pending.is_some()).collect();
         if self.act(random, all, Action::Begin { at, by, exchange }).is_none() {
             return;
@@ -191,7 +191,7 @@ impl Program {
     fn make_room(&mut self, random: &mut Random) {
         let (set, at) = (self.some(random), u8::try_from(random.below(PLACES.into())).unwrap());
         let is_read =
-            |&(_, of, here): &(Lane, Set, ReplicaId)| here == at && !of.and(set).is_empty();
+            |&(_, of, here): &(Lane, PartSet, ReplicaId)| here == at && !of.and(set).is_empty();
         if random.one_in(2) || self.guards.iter().any(is_read) {
             return;
         }
@@ -201,8 +201,9 @@ impl Program {
     }
 
     /// A set of parts that is not empty.
-    fn some(&self, random: &mut Random) -> Set {
-        Set(1 + random.next() % Set::below(self.parts.len()).0)
+    fn some(&self, random: &mut Random) -> PartSet {
+        let mut sets = subsets(self.parts.len());
+        sets.nth(random.below((1 << self.parts.len()) - 1)).unwrap_or_default()
     }
 
     fn turn(&mut self, random: &mut Random) {
@@ -237,14 +238,14 @@ impl Program {
             }
             7..12 => self.write(random, set, at, by),
             12 => {
-                if self.act(random, Set::below(count), Action::Evict { at }).is_some() {
-                    self.machine.evict(Set::below(count), at);
+                if self.act(random, PartSet::below(count), Action::Evict { at }).is_some() {
+                    self.machine.evict(PartSet::below(count), at);
                 }
             }
             13 => {
                 if let Some(lane) = by {
                     self.machine.drain(lane);
-                    self.act(random, Set::below(count), Action::Forget { lane }).unwrap();
+                    self.act(random, PartSet::below(count), Action::Forget { lane }).unwrap();
                     let mut bytes = self.parts.iter().flat_map(|part| part.bytes.iter());
                     let marked = |b: &Bytes| b.sources().union(b.readers).contains(lane);
                     assert!(!bytes.any(marked), "lane {lane} is not forgotten");
