@@ -746,7 +746,8 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// # Errors
     ///
     /// `InvalidArgument` if there is no budget for the device, or if the array does not have all of the parts.
-    /// `LimitExceeded` if the parts to [keep](Priority::Keep) have more bytes than the budget.
+    /// `LimitExceeded` if the parts to [keep](Priority::Keep) have more bytes than the budget. After an error, all
+    /// priorities are as before.
     pub fn set_priority(&self, device: &Device, parts: Parts, priority: Priority) -> Result<()> {
         self.check(parts)?;
         self.core.set_priority(device, parts.0, priority)

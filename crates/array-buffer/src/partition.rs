@@ -474,7 +474,7 @@ impl Partition {
         &'a self,
         other: &'a Self,
     ) -> impl Iterator<Item = (Ranges, [u8; 2])> + 'a {
-        let numbered = |of: &'a Self| (0_u8..).zip(&of.parts);
+        let numbered = |of: &'a Self| (0..=PartId::MAX).zip(&of.parts);
         numbered(self).flat_map(move |(a, (_, mine))| {
             numbered(other).filter_map(move |(b, (_, theirs))| {
                 let meet =

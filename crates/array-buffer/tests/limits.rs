@@ -48,6 +48,21 @@ fn every_part_of_as_many_as_there_may_be_is_its_own() {
 }
 
 #[test]
+fn as_many_parts_as_there_may_be_become_two_and_are_many_again() {
+    let setup = Setup::peers();
+    let expected: Vec<f64> = (0..2 * PARTS).map(|at| at as f64).collect();
+    let mut array = parted(PARTS).unwrap();
+    // No place has all values of the first part of two.
+    add_part(&mut array, 0, &setup.s, 0.0).unwrap();
+    add_part(&mut array, 1, &setup.t, 0.0).unwrap();
+    for cuts in [vec![0, PARTS, 2 * PARTS], (0..=PARTS).map(|part| 2 * part).collect()] {
+        array.repartition(row(&cuts).unwrap()).unwrap();
+        assert_eq!(array.partition().count(), cuts.len() - 1);
+        assert_eq!(array.read_host().unwrap().as_slice().unwrap(), expected);
+    }
+}
+
+#[test]
 fn more_parts_than_there_may_be_are_refused() {
     let error = parted(PARTS + 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

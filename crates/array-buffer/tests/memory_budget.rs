@@ -320,6 +320,15 @@ fn parts_stay_by_priority() {
     assert!(error.message().contains("320 bytes") && error.message().contains("240"), "{error}");
     set(&array, 0, Priority::Normal).unwrap();
     set(&array, 3, Priority::Keep).unwrap();
+    // A refused call changes nothing: the other parts still leave when others need room.
+    let error = array.set_priority(&setup.a, array.partition().all(), Priority::Keep).unwrap_err();
+    assert!(error.message().contains("480 bytes"), "{error}");
+    for part in 1..4 {
+        set(&array, part, Priority::Normal).unwrap();
+    }
+    for part in 0..6 {
+        add_to(&mut array, part, s).unwrap();
+    }
     let without = counting(3);
     let error = without.set_priority(&setup.a, Parts::one(0), Priority::High).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);

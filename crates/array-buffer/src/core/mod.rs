@@ -682,8 +682,7 @@ impl<T: Element, D> Core<T, D> {
             let message = format!("the array has no memory budget for {}", device.id());
             return Err(Error::new(ErrorKind::InvalidArgument, "set_priority", message));
         };
-        let bytes = |part| self.bytes(part);
-        set.iter().try_for_each(|part| budget.set_priority(part, priority, bytes(part)))
+        budget.set_priority(set, priority, |part| self.bytes(part))
     }
 
     /// As `acquire`, on the host. Returns whether the guard is recorded in the mirror only.

@@ -109,9 +109,9 @@ impl<T: Element, D> Core<T, D> {
             let writers = cut.iter().map(|cut| state.writers[of(cut)]).collect();
             self.install((refined, parts, writers));
         }
-        for (part, goal) in (0_u8..).zip(goals) {
+        for (part, goal) in (0..=PartId::MAX).zip(goals) {
             let Some(at) = goal.place else { continue };
-            let cut = (0_u8..).zip(&cut).filter(|(_, (_, [_, new]))| *new == part);
+            let cut = (0..=PartId::MAX).zip(&cut).filter(|(_, (_, [_, new]))| *new == part);
             let set = if is_cut { cut.map(|(piece, _)| piece).collect() } else { goal.pieces };
             let stream = (at != HOST).then(|| self.lock().copy_stream(at));
             let (stream, access) = (stream.as_ref(), "repartition");

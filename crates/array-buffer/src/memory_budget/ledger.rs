@@ -164,22 +164,28 @@ impl Ledger {
         }
     }
 
-    /// Changes the priority of a part. Returns the bytes that would then be kept, if they are too many.
+    /// Changes the priority of parts. Returns the bytes that would then be kept, if they are too many; then it changes
+    /// nothing.
     pub(crate) fn set_priority(
         &mut self,
-        key: Key,
+        owner: Owner,
+        parts: PartSet,
         priority: Priority,
-        bytes: u64,
+        bytes: impl Fn(PartId) -> u64,
     ) -> Result<(), u64> {
         if priority == Priority::Keep {
-            let others = self.priorities.iter().filter(|(of, _)| **of != key);
-            let kept = others.filter(|(_, (of, _))| *of == Priority::Keep);
-            let kept = kept.fold(bytes, |sum, (_, (_, bytes))| sum.saturating_add(*bytes));
+            let is_other = |key: &Key| key.0 != owner || !parts.contains(key.1);
+            let kept = self
+                .priorities
+                .iter()
+                .filter(|(key, (of, _))| *of == Priority::Keep && is_other(key));
+            let kept = kept.map(|(_, (_, bytes))| *bytes).chain(parts.iter().map(&bytes));
+            let kept = kept.fold(0, u64::saturating_add);
             if self.limit.is_some_and(|limit| kept > limit) {
                 return Err(kept);
             }
         }
-        self.priorities.insert(key, (priority, bytes));
+        self.priorities.extend(parts.iter().map(|part| ((owner, part), (priority, bytes(part)))));
         Ok(())
     }
 
@@ -378,7 +384,8 @@ mod tests {
                     let kept = model.kept.iter().map(|of| bytes(*of)).sum::<u64>() + size;
                     let is_kept = priority == Priority::Keep;
                     let fits = !is_kept || kept <= LIMIT;
-                    let set = ledger.set_priority(key, priority, size);
+                    let part = PartSet::one(key.1);
+                    let set = ledger.set_priority(key.0, part, priority, |_| size);
                     assert_eq!(set, if fits { Ok(()) } else { Err(kept) });
                     if is_kept {
                         model.kept.insert(key);

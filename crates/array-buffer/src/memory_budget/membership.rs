@@ -182,12 +182,13 @@ impl Membership {
 
     pub(crate) fn set_priority(
         &self,
-        part: PartId,
+        parts: PartSet,
         priority: Priority,
-        bytes: usize,
+        bytes: impl Fn(PartId) -> usize,
     ) -> Result<()> {
         let mut account = self.budget.account();
-        let set = account.ledger.set_priority((self.owner, part), priority, bytes as u64);
+        let bytes = |part| bytes(part) as u64;
+        let set = account.ledger.set_priority(self.owner, parts, priority, bytes);
         set.map_err(|kept| {
             let limit = account.ledger.limit().unwrap_or_default();
             let message = format!("{kept} bytes to keep under a memory budget of {limit}");

@@ -240,6 +240,7 @@ impl RegionProgram {
     /// - an offset or a stride that is used is not a multiple of the type's alignment;
     /// - a slot index is 65536 or more, or an item has more than 1 GiB;
     /// - an item is written twice without [`repeats`](IndexedCopy::repeats);
+    /// - several items of the destination lie on one place, or several components of an item;
     /// - elements of any two items that are written overlap, or of an item that is read and one that is written;
     /// - entries that repeat combine with the same items in different ways.
     ///
@@ -327,6 +328,18 @@ fn check(number: usize, copy: &IndexedCopy) -> Result<Option<Entry<'_>>> {
     }
     if sources == 0 || copy.components == 0 {
         return Ok(None);
+    }
+    let IndexedSide { items, stride, component_stride, .. } = copy.destination;
+    if stride == 0 && items > 1 && targets > 1 {
+        return Err(invalid(format!(
+            "{targets} items of the destination lie on one place (stride 0)"
+        )));
+    }
+    if component_stride == 0 && copy.components > 1 {
+        return Err(invalid(format!(
+            "{} components of an item of the destination lie on one place (stride 0)",
+            copy.components
+        )));
     }
     let len = usize::try_from(sources)
         .map_err(|_| invalid(format!("{sources} items, limit {}", usize::MAX)))?;

@@ -158,6 +158,27 @@ fn layouts_in_which_items_overlap_are_refused() {
 }
 
 #[test]
+fn targets_on_one_place_are_refused() {
+    let same = |stride, component_stride, components, repeats| {
+        let mut entry = copy(scattered(1000), 0..1000);
+        entry.source.stride = 4 * components;
+        (entry.destination.stride, entry.destination.component_stride) = (stride, component_stride);
+        (entry.components, entry.repeats) = (components, repeats);
+        [Combine::Replace, Combine::Sum].map(|combine| {
+            let entry = IndexedCopy { combine, ..entry.clone() };
+            RegionProgram::indexed(&[entry]).unwrap_err().message().to_owned()
+        })
+    };
+    for repeats in [false, true] {
+        let items = "entry 0: 1000 items of the destination lie on one place (stride 0)";
+        assert_eq!(same(0, 4, 1, repeats), [items; 2]);
+        let components =
+            "entry 0: 3 components of an item of the destination lie on one place (stride 0)";
+        assert_eq!(same(12, 0, 3, repeats), [components; 2]);
+    }
+}
+
+#[test]
 fn empty_lists_do_nothing() {
     let program = RegionProgram::indexed(&[copy(0..0, vec![])]).unwrap();
     assert!(program.phases().is_empty());
