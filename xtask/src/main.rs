@@ -40,8 +40,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Smooths real terrain on a device and shows the result. `demo sphere` moves a hill around a sphere instead.
-    /// `--help` as the last word lists the options of either.
+    /// Smooths real terrain on a device and shows the result. `demo sphere` moves a hill around a sphere
+    /// instead, and `demo mesh` solves Laplace's equation on a mesh of triangles. `--help` as the last word lists the
+    /// options of each.
     #[command(disable_help_flag = true)]
     Demo {
         /// Runs it in an MPI job with this number of ranks, started by mpiexec. Must come before options of the demo.
