@@ -27,7 +27,8 @@ pub(super) enum Event {
 }
 
 impl Ledger {
-    /// What the next `window` accesses that need values will do, and the overwrites between them. The access at hand
+    /// What the next `window` accesses that need values will do, and the overwrites between them, which end the forecast
+    /// if they are four times as many. The access at hand
     /// uses `needed` parts of `owner`, for which the memory is reserved. The policy chooses among candidates as it will
     /// when memory is needed; `must_copy` says which of them have values that exist nowhere else.
     pub(super) fn forecast(
@@ -46,12 +47,13 @@ impl Ledger {
         }
         // The parts of the access at hand have been used.
         let mut changed = BTreeSet::new();
-        let (mut accesses, mut reading) = (0, 0);
+        let (mut accesses, mut reading, mut overwriting) = (0, 0, 0);
         while accesses < self.expected_len() {
             let uses: Vec<Use> = self.expected_access();
             let Some(&Use { key: (owner, _), reads, access, .. }) = uses.first() else { break };
-            (accesses, reading) = (accesses + uses.len(), reading + usize::from(reads));
-            if reading > window {
+            accesses += uses.len();
+            *(if reads { &mut reading } else { &mut overwriting }) += 1;
+            if reading > window || overwriting > window.saturating_mul(4) {
                 break;
             }
             let set: PartSet = uses.iter().map(|of| of.key.1).collect();

@@ -71,10 +71,9 @@ impl Repeated {
         }
     }
 
-    /// The number of uses before the part's values are needed. `None` if they are overwritten first.
-    fn next_read(&self, key: Key) -> Option<usize> {
-        let ahead = self.next_use(key)?;
-        self.uses[(self.next + ahead) % self.uses.len()].reads.then_some(ahead)
+    /// Whether the use after `ahead` others needs the values of its part. Otherwise it overwrites them.
+    fn reads(&self, ahead: usize) -> bool {
+        self.uses[(self.next + ahead) % self.uses.len()].reads
     }
 
     /// The part was used. Uses that the step expected before it were left out.
@@ -199,9 +198,14 @@ impl Ledger {
         self.repeated = uses.map(Repeated::new);
     }
 
-    /// The number of uses before the part's values are needed. `None` if they are overwritten first.
-    fn next_read(&self, key: Key) -> Option<u64> {
-        self.repeated.as_ref()?.next_read(key).map(|uses| uses as u64)
+    /// The number of uses before the part's values are needed, or before they are overwritten.
+    fn next(&self, key: Key) -> [Option<u64>; 2] {
+        let Some(repeated) = &self.repeated else { return [None; 2] };
+        let next = repeated.next_use(key);
+        [true, false].map(|reads| {
+            let ahead = next.filter(|ahead| repeated.reads(*ahead) == reads);
+            ahead.map(|uses| uses as u64)
+        })
     }
 
     /// A copy in which the future can be tried, with the `limit` in place of no limit, less `spare` bytes.
@@ -282,13 +286,22 @@ impl Ledger {
         let all = self.resident.iter().map(|(key, resident)| {
             let priority = self.priorities.get(key).map_or(Priority::Normal, |(of, _)| *of);
             let Resident { bytes, last_use } = *resident;
-            let next_use = self.next_read(*key);
+            let [next_use, next_write] = self.next(*key);
             // A part that was prefetched and is never used leaves, too. The clock counts a use at most three times.
             let age = self.clock.saturating_sub(last_use);
             let is_prefetched =
                 self.prefetched.contains(key) && age <= 6 * self.resident.len() as u64;
             let must_copy = false;
-            (*key, Candidate { bytes, last_use, next_use, priority, must_copy, is_prefetched })
+            let next = Candidate {
+                bytes,
+                last_use,
+                next_use,
+                next_write,
+                priority,
+                must_copy,
+                is_prefetched,
+            };
+            (*key, next)
         });
         let may_leave = |(key, of): &(Key, Candidate)| {
             of.priority != Priority::Keep

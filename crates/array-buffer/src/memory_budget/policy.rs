@@ -27,6 +27,9 @@ pub struct Candidate {
     /// While a [recorded step](super::MemoryBudget::repeat) is repeated: the number of uses of parts before the values
     /// of this part are needed. `None` if they are not needed in the step, or are overwritten first.
     pub next_use: Option<u64>,
+    /// While a recorded step is repeated: the number of uses of parts before this part is overwritten. `None` if it is
+    /// not used in the step, or if its values are needed first.
+    pub next_write: Option<u64>,
     /// Its priority, which is not [`Priority::Keep`].
     pub priority: Priority,
     /// Whether its values exist nowhere else, so that they must be copied to the host first.
@@ -42,7 +45,8 @@ pub trait Policy: Send + Sync + 'static {
 }
 
 /// Parts of low priority leave first. Among equals, the part leaves first whose values a [recorded
-/// step](super::MemoryBudget::repeat) needs last. If no step is repeated, the order is that of [`LeastRecentlyUsed`].
+/// step](super::MemoryBudget::repeat) needs last; and among parts whose values it overwrites before it needs them, that
+/// which it overwrites last. If no step is repeated, the order is that of [`LeastRecentlyUsed`].
 /// This is the default policy. While a step is repeated whose parts have one size, no policy moves fewer parts to the
 /// device (Belady, IBM Systems Journal 5, 1966).
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,8 +54,11 @@ pub struct LatestNextUse;
 
 impl Policy for LatestNextUse {
     fn choose(&self, candidates: &[Candidate]) -> usize {
-        let next = |of: &Candidate| Reverse(of.next_use.unwrap_or(u64::MAX));
-        first(candidates, |of| (of.priority, next(of), of.is_prefetched, of.must_copy, of.last_use))
+        let later = |uses: Option<u64>| Reverse(uses.unwrap_or(u64::MAX));
+        first(candidates, |of| {
+            let (next_use, next_write) = (later(of.next_use), later(of.next_write));
+            (of.priority, next_use, of.is_prefetched, of.must_copy, next_write, of.last_use)
+        })
     }
 }
 
