@@ -598,7 +598,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
 
     /// Divides the array into other parts. Its values stay, and so do their places: elements that become one part are
     /// copied only if no replica has all of them, and then to the replica that lacks the fewest. If the parts of both
-    /// partitions meet in more than 64 boxes, whole parts are copied. Blocks until these copies are done, and also
+    /// partitions meet in more than 256 boxes, whole parts are copied. Blocks until these copies are done, and also
     /// those that prefetches, and accesses to [page-locked](Self::page_lock) memory, have enqueued between devices and
     /// the host. Does not block if there are none. If other work that was enqueued earlier on an element fails later,
     /// the part that has the element then is lost.

@@ -116,7 +116,12 @@ fn work_that_failed_later_is_named_too() {
     let (mut guard, line) = (array.write(s).unwrap(), line!());
     guard.view_mut().unwrap().fill(s, 1.0).unwrap();
     guard.commit().unwrap();
-    assert_eq!(array.read_host().unwrap_err().kind(), ErrorKind::Driver);
+    let error = array.read_host().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver);
+    let (part, writer) =
+        ("the 32 bytes of part 0 of an array of f64 [4]", format!("poisoned.rs:{line}:"));
+    assert!(error.message().starts_with(&format!("{part}, written by the write on")), "{error}");
+    assert!(error.message().contains(&writer) && error.message().contains("as planned"), "{error}");
     assert_poisoned(&array, line, "work on a stream failed");
 }
 

@@ -256,15 +256,16 @@ impl<T: Element, D> Core<T, D> {
         let wait = || waits.iter().find_map(|wait| Some((wait, wait.wait().err()?)));
         let (failed, is_same) = self.unlocked(state, prepared.plan.set, away, wait);
         if let Some((Waiting { on, part, stream, .. }, error)) = failed {
+            let error = match part {
+                Some(part) => error.about(format_args!("copying {}", self.named(*part))),
+                None => self.name_writer(state, prepared.plan.set, *on, error),
+            };
             // Another stream may have got the lane meanwhile.
             if state.lanes[usize::from(*on)].stream == stream.stream {
                 state.waited(*on, Some(&error));
                 self.mirror.show(&mut state.parts);
             }
-            return Err(match part {
-                Some(part) => error.about(format_args!("copying {}", self.named(*part))),
-                None => error,
-            });
+            return Err(error);
         }
         let lanes = waits.iter().filter(|wait| matches!(wait.awaited, Awaited::Stream(_)));
         prepared.seen = lanes.map(|wait| wait.on).collect();
@@ -493,6 +494,12 @@ impl<T: Element, D> Core<T, D> {
             }
             state.parts = plan.interrupted(&state.parts, &plan.steps[..=index]);
             state.changed(plan.set);
+            let done = done.map(|done| match *step {
+                Step::Wait { who: None, on } => {
+                    done.map_err(|error| self.name_writer(state, plan.set, on, error))
+                }
+                _ => done,
+            });
             if let Step::Wait { who: None, on } = *step {
                 state.waited(on, done.as_ref().ok().and_then(|done| done.as_ref().err()));
             }
@@ -598,6 +605,21 @@ impl<T: Element, D> Core<T, D> {
                     error.about(format_args!("copying {} from {from} to {to}", self.named(part)))
                 })
             }
+        }
+    }
+
+    /// Adds to the failure of a stream's work which part it concerns, and who wrote that. The failure is not yet
+    /// processed.
+    fn name_writer(&self, state: &State<T>, set: PartSet, on: Lane, failure: Error) -> Error {
+        let depends = |part: &PartId| {
+            let mut bytes = state.parts[usize::from(*part)].bytes.iter();
+            bytes.any(|bytes| bytes.sources().contains(on))
+        };
+        let written = set.iter().find(depends).filter(|_| !failure.is_refused_wait());
+        match written.map(|part| (self.named(part), state.written_by(part))) {
+            Some((part, Some(writer))) => failure.about(format_args!("{part}, written {writer}")),
+            Some((part, None)) => failure.about(part),
+            None => failure,
         }
     }
 

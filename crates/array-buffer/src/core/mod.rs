@@ -1208,7 +1208,7 @@ impl<T: Element> State<T> {
 
     /// Describes the last writer of a part, and what happened to it.
     fn last_writer(&self, part: PartId, partition: &Partition) -> String {
-        let Writer { site, poison } = self.writers[usize::from(part)];
+        let poison = self.writers[usize::from(part)].poison;
         let poison = match self.parts[usize::from(part)].health {
             // While the guard is alive, no other access can reach this.
             Health::Writing { .. } => Poison::Forgotten,
@@ -1220,16 +1220,16 @@ impl<T: Element> State<T> {
             }
             _ => poison.to_string(),
         };
-        match site {
+        match self.written_by(part) {
             None => format!("after it was made: {poison}"),
-            Some(AccessSite { at, access, call_site }) => {
-                format!(
-                    "by the {access} on {}{}: {poison}",
-                    place(&self.devices, at),
-                    At(call_site)
-                )
-            }
+            Some(writer) => format!("{writer}: {poison}"),
         }
+    }
+
+    /// Names the access that wrote a part last. `None` if the array was made with its values.
+    fn written_by(&self, part: PartId) -> Option<String> {
+        let AccessSite { at, access, call_site } = self.writers[usize::from(part)].site?;
+        Some(format!("by the {access} on {}{}", place(&self.devices, at), At(call_site)))
     }
 
     /// Returns the error for a refusal.
