@@ -145,6 +145,22 @@ fn declarations_that_differ_are_an_error_on_every_rank() {
 }
 
 /// The order in which reductions are declared, and how often, makes no difference.
+/// Ranks show each other the first 64 KiB of what differs.
+#[test]
+fn declarations_that_differ_after_a_long_name_are_an_error_on_every_rank() {
+    let device = host();
+    let errors = ThreadCommunicator::run(2, |ranks| {
+        let (rank, dtype) = (ranks.rank(), [DType::F64, DType::F32][ranks.rank()]);
+        let fields = vec![field(&"n".repeat(70_000), dtype, &[])];
+        let own = Own { fields, options: ForestOptions::default(), ..valid(rank, 2) };
+        make(Arc::new(ranks), &own, &device).unwrap_err()
+    });
+    for error in errors.unwrap() {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("beyond 65536 bytes"), "{error}");
+    }
+}
+
 #[test]
 fn reductions_may_be_declared_in_any_order() {
     let device = host();

@@ -179,8 +179,11 @@ pub(super) fn find(
         .map(|bytes| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned())
         .collect();
     let others: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != all[0]).collect();
-    let Some(&other) = others.first() else { return Ok(None) };
     let split = |rank: usize| all[rank].split_once('\n').unwrap_or(("attribute", "none"));
+    let Some(&other) = others.first() else {
+        let (what, limit) = (split(0).0, MAX_ATTRIBUTE_BYTES);
+        return Ok(Some(refuse(format!("ranks have different {what} beyond {limit} bytes"))));
+    };
     let ((what, first), (_, value)) = (split(0), split(other));
     Ok(Some(refuse(format!(
         "ranks {others:?} have another {what} than rank 0: {value} on rank {other}, {first} on rank 0"

@@ -102,7 +102,19 @@ use crate::plan::transfer::refuse;
 /// A reduction combines the values of a root one after the other: first the value that the root has, then those of its
 /// leaves, in ascending order of their ranks, and for each rank of [`Leaf::at`]. Leaves of the same rank take part in
 /// this order. It does not depend on the order of the list of leaves, on the arrival of messages or on the device, so
-/// sums have the same bits in every run. With [`Combine::Replace`], the value of the last leaf in this order stays.
+/// sums have the same bits in every run, apart from the bits of a NaN. With [`Combine::Replace`], the value of the last
+/// leaf in this order stays.
+///
+/// Sums also have the same bits on any number of ranks, if the ranks divide one list of leaves into contiguous pieces,
+/// in ascending order of ranks, and each rank has its piece in the order of the list. To sum leaves alone, set the roots
+/// to zero first.
+///
+/// # Several forests
+///
+/// Forests may share a communicator and a [channel](ForestOptions::channel), if each broadcast or reduction is finished
+/// before the next begins. Those that are in flight at the same time need different channels.
+///
+/// Any rank may have no roots, no leaves, or neither.
 ///
 /// Work is enqueued on the caller's stream, and ordered with other work as for a [`HaloExchange`](crate::HaloExchange),
 /// which also states what a failure leaves behind. The elements that are no roots with leaves, and no leaves, never
@@ -157,6 +169,9 @@ impl Forest {
     /// Makes the forest of this rank from global numbers, which each belong to one rank. The roots of a rank are the
     /// numbers that it owns, in ascending order. Leaf `i` points to the root with the number `needed[i]`. Numbers may
     /// occur several times in `needed`, and be among those that the rank owns. Otherwise as [`new`](Self::new).
+    ///
+    /// Each rank owns a range. If a mesh has other numbers, number its items anew: first those of rank 0, then those of
+    /// rank 1, and so on.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -298,8 +313,8 @@ impl Forest {
         self.start_broadcast(stream, fields)?.finish()
     }
 
-    /// Starts to combine each root with all leaves that point to it, in a fixed [order](Self#order). Leaves do not
-    /// change. Blocks only as [`start_broadcast`](Self::start_broadcast) does.
+    /// Starts to combine each root with all leaves that point to it, in a fixed [order](Self#order) that begins with
+    /// the value of the root. Leaves do not change. Blocks only as [`start_broadcast`](Self::start_broadcast) does.
     ///
     /// The roots belong to the reduction until it is finished. They are changed after all messages have arrived.
     ///
@@ -364,14 +379,14 @@ impl Forest {
         self.size
     }
 
-    /// The destination rank and the number of bytes of each message that a broadcast sends, by rank. A reduction
-    /// receives messages of these sizes.
+    /// The destination rank and the number of bytes of each message that a broadcast sends, by rank, including the stamp
+    /// of 8 bytes. A reduction receives messages of these sizes.
     pub fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.messenger.engine.sends()
     }
 
-    /// The source rank and the number of bytes of each message that a broadcast receives, by rank. A reduction sends
-    /// messages of these sizes.
+    /// The source rank and the number of bytes of each message that a broadcast receives, by rank, including the stamp
+    /// of 8 bytes. A reduction sends messages of these sizes.
     pub fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.messenger.engine.receives()
     }

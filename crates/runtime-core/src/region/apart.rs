@@ -3,7 +3,7 @@
 use super::footprint::Footprint;
 use super::overlap::{self, Role, Span};
 use super::program::refuse;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Items that an entry reads or writes.
 pub(super) struct Side<'a> {
@@ -12,6 +12,8 @@ pub(super) struct Side<'a> {
     pub(super) writes: bool,
     /// All elements, if the distances between them are constant.
     pub(super) strided: Option<Footprint>,
+    /// The number of places, or more.
+    pub(super) count: usize,
     pub(super) places: ListPlaces<'a>,
 }
 
@@ -50,7 +52,14 @@ fn check_slot(entries: usize, sides: &[Side<'_>]) -> Result<()> {
                 role: if side.writes { Role::Replace } else { Role::Source },
                 footprint: footprint.clone(),
             }),
-            None => (side.places)(if side.writes { &mut written } else { &mut read }),
+            None => {
+                let places = if side.writes { &mut written } else { &mut read };
+                places.try_reserve(side.count).map_err(|source| {
+                    let message = format!("entry {}: {} places: {source}", side.entry, side.count);
+                    Error::new(ErrorKind::OutOfMemory, "plan_regions", message)
+                })?;
+                (side.places)(places);
+            }
         }
     }
     overlap::phases(entries, &spans)?;
@@ -108,7 +117,7 @@ fn in_order<'a>(one: &'a Place, other: &'a Place) -> (&'a Place, &'a Place) {
 }
 
 #[cold]
-fn clash(slot: usize, place: &Place, does: &str, other: &Place, other_does: &str) -> crate::Error {
+fn clash(slot: usize, place: &Place, does: &str, other: &Place, other_does: &str) -> Error {
     let Place { entry, position, index, .. } = place;
     let message = format_args!(
         "item {index} at position {position}, which is {does}, overlaps item {} at position {} of entry {}, which is \

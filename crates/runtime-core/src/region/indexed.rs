@@ -125,8 +125,9 @@ pub struct IndexedCopy {
     /// How each element is combined with the element already there.
     pub combine: Combine,
     /// Whether several items, also of several entries, may be combined with one item of the destination. They are
-    /// combined one after the other, in the order of the entries and of their indices, so results have the same bits
-    /// in every execution. With [`Combine::Replace`], the last one is written, and the others are left out.
+    /// combined one after the other, in the order of the entries and of their indices, so results have the same bits in
+    /// every execution, apart from the bits of a NaN. With [`Combine::Replace`], the last one is written, and the
+    /// others are left out, also if the memory of the last one is absent.
     ///
     /// Entries that combine with the same items must have the same element type, number of components and operation,
     /// and the same destination but for its indices.
@@ -733,5 +734,7 @@ fn side<'a>(
             }));
         }
     };
-    Side { entry: entry.number, slot: side.slot, writes, strided, places: Box::new(places) }
+    let items = repeating.map_or(len, |(_, _, reads)| reads.len());
+    let count = items.saturating_mul(runs);
+    Side { entry: entry.number, slot: side.slot, writes, strided, count, places: Box::new(places) }
 }
