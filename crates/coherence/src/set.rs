@@ -224,6 +224,14 @@ mod tests {
                 && set.is_subset(PartSet::below(256))
                 && !set.is_subset(PartSet::below(255))
         );
+        let mut tried = Vec::new();
+        let found = set.all(|member| {
+            tried.push(member);
+            member < 128
+        });
+        assert_eq!((found, tried), (false, vec![0, 63, 64, 128]));
+        assert!(set.all(|member| set.contains(member)) && set.only().is_none());
+        assert_eq!([5, 200].map(|member| PartSet::one(member).only()), [Some(5), Some(200)]);
         set.remove(64);
         assert!(!set.contains(64) && set.contains(63) && set.first() == Some(0));
         for count in [0, 1, 63, 64, 65, 128, 191, 192, 255, 256, 1000] {
