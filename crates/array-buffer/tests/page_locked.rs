@@ -681,7 +681,8 @@ fn values_are_copied_only_if_they_cannot_be_locked_in_place() {
         does_not_wait(&setup.s, || array.prefetch(&setup.s).unwrap());
         assert_eq!(values_on(&array, &setup.s), [1.0; 100]);
         let array = array.into_inner().unwrap();
-        assert_eq!(array.as_ptr() == address, registered == 1);
+        // A copy may be where the first vector was, which is gone.
+        assert!(array.as_ptr() == address || registered == 0);
         assert_eq!(array.to_vec(), [1.0; 100]);
     }
 }

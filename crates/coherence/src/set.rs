@@ -2,16 +2,14 @@
 
 use std::fmt;
 
-use super::state::PARTS;
-
 /// A set of numbers below 64 × `WORDS`, with one bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bits<const WORDS: usize>(pub(crate) [u64; WORDS]);
 
 /// A set of replicas or lanes, which are numbers below 64.
 pub type Set = Bits<1>;
-/// A set of parts.
-pub type PartSet = Bits<{ PARTS / WORD }>;
+/// A set of parts, which are numbers below 256.
+pub type PartSet = Bits<4>;
 
 /// The numbers that one word has bits for.
 const WORD: usize = 64;
