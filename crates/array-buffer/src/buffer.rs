@@ -456,12 +456,11 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     }
 
     /// Gives the array a home, or takes it away. Each committed write elsewhere, by a guard, a lease or an exchange, is
-    /// copied to the home at once, as [`prefetch`](Self::prefetch) or [`prefetch_host`](Self::prefetch_host) copy. So
-    /// an eviction elsewhere copies nothing, and the loss of a device loses no values whose copies have arrived on the
-    /// host. An eviction from the home itself ends this for the evicted parts, until they are written or prefetched
-    /// again: by [`evict`](Self::evict), by [`evict_host`](Self::evict_host), or by a
-    /// [memory budget](Self::set_memory_budget) with less room than the array needs. A copy waits as a prefetch does:
-    /// see [Blocking](crate#blocking). This call copies the values that exist.
+    /// copied to the home at once. So an eviction elsewhere copies nothing, and the loss of a device loses no values
+    /// whose copies have arrived on the host. An eviction from the home itself ends this for the evicted parts, until
+    /// they are written or prefetched again: by [`evict`](Self::evict), by [`evict_host`](Self::evict_host), or by a
+    /// [memory budget](Self::set_memory_budget) with less room than the array needs. The end of a write waits for its
+    /// copy to a host that is not page-locked: see [Blocking](crate#blocking). This call copies the values that exist.
     ///
     /// The report of transfers names these copies `write_through`, with the line of the write. As prefetches, they do
     /// not count for a [`TransferBudget`](crate::TransferBudget). If a copy fails, the write is committed nevertheless:

@@ -111,8 +111,9 @@
 //!
 //! # Guarantees
 //!
-//! - A read sees the last committed write, on any stream of any device. Streams wait on the device, for exactly the
-//!   work that they depend on. The host blocks only as described [below](#blocking).
+//! - A read sees the last committed write, on any stream of any device. Streams wait on the device, for the streams that
+//!   they depend on: for all work that is enqueued there by then. The host blocks only as described
+//!   [below](#blocking).
 //! - `write` never copies. A read of valid values needs no copy, no wait and no allocation.
 //! - Reading returns an error if the values were never written, if their writer failed, or if they need an exchange
 //!   first. Each case has its own kind of error. If the writer failed, the error gives the writer's source line and the
@@ -127,7 +128,8 @@
 //! | call | the host blocks |
 //! |---|---|
 //! | [`write`](ArrayBuffer::write) except as below, ending a guard, [`from_memory`](ArrayBuffer::from_memory), dropping | no |
-//! | ending a write of an array with a [home](ArrayBuffer::set_home) | as a prefetch to the home |
+//! | ending a write of an array with a [home](ArrayBuffer::set_home) on a device | as another access on the home's stream |
+//! | … with a home on the host | until the work and the copy are done; with page-locked host memory: no |
 //! | ending a write that is [checked](ArrayBuffer::set_check_writes) | until the work is done |
 //! | the first access, also a `write`, on a device that works in host memory; [`page_lock`](ArrayBuffer::page_lock) | until prefetched copies between host memory and devices are done |
 //! | other accesses on a stream, exchanges, [`prefetch`](ArrayBuffer::prefetch), [`duplicate`](ArrayBuffer::duplicate): values that are already on the device, or on a device that this one [reaches](runtime_core::Device::reaches) | no |
@@ -168,6 +170,9 @@
 //! thread has copied the last two pieces. A prefetch waits like a read, and [`TransferReport::prefetches_that_waited`]
 //! counts its copies, if a device has no [gates](runtime_core::Device::gate), or if it would have to wait for copies of
 //! the same part between the host and another device.
+//!
+//! A kernel that uses prefetched values waits for all copies that are on the prefetch's stream by then. So let a loop
+//! launch the kernel of one part before it prefetches the next part, or prefetch on several streams in turn.
 //!
 //! An array whose host memory is [page-locked](ArrayBuffer::page_lock) for a device needs none of this: the device
 //! copies from and to that memory itself. The host then waits when it uses a part, until the part's copies are done. It
