@@ -13,9 +13,10 @@ use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, Shape, ShapeBuilder, St
 use parking_lot::Mutex;
 use runtime_core::contract::prefer_huge_pages;
 use runtime_core::{
-    ConversionError, Device, Element, Error, ErrorKind, Memory, MemoryView, MemoryViewMut,
-    NativeHandle, NativeKind, Owner, Pinned, Result, Support, bytemuck,
+    ConversionError, Device, Element, Error, ErrorKind, Event, Memory, MemoryView, MemoryViewMut,
+    NativeHandle, NativeKind, Owner, Pinned, Result, Stream, Support, bytemuck,
 };
+use smallvec::SmallVec;
 
 use crate::Partition;
 use crate::call_site::CallSite;
@@ -160,9 +161,19 @@ pub(crate) struct Storage<T: Element> {
 /// A replica whose parts have memory of their own, contiguous and in the order of the array. The memory of a part can
 /// be freed while others are in use.
 pub(crate) struct Divided<T: Element> {
-    memories: Box<[Slot<Box<Memory<T>>>]>,
+    memories: Box<[Slot<Box<PartMemory<T>>>]>,
     users: Arc<Users>,
 }
+
+/// Memory for one part.
+pub(crate) struct PartMemory<T: Element> {
+    pub(crate) memory: Memory<T>,
+    /// The ends of the work of other parts, which had the memory before.
+    pub(crate) before: Before,
+}
+
+/// The ends of work on memory.
+pub(crate) type Before = SmallVec<[Event; 2]>;
 
 /// The guards, leases and exchanges that may use parts' memory.
 #[derive(Default)]
@@ -227,15 +238,24 @@ impl Drop for Held {
 }
 
 impl<T: Element> Divided<T> {
-    fn slot(&self, part: PartId) -> &Slot<Box<Memory<T>>> {
+    fn slot(&self, part: PartId) -> &Slot<Box<PartMemory<T>>> {
         &self.memories[usize::from(part)]
     }
 
-    pub(crate) fn memory(&self, part: PartId) -> Result<&Memory<T>> {
-        self.slot(part).get().map(|memory| &**memory).ok_or_else(|| {
+    fn known(&self, part: PartId) -> Result<&PartMemory<T>> {
+        self.slot(part).get().map(|known| &**known).ok_or_else(|| {
             let message = format!("part {part} has no memory");
             Error::new(ErrorKind::InvalidArgument, "array", message)
         })
+    }
+
+    pub(crate) fn memory(&self, part: PartId) -> Result<&Memory<T>> {
+        self.known(part).map(|known| &known.memory)
+    }
+
+    /// Makes a stream wait for the work of other parts that had the part's memory before.
+    pub(crate) fn wait_for_others(&self, part: PartId, stream: &Stream) -> Result<()> {
+        self.known(part)?.before.iter().try_for_each(|end| stream.wait(end))
     }
 
     pub(crate) fn view_mut(&self, part: PartId) -> Result<MemoryViewMut<'_, T>> {
@@ -249,7 +269,7 @@ impl<T: Element> Divided<T> {
     }
 
     /// Gives the part memory. It has none.
-    pub(crate) fn set(&self, part: PartId, memory: Memory<T>) {
+    pub(crate) fn set(&self, part: PartId, memory: PartMemory<T>) {
         self.slot(part).set(Box::new(memory));
     }
 
@@ -258,7 +278,7 @@ impl<T: Element> Divided<T> {
     /// # Safety
     ///
     /// No other code uses the memory.
-    pub(crate) unsafe fn take(&self, part: PartId) -> Option<Memory<T>> {
+    pub(crate) unsafe fn take(&self, part: PartId) -> Option<PartMemory<T>> {
         // SAFETY: the caller promises it.
         unsafe { self.slot(part).take() }.map(|memory| *memory)
     }

@@ -902,6 +902,48 @@ fn repeated_steps_of_any_kind_move_little_more_than_the_optimum() {
     assert!(10 * unplanned > 11 * best, "the steps are too easy: {unplanned} for {best}");
 }
 
+/// Neither the part that leaves nor the copies ahead wait for the latest kernel.
+#[test]
+fn the_next_part_of_a_repeated_sweep_is_there_while_a_kernel_runs() {
+    const PARTS: usize = 24;
+    let setup = Setup::sim(SimConfig::new().jitter(Duration::ZERO).peers(false));
+    let budget = MemoryBudget::new(&setup.a, PART * 6);
+    let start_values = Array1::from_elem(LEN * PARTS, 0.0);
+    let mut array = ArrayBuffer::from_array_with(start_values, partition(PARTS)).unwrap();
+    array.page_lock(&setup.a).unwrap();
+    array.set_memory_budget(&budget).unwrap();
+    let streams = [0, 1].map(|_| setup.a.stream_create(&Default::default()).unwrap());
+    let mut scratch = [0, 1].map(|_| setup.a.memory_allocate::<f64>(1).unwrap());
+    let mut sweep = |array: &mut ArrayBuffer<f64, Ix1>, holds: bool| {
+        let mut running: Option<Gate> = None;
+        for part in 0..PARTS {
+            let stream = &streams[part % 2];
+            add_to(array, part, stream).unwrap();
+            if let Some(running) = running {
+                stream.synchronize().unwrap();
+                assert!(!running.is_open(), "part {part} waited for the kernel of another");
+                running.open();
+            }
+            running = holds.then(|| {
+                let gate = start(&mut scratch[part % 2], stream);
+                gate.open_after(Duration::from_secs(5));
+                gate
+            });
+        }
+        running.inspect(Gate::open);
+    };
+    let recording = budget.record().unwrap();
+    sweep(&mut array, false);
+    let step = recording.finish();
+    let expected = budget.repeat(&step).unwrap();
+    sweep(&mut array, false);
+    let before = array.transfers().total().count;
+    sweep(&mut array, true);
+    assert!(array.transfers().total().count > before, "parts were copied");
+    drop(expected);
+    assert!(values(&array).iter().all(|value| *value == 3.0));
+}
+
 /// In sweeps over parts that all change, an unused part is the only one whose values are elsewhere.
 #[test]
 fn prefetched_parts_stay_until_they_are_used() {

@@ -178,8 +178,8 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             divided.memory(part)?;
             budget.free(part);
             // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the part has memory.
-            if let Some(memory) = unsafe { divided.take(part) } {
-                return Ok(memory);
+            if let Some(known) = unsafe { divided.take(part) } {
+                return Ok(known.memory);
             }
         }
         // SAFETY: as above.

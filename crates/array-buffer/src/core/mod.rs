@@ -603,7 +603,7 @@ impl<T: Element, D> Core<T, D> {
                 needed
                     .iter()
                     .filter(fresh)
-                    .try_for_each(|part| divided.memory(part)?.order_before(stream))?;
+                    .try_for_each(|part| divided.wait_for_others(part, stream))?;
             }
             if let Action::Acquire { .. } = action {
                 state.wait_for_forgotten(by)?;

@@ -1,13 +1,14 @@
 //! What other arrays with the same memory budget ask of an array.
 
-use coherence::{Action, HOST, Health, PartId, PartSet, ReplicaId, Set, readable};
+use coherence::{Action, Bytes, HOST, Health, PartId, PartSet, ReplicaId, Set, readable};
 use runtime_core::{Element, Error, Result, Stream};
 
 use super::{Core, Request, State};
 use crate::budget;
 use crate::memory_budget::{Idle, Left, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
-use crate::storage::User;
+use crate::storage::{Before, PartMemory, User};
+use crate::transfer::Awaited;
 
 impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
     fn standing(&self, part: PartId, at: ReplicaId) -> Standing {
@@ -50,7 +51,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
             };
             divided.set(part, budget.settle(room));
         }
-        divided.memory(part)?.order_before(on)?;
+        divided.wait_for_others(part, on)?;
         self.copy_ahead(&mut state, part, at, on, cause).map(|()| true)
     }
 
@@ -93,14 +94,40 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         };
         let waited = prepared.has_waited();
         let budget = state.budget(at)?;
+        let is_used = *state.parts[usize::from(part)].bytes(at) != Bytes::default();
+        // The memory may be of no use to the next part before this.
+        let ends = state.ends_of_use(part, at).map_err(about)?;
         let done = self.complete(&mut state, &request, action, prepared, None, is_charged);
         self.mirror.show(&mut state.parts);
         done.map_err(about)?;
         budget.leave(part);
         state.ledger.add_eviction(bytes, AccessSite { at, access, call_site });
         // SAFETY: no guard uses the part there, nor does a reader. New ones need the state's lock.
-        let memory = unsafe { divided.take(part) };
-        Ok(memory.map(|memory| Left { memory: Idle::new(memory), waited }))
+        let known = unsafe { divided.take(part) };
+        Ok(known.map(|PartMemory { memory, before }| {
+            let before = if is_used { ends } else { before };
+            Left { memory: Idle::new(PartMemory { memory, before }), waited }
+        }))
+    }
+}
+
+impl<T: Element> State<T> {
+    /// The ends of all work on a part's bytes in a replica on a device.
+    fn ends_of_use(&self, part: PartId, at: ReplicaId) -> Result<Before> {
+        let &Bytes { writer, readers, .. } = self.parts[usize::from(part)].bytes(at);
+        // Readers have waited for the writer.
+        let used = if readers.is_empty() { writer.map_or(Set::EMPTY, Set::one) } else { readers };
+        let end = |lane| {
+            let stream = &self.lanes[usize::from(lane)].stream;
+            let only_copies =
+                self.copiers.contains(&(at, lane)) || self.budget(at)?.copies_on(stream);
+            match self.transfers.awaited(Some(part), lane) {
+                // Other work on the stream is that of other parts.
+                Awaited::Until(end) if only_copies => Ok(end),
+                _ => stream.record_event(),
+            }
+        };
+        used.iter().map(end).collect()
     }
 }
 

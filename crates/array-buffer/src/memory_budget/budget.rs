@@ -8,14 +8,12 @@ use std::sync::{Arc, Weak};
 
 use coherence::{PartId, PartSet, ReplicaId};
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{
-    Device, Element, Error, ErrorKind, Memory, Result, Stream, StreamOptions, Traffic,
-};
+use runtime_core::{Device, Element, Error, ErrorKind, Event, Memory, Result, Stream, Traffic};
 
 use super::ledger::{Key, Ledger, Owner};
 use super::policy::{Candidate, LatestNextUse, Policy};
 use crate::call_site::{At, CallSite};
-use crate::storage::User;
+use crate::storage::{Before, PartMemory, User};
 
 /// How many accesses ahead parts are copied to the device.
 pub(super) const WINDOW: usize = 2;
@@ -93,7 +91,9 @@ pub(super) struct Account {
 /// Memory that no part uses. Work may still use it.
 pub(crate) struct Idle {
     pub(super) bytes: u64,
-    memory: Box<dyn AnyMemory>,
+    before: Before,
+    /// A `Memory` of elements of any type.
+    memory: Box<dyn Any + Send>,
 }
 
 /// The memory of a part that has left a device.
@@ -101,17 +101,6 @@ pub(crate) struct Left {
     pub(crate) memory: Idle,
     /// Whether the call has waited, for instance until the values were copied to the host.
     pub(crate) waited: bool,
-}
-
-/// Memory of elements of any type.
-trait AnyMemory: Any + Send {
-    fn order_before(&self, stream: &Stream) -> Result<()>;
-}
-
-impl<T: Element> AnyMemory for Memory<T> {
-    fn order_before(&self, stream: &Stream) -> Result<()> {
-        Self::order_before(self, stream)
-    }
 }
 
 /// An array whose parts have memory under a budget.
@@ -195,14 +184,11 @@ impl Account {
     }
 
     /// Memory for `len` elements that other parts have left.
-    pub(super) fn take_idle<T: Element>(&mut self, len: usize) -> Option<Memory<T>> {
-        let fits = |idle: &Idle| {
-            let memory: &dyn Any = &*idle.memory;
-            memory.downcast_ref::<Memory<T>>().is_some_and(|memory| memory.len() == len)
-        };
-        let index = self.idle.iter().position(fits)?;
-        let memory: Box<dyn Any> = self.idle.swap_remove(index).memory;
-        memory.downcast().ok().map(|memory| *memory)
+    pub(super) fn take_idle<T: Element>(&mut self, len: usize) -> Option<PartMemory<T>> {
+        let memory = |idle: &Idle| idle.memory.downcast_ref().map(Memory::<T>::len);
+        let index = self.idle.iter().position(|idle| memory(idle) == Some(len))?;
+        let Idle { before, memory, .. } = self.idle.swap_remove(index);
+        memory.downcast().ok().map(|memory| PartMemory { memory: *memory, before })
     }
 
     pub(super) fn begin_transit(&mut self, budget: &MemoryBudget) -> InTransit {
@@ -221,8 +207,8 @@ pub(crate) struct RoomCause {
 }
 
 impl Idle {
-    pub(crate) fn new<T: Element>(memory: Memory<T>) -> Self {
-        Self { bytes: bytes_of::<T>(memory.len()), memory: Box::new(memory) }
+    pub(crate) fn new<T: Element>(PartMemory { memory, before }: PartMemory<T>) -> Self {
+        Self { bytes: bytes_of::<T>(memory.len()), before, memory: Box::new(memory) }
     }
 }
 
@@ -317,13 +303,48 @@ impl MemoryBudget {
         if offered.is_empty() {
             return if is_busy { Ok(false) } else { Err(self.full(wanted)) };
         }
-        let chosen = self.0.policy.choose(&offered);
+        let chosen = self.choose(&offered, wanted.bytes);
         let Some((_, known, array)) = free.get(chosen) else {
             let message = format!("the policy chose candidate {chosen} of {}", offered.len());
             return Err(wanted.error(ErrorKind::InvalidArgument, message));
         };
         // Otherwise another thread has begun to use the part.
         self.evict(known, &**array, wanted.cause, wanted.waits)
+    }
+
+    /// The index of the part that leaves to make room for `bytes` bytes.
+    ///
+    /// A repeated step that leaves memory free for copies ahead has no room for the next parts of the policy's order
+    /// either. Of these, that part leaves whose copy to the host began first. The policy alone would choose the part
+    /// that was used last, in a sweep, and the access would wait for the work on it.
+    fn choose(&self, candidates: &[Candidate], bytes: u64) -> usize {
+        let excess = {
+            let account = self.account();
+            let ledger = &account.ledger;
+            let room = ledger.limit().or(account.refused).unwrap_or(u64::MAX);
+            let wanted = ledger.used().saturating_add(bytes).saturating_add(account.spare);
+            wanted.saturating_sub(room)
+        };
+        let first = self.0.policy.choose(candidates);
+        let Some(Candidate { priority, bytes, .. }) = candidates.get(first) else { return first };
+        let mut leaving = vec![first];
+        let mut others: Vec<usize> =
+            (0..candidates.len()).filter(|index| *index != first).collect();
+        let mut freed = *bytes;
+        while freed < excess && !others.is_empty() {
+            let offered: Vec<Candidate> = others.iter().map(|index| candidates[*index]).collect();
+            let chosen = self.0.policy.choose(&offered);
+            let Some(next) = offered.get(chosen).filter(|next| next.priority == *priority) else {
+                break;
+            };
+            freed = freed.saturating_add(next.bytes);
+            leaving.push(others.remove(chosen));
+        }
+        let soonest = leaving.into_iter().min_by_key(|index| {
+            let Candidate { must_copy, last_use, .. } = candidates[*index];
+            (must_copy, last_use)
+        });
+        soonest.unwrap_or(first)
     }
 
     /// Lets a part leave. Returns whether it did.
@@ -367,12 +388,7 @@ impl MemoryBudget {
     pub(super) fn free_idle(&self, waits: &Cell<u64>) -> Result<bool> {
         let Some(idle) = self.account().idle.pop() else { return Ok(false) };
         self.count_wait(waits);
-        let wait = || {
-            let stream = self.0.device.stream_create(&StreamOptions::default())?;
-            idle.memory.order_before(&stream)?;
-            stream.record_event()?.wait()
-        };
-        let done = wait();
+        let done = idle.before.iter().try_for_each(Event::wait);
         self.account().ledger.release(idle.bytes);
         done.map(|()| true)
     }

@@ -88,7 +88,7 @@ impl Ledger {
         events
     }
 
-    /// How many bytes of the limit may stay free for copies ahead, so that the step copies at most a tenth more than
+    /// How many bytes of the limit may stay free for copies ahead, so that the step copies at most an eighth more than
     /// without them.
     pub(super) fn spare(&self, policy: &dyn Policy) -> u64 {
         let bytes = |event: Event| match event {
@@ -107,7 +107,7 @@ impl Ledger {
         let (limit, all) = (self.limit().unwrap_or(0), copied(0));
         let fits = |spare: &u64| {
             let left = limit.checked_sub(*spare).filter(|left| *left >= self.expected_most());
-            left.is_some() && copied(*spare) <= all.saturating_add(all / 10)
+            left.is_some() && copied(*spare) <= all.saturating_add(all / 8)
         };
         let largest = self.expected_largest();
         [2, 1].map(|parts: u64| parts.saturating_mul(largest)).into_iter().find(fits).unwrap_or(0)

@@ -6,13 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coherence::{PartId, PartSet, ReplicaId};
-use runtime_core::{Element, Error, ErrorKind, Memory, Result};
+use runtime_core::{Element, Error, ErrorKind, Result, Stream};
 
 use super::budget::{
     Account, Idle, InTransit, MemoryBudget, Resident, RoomCause, Wanted, bytes_of,
 };
 use super::ledger::Owner;
 use super::policy::Priority;
+use crate::storage::{Before, PartMemory};
 
 /// How long an access waits for calls in other threads that use all parts that could leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +106,10 @@ impl Membership {
                         return Ok(None);
                     }
                 }
-                allocated => return allocated.map(|memory| Some(Room { part, memory, reserved })),
+                allocated => {
+                    let memory = PartMemory { memory: allocated?, before: Before::new() };
+                    return Ok(Some(Room { part, memory, reserved }));
+                }
             }
         }
     }
@@ -128,7 +132,7 @@ impl Membership {
         let (memory, reserved) = match self.budget.reserve::<T>(len) {
             Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
             Ok(Reserved::Bytes(reserved)) => match self.budget.device().memory_allocate(len) {
-                Ok(memory) => (memory, reserved),
+                Ok(memory) => (PartMemory { memory, before: Before::new() }, reserved),
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                     self.budget.note_refusal(bytes_of::<T>(len));
                     return Ok(None);
@@ -145,8 +149,14 @@ impl Membership {
         self.budget.look_ahead(self.owner, needed, cause);
     }
 
+    /// Whether a stream only copies parts that a repeated step needs later.
+    pub(crate) fn copies_on(&self, stream: &Stream) -> bool {
+        let ahead = self.budget.account().ahead.clone();
+        ahead.is_some_and(|ahead| ahead.up.contains(stream) || ahead.down == *stream)
+    }
+
     /// The part has the memory from now on. Returns it.
-    pub(crate) fn settle<T: Element>(&self, room: Room<T>) -> Memory<T> {
+    pub(crate) fn settle<T: Element>(&self, room: Room<T>) -> PartMemory<T> {
         let Room { part, memory, mut reserved } = room;
         let bytes = std::mem::take(&mut reserved.bytes);
         self.budget.account().ledger.settle((self.owner, part), bytes);
@@ -244,7 +254,7 @@ impl MemoryBudget {
 /// Memory for a part, which the budget has reserved.
 pub(crate) struct Room<T: Element> {
     pub(crate) part: PartId,
-    memory: Memory<T>,
+    memory: PartMemory<T>,
     reserved: Reservation,
 }
 
@@ -255,7 +265,7 @@ struct Reservation {
 }
 
 enum Reserved<T: Element> {
-    Memory(Memory<T>, Reservation),
+    Memory(PartMemory<T>, Reservation),
     Bytes(Reservation),
 }
 

@@ -34,9 +34,10 @@ impl MemoryBudget {
     /// For arrays whose host memory is [page-locked](crate::ArrayBuffer::page_lock), each access also begins to copy
     /// the parts that the next two accesses will miss to the device, and the values of the parts that will leave next
     /// to the host. These copies are on streams of their own. So they run while the device computes. They use memory
-    /// that is free. A budget leaves memory for one or two parts free for them, if the step then copies at most a tenth
-    /// more: in a sweep over many parts, of which some fit. The policy is also asked for what the next accesses will
-    /// do.
+    /// that is free. A budget leaves memory for one or two parts free for them, if the step then copies at most an
+    /// eighth more: in a sweep over many parts, of which some fit. Then several parts leave soon. Of these, that part
+    /// leaves first whose values are on the host, or on the way. The policy is also asked for what the next accesses
+    /// will do.
     ///
     /// Every value is right in any case: other uses than expected only cost time.
     ///
@@ -202,6 +203,7 @@ impl Drop for Repeat {
         let ahead = {
             let mut account = self.budget.account();
             account.ledger.repeat(None);
+            account.spare = 0;
             account.ahead.take()
         };
         drop(ahead);
