@@ -402,15 +402,15 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// earlier writer, if the array must stop tracking that writer's stream.
     pub fn split<const N: usize>(&mut self, sets: [Parts; N]) -> Result<[PartMut<'_, T, D>; N]> {
         let mut taken = PartSet::EMPTY;
-        for set in sets {
-            self.check(set)?;
-            if !taken.and(set.0).is_empty() {
-                return Err(invalid("split", format!("{set:?} after {taken:?}: a part twice")));
+        for parts in sets {
+            self.check(parts)?;
+            if !taken.and(parts.set).is_empty() {
+                return Err(invalid("split", format!("{parts:?} after {taken:?}: a part twice")));
             }
-            taken = taken.union(set.0);
+            taken = taken.union(parts.set);
         }
         self.exclusive().forget_idle_if_crowded()?;
-        Ok(sets.map(|set| PartMut { core: &self.core, set: set.0 }))
+        Ok(sets.map(|parts| PartMut { core: &self.core, set: parts.set }))
     }
 
     /// Keeps the host's values in memory that is page-locked for `device`, from now on. Copies between that memory and
@@ -603,7 +603,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     /// the part that has the element then is lost.
     ///
     /// Owned elements that become ghosts keep their values until owned values are written. A ghost part that is made of
-    /// ghosts is stale if one of them is.
+    /// ghosts is stale if one of them is. The elements keep their order in memory, whatever the order of `partition`.
     ///
     /// ```
     /// use array_buffer::{ArrayBuffer, Partition, Parts};
@@ -737,7 +737,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// `InvalidArgument` if the array does not have all of the parts.
     pub fn part(&self, parts: Parts) -> Result<PartRef<'_, T, D>> {
         self.check(parts)?;
-        Ok(PartRef { core: &self.core, set: parts.0 })
+        Ok(PartRef { core: &self.core, set: parts.set })
     }
 
     /// Sets how long parts stay on a device with a [memory budget](Self::set_memory_budget).
@@ -749,7 +749,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     /// priorities are as before.
     pub fn set_priority(&self, device: &Device, parts: Parts, priority: Priority) -> Result<()> {
         self.check(parts)?;
-        self.core.set_priority(device, parts.0, priority)
+        self.core.set_priority(device, parts.set, priority)
     }
 
     /// Copies values to the stream's device before they are needed. The copies are enqueued on the stream, and a thread
@@ -794,7 +794,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     pub fn duplicate(&self) -> Result<ArrayBuffer<T, D>> {
         let call_site = Location::caller();
         let copy = ArrayBuffer::build(self.core.shape.clone(), self.core.partition.clone())?;
-        let readable: PartSet = self.core.readable().union(self.core.partition.owned().0);
+        let readable: PartSet = self.core.readable().union(self.core.partition.owned().set);
         // Parts with separate memory are copied on the host.
         let stream = self.core.common_stream(readable).filter(|_| self.core.is_private());
         let by = stream.as_ref();
@@ -979,7 +979,7 @@ impl<T: Element, D: Dimension, A> ArrayBuffer<T, D, A> {
     }
 
     fn check(&self, parts: Parts) -> Result<()> {
-        if parts.0.is_subset(*self.all()) {
+        if parts.are_in(*self.all()) {
             return Ok(());
         }
         let count = self.core.partition.count();

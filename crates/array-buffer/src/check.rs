@@ -38,7 +38,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
             let mut pass = || {
                 guard.fill_bytes(pattern)?;
                 writer(&mut guard)?;
-                if !guard.is_of(&self.core) || guard.parts() != Parts(*self.all()) {
+                if !guard.is_of(&self.core) || guard.parts() != Parts::of(*self.all()) {
                     let message = "the writer has put another guard in the place of its own";
                     return Err(Error::new(ErrorKind::InvalidArgument, "check_write", message));
                 }

@@ -164,8 +164,8 @@ impl<'b, T: Element, D> InFlight<'b, T, D> {
         let ghosts = ghosts.fold(Parts::NONE, |all, part| all | Parts::one(part));
         let needed = ghosts.iter().filter(|part| !partition.is_empty(*part)).collect();
         let set = match exchange {
-            Exchange::Broadcast => partition.ghosts().0,
-            Exchange::Reduce => partition.owned().0,
+            Exchange::Broadcast => partition.ghosts().set,
+            Exchange::Reduce => partition.owned().set,
         };
         let access = exchange.name();
         let request = Request::new(&set, Some(stream), access, call_site);
@@ -242,7 +242,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         let parts = if self.op.is_some() { self.ghosts } else { self.owned() };
         self.check(part, parts, "read")?;
         self.read.set(self.read.get() | Parts::one(part));
-        self.core.view(&Parts::one(part).0, self.at, self.stream)
+        self.core.view(&Parts::one(part).set, self.at, self.stream)
     }
 
     /// Returns a part to write: a ghost part in a broadcast, an owned part in a reduction.
@@ -253,7 +253,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn target(&mut self, part: usize) -> Result<MemoryViewMut<'_, T>> {
         let parts = if self.op.is_some() { self.owned() } else { self.ghosts };
         self.check(part, parts, "written")?;
-        let view = self.core.view_mut(&Parts::one(part).0, self.at)?;
+        let view = self.core.view_mut(&Parts::one(part).set, self.at)?;
         view.on_stream(self.stream)?.reporting_to(&self.reports[part])
     }
 
@@ -275,8 +275,8 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
         ghosts: Parts,
     ) -> Result<(MemoryView<'_, T>, MemoryViewMut<'_, T>)> {
         ghosts.iter().try_for_each(|part| self.check(part, self.ghosts, "exchanged"))?;
-        let owned = self.core.view(&self.owned().0, self.at, self.stream)?;
-        let whole = self.core.view_mut(&self.core.partition.all().0, self.at)?;
+        let owned = self.core.view(&self.owned().set, self.at, self.stream)?;
+        let whole = self.core.view_mut(&self.core.partition.all().set, self.at)?;
         let whole = whole.on_stream(self.stream)?.reporting_to(&self.whole)?;
         self.around = self.around | ghosts;
         Ok((owned, whole))
@@ -292,7 +292,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
             let message = "owned values change while a reduction is in flight";
             return Err(Error::new(ErrorKind::Conflict, "owned_values", message));
         }
-        Ok(PartRef { core: self.core, set: self.owned().0 })
+        Ok(PartRef { core: self.core, set: self.owned().set })
     }
 
     /// Enqueues the copies of a star forest within the array. A reduction leaves out ghost parts without contributions.
@@ -304,7 +304,7 @@ impl<T: Element, D: Dimension> InFlight<'_, T, D> {
     pub fn run(&mut self, forest: &mut StarForest) -> Result<()> {
         let device = self.stream.device();
         let planned = forest.plan::<T>(device, &self.core.partition, self.op, self.ghosts)?;
-        let view = self.core.span_mut(&self.core.partition.all().0, self.at)?;
+        let view = self.core.span_mut(&self.core.partition.all().set, self.at)?;
         let view = view.on_stream(self.stream)?.reporting_to(&self.forest)?;
         // A forest without links has nothing to bind.
         if !planned.plan.slots().is_empty() {

@@ -76,7 +76,7 @@ impl<T: Element, D: Dimension> Lock<T, D> {
         match self {
             Self::Read(_) => Ok(()),
             Self::Write(array) => {
-                let all = array.core.partition.all().0;
+                let all = array.core.partition.all().set;
                 array.core.end(&all, quick, array.core.is_private(), verdict)
             }
         }
@@ -144,7 +144,7 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         let mut lease = Lease::new(Lock::Write(lock), stream, at, quick, Some(access), hold);
         let core = &lease.lock.array().core;
         if access == Access::Write && core.checks_writes() {
-            core.begin_check(core.partition.all().0)?;
+            core.begin_check(core.partition.all().set)?;
             lease.checked = true;
         }
         Ok(lease)
@@ -267,7 +267,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let Some(stream) = &self.stream else {
             return core.storage.host_ptr().map(Leased::Host);
         };
-        Ok(Leased::Device(core.view(&core.partition.all().0, self.at, stream)?))
+        Ok(Leased::Device(core.view(&core.partition.all().set, self.at, stream)?))
     }
 
     /// The values in device memory, to read and write. The view is bound to the lease's stream.
@@ -287,7 +287,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
             return Err(Error::new(ErrorKind::InvalidArgument, "lease", message));
         };
         let core = &self.lock.array().core;
-        let view = core.view_mut(&core.partition.all().0, self.at)?;
+        let view = core.view_mut(&core.partition.all().set, self.at)?;
         view.on_stream(stream)?.reporting_to(&self.report)
     }
 
@@ -307,7 +307,7 @@ impl<T: Element, D: Dimension> Lease<T, D> {
         let why = match self.finish()? {
             Verdict::Abort(Poison::Unwritten(_)) => {
                 let core = &self.lock.array().core;
-                return Err(core.lost_by_writer(core.partition.all().0));
+                return Err(core.lost_by_writer(core.partition.all().set));
             }
             Verdict::Abort(why) => why,
             Verdict::Commit | Verdict::Keep => return Ok(()),

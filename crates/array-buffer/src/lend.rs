@@ -86,7 +86,7 @@ fn lend_locked<T: Element, D: Dimension, R>(
     // SAFETY: the view is row-major and borrowed exclusively until this function returns. `Loan` is dropped before that
     // and waits for all work on the memory. Nothing that was made from the core can leave `f`.
     unsafe { core.storage.borrow_host(first) };
-    let set = core.partition.all().0;
+    let set = core.partition.all().set;
     core.begin_with(set, HOST, None, &[])?;
     if let Some(device) = lock {
         Exclusive::of(&mut core).page_lock(device)?;
@@ -106,7 +106,7 @@ struct Loan<T: Element, D> {
 
 impl<T: Element, D> Loan<T, D> {
     fn give_back(&mut self) -> Result<()> {
-        let set = self.core.partition.all().0;
+        let set = self.core.partition.all().set;
         let call_site = self.call_site;
         let request = Request::new(&set, None, "lend", call_site);
         let brought =

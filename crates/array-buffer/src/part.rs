@@ -68,7 +68,7 @@ impl<'b, T: Element, D: Dimension> PartRef<'b, T, D> {
 
     /// The parts.
     pub fn parts(&self) -> Parts {
-        Parts(self.set)
+        Parts::of(self.set)
     }
 }
 
@@ -208,7 +208,7 @@ impl<'b, T: Element, D: Dimension> PartMut<'b, T, D> {
 
     /// The parts.
     pub fn parts(&self) -> Parts {
-        Parts(self.set)
+        Parts::of(self.set)
     }
 }
 

@@ -17,15 +17,27 @@ use smallvec::SmallVec;
 /// assert!(ends.contains(3) && !ends.contains(1));
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Parts(pub(crate) PartSet);
+pub struct Parts {
+    pub(crate) set: PartSet,
+    /// The greatest number that no partition has, so that arrays refuse the set.
+    beyond: Option<usize>,
+}
 
 impl Parts {
     /// The empty set.
-    pub const NONE: Self = Self(PartSet::EMPTY);
+    pub const NONE: Self = Self::of(PartSet::EMPTY);
 
-    /// The set of one part. It is empty for a number that no partition has, because a partition has at most 256 parts.
+    /// The set of one part. Every array refuses a set with a number from 256 on, because a partition has at most 256
+    /// parts.
     pub fn one(part: usize) -> Self {
-        PartId::try_from(part).map_or(Self::NONE, |part| Self(PartSet::one(part)))
+        match PartId::try_from(part) {
+            Ok(part) => Self::of(PartSet::one(part)),
+            Err(_) => Self { beyond: Some(part), ..Self::NONE },
+        }
+    }
+
+    pub(crate) const fn of(set: PartSet) -> Self {
+        Self { set, beyond: None }
     }
 
     /// Whether the part is in the set.
@@ -33,19 +45,24 @@ impl Parts {
         self.iter().any(|member| member == part)
     }
 
-    /// The numbers of the parts in increasing order.
+    /// The numbers of the parts in increasing order. Of those from 256 on, only the greatest.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        self.0.iter().map(usize::from)
+        self.set.iter().map(usize::from).chain(self.beyond)
     }
 
-    /// The number of parts in the set.
+    /// The number of parts in the set. All numbers from 256 on count as one.
     pub fn len(self) -> usize {
-        self.0.len()
+        self.set.len() + usize::from(self.beyond.is_some())
     }
 
     /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
+    }
+
+    /// Whether all parts are in `all`.
+    pub(crate) fn are_in(self, all: PartSet) -> bool {
+        self.beyond.is_none() && self.set.is_subset(all)
     }
 }
 
@@ -54,13 +71,15 @@ impl std::ops::BitOr for Parts {
 
     /// The union of both sets.
     fn bitor(self, other: Self) -> Self {
-        Self(self.0.union(other.0))
+        Self { set: self.set.union(other.set), beyond: self.beyond.max(other.beyond) }
     }
 }
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parts({:?})", self.0)
+        f.write_str("Parts(")?;
+        f.debug_set().entries(self.iter()).finish()?;
+        f.write_str(")")
     }
 }
 
@@ -114,7 +133,8 @@ impl Partition {
     /// A partition into one owned box, surrounded by ghosts of width `widths[d] = (before, after)` along each
     /// dimension. Part 0 is the owned box. Then come the ghosts before and after the box along each dimension, in
     /// order, if they have elements; these are the [`exchanged`](Self::exchanged) parts. The remaining parts are the
-    /// ghosts at edges and corners, which an exchange with the face neighbours does not fill.
+    /// ghosts at edges and corners, which an exchange with the face neighbours does not fill. A read of the whole array
+    /// needs them, too: let the exchange fill them, or write them.
     ///
     /// # Errors
     ///
@@ -172,7 +192,10 @@ impl Partition {
             rest = rest.iter().flat_map(|all| around_hole(all, hole)).collect();
             // Overlapping boxes are refused below, but may leave a rest of any number of boxes here.
             if index >= PARTS || rest.len() > PARTS * PARTS {
-                let message = format!("{} boxes around {index} parts; 1 to {PARTS}", rest.len());
+                let message = format!(
+                    "{} boxes around {index} parts; a partition has 1 to {PARTS} parts",
+                    rest.len()
+                );
                 return Err(invalid(message));
             }
         }
@@ -201,7 +224,10 @@ impl Partition {
             .chain(ghosts.iter().map(part(Role::Ghost)))
             .collect();
         if owned.is_empty() || parts.len() > PARTS {
-            let message = format!("{} owned of {} parts; 1 to {PARTS}", owned.len(), parts.len());
+            let (owned, all) = (owned.len(), parts.len());
+            let message = format!(
+                "{all} parts, {owned} of them owned; a partition has 1 to {PARTS} parts, at least one owned"
+            );
             return Err(invalid(message));
         }
         let mut covered = 0_usize;
@@ -228,7 +254,7 @@ impl Partition {
 
     /// The same parts, with the elements of the array in another order in memory: `axes` lists the dimensions, the
     /// outermost first. The last one is contiguous. All replicas have this order. Views of the array show it as
-    /// strides.
+    /// strides. Rows are no longer aligned, so call [`with_row_alignment`](Self::with_row_alignment) afterwards.
     ///
     /// ```
     /// use array_buffer::{ArrayBuffer, Partition};
@@ -388,7 +414,7 @@ impl Partition {
     /// All parts.
     #[inline]
     pub fn all(&self) -> Parts {
-        Parts(self.all)
+        Parts::of(self.all)
     }
 
     /// As `all`.
@@ -410,7 +436,7 @@ impl Partition {
     /// The ghost parts that the caller gave, which an exchange fills. The ghost parts that [`around`](Self::around) and
     /// [`with_ghosts`](Self::with_ghosts) make from the rest of the array are not included.
     pub fn exchanged(&self) -> Parts {
-        Parts(self.ghosts().0.and(PartSet::below(self.given)))
+        Parts::of(self.ghosts().set.and(PartSet::below(self.given)))
     }
 
     /// The index ranges of a part, one for each dimension; empty for a number that is no part.
@@ -431,7 +457,7 @@ impl Partition {
 
     fn of(&self, role: Role) -> Parts {
         let has = |part: &u8| self.parts[usize::from(*part)].0 == role;
-        Parts(self.all().0.iter().filter(has).collect())
+        Parts::of(self.all().set.iter().filter(has).collect())
     }
 
     pub(crate) fn roles(&self) -> impl Iterator<Item = Role> {
@@ -458,7 +484,7 @@ impl Partition {
 
     /// The parts that have elements in a box of as many dimensions.
     pub(crate) fn meeting(&self, ranges: &[Range<usize>]) -> PartSet {
-        self.all().0.iter().filter(|part| overlap(self.ranges((*part).into()), ranges)).collect()
+        self.all().set.iter().filter(|part| overlap(self.ranges((*part).into()), ranges)).collect()
     }
 
     /// The same array in smaller parts: boxes that tile it, each with the number of the part that has its elements.
@@ -719,10 +745,10 @@ mod tests {
         assert_eq!(ranges[..4], [[1..4, 1..3], [0..1, 1..3], [1..4, 0..1], [1..4, 3..5]]);
         assert_eq!(ranges[4..], corners);
         assert_eq!(partition.exchanged().iter().collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(!partition.hull(partition.ghosts().0).1);
-        assert!(partition.hull(partition.all().0).1);
+        assert!(!partition.hull(partition.ghosts().set).1);
+        assert!(partition.hull(partition.all().set).1);
         let sets = [partition.owned(), partition.ghosts(), partition.all(), Parts::NONE];
-        assert_eq!(sets.map(|set| partition.span(set.0)), [6..18, 0..20, 0..20, 0..0]);
+        assert_eq!(sets.map(|set| partition.span(set.set)), [6..18, 0..20, 0..20, 0..0]);
     }
 
     #[test]
@@ -742,7 +768,7 @@ mod tests {
         let padded = Partition::around(&[4, 8], &[1..3, 2..5], &[&[0..1, 2..5], &[1..3, 1..2]]);
         let padded = padded.unwrap();
         assert_eq!(padded.exchanged().iter().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(padded.all().0.iter().map(|part| padded.len(part)).sum::<usize>(), 32);
+        assert_eq!(padded.all().set.iter().map(|part| padded.len(part)).sum::<usize>(), 32);
         let twice = Partition::around(&[4], &[1..3], &[&[2..4]]).unwrap_err();
         assert!(twice.message().contains("parts 0 and 1 overlap"), "{twice}");
         let beyond = Partition::around(&[4], &[1..3], &[&[3..5]]).unwrap_err();
@@ -767,7 +793,7 @@ mod tests {
         assert!(error(&[&[0..2], &[1..4]]).contains("parts 0 and 1 overlap"));
         assert!(error(&[&[0..3]]).contains("3 of the 4 elements"));
         assert!(error(&[&[0..5]]).contains("part 0"));
-        assert!(error(&[]).contains("0 owned"));
+        assert!(error(&[]).contains("0 of them owned"));
         assert!(Partition::with_ghosts(&[2], &[(2, 1)]).is_err());
     }
 }

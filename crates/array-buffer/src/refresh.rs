@@ -131,7 +131,7 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
         f: impl FnOnce(&mut PartMut<'_, T, D>) -> Result<R>,
     ) -> Result<R> {
         let owned = self.partition().owned();
-        if !parts.0.is_subset(owned.0) {
+        if !parts.are_in(owned.set) {
             let message = format!("{parts:?} are not all owned; {owned:?} are");
             return Err(Error::new(ErrorKind::InvalidArgument, "write_local", message));
         }

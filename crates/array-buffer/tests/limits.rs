@@ -44,7 +44,7 @@ fn every_part_of_as_many_as_there_may_be_is_its_own() {
     let expected: Vec<f64> = (0..2 * PARTS).map(|at| (at + at / 2) as f64).collect();
     assert_eq!(array.read_host().unwrap().iter().copied().collect::<Vec<_>>(), expected);
     assert_eq!((last | Parts::one(64)).len(), 2);
-    assert!(Parts::one(PARTS).is_empty());
+    assert!(!last.contains(64));
 }
 
 #[test]
@@ -66,8 +66,24 @@ fn as_many_parts_as_there_may_be_become_two_and_are_many_again() {
 fn more_parts_than_there_may_be_are_refused() {
     let error = parted(PARTS + 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let words = format!("{} parts; 1 to {PARTS}", PARTS + 1);
+    let words = format!("{0} parts, {0} of them owned; a partition has 1 to {PARTS}", PARTS + 1);
     assert!(error.message().contains(&words), "{error}");
+}
+
+#[test]
+fn numbers_that_no_partition_has_are_refused() {
+    let mut array = parted(4).unwrap();
+    for parts in [Parts::one(4), Parts::one(PARTS), Parts::one(0) | Parts::one(PARTS + 44)] {
+        let part = array.part(parts).unwrap_err();
+        let split = array.split([parts]).unwrap_err();
+        let write = array.write_local(parts, |_| Ok(())).unwrap_err();
+        for error in [part, split, write] {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            let last = parts.iter().last().unwrap().to_string();
+            assert!(error.message().contains(&last), "{error}");
+        }
+    }
+    assert!(!Parts::one(PARTS).is_empty() && Parts::one(PARTS).contains(PARTS));
 }
 
 /// The values go around all devices, and each device changes them.

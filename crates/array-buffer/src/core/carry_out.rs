@@ -440,7 +440,7 @@ impl<T: Element, D> Core<T, D> {
         if state.paths.locked.is_some() && self.storage.is_ordinary() {
             // The device could not lock as much memory when the host's replica was made.
             state.paths.locked = None;
-            state.changed(self.partition.all().0);
+            state.changed(self.partition.all().set);
             return Ok(false);
         }
         Ok(true)

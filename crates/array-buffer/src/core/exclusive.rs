@@ -63,7 +63,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
             Some(None | Some(HOST)) => return Ok(()),
             Some(Some(at)) => at,
         };
-        let set = core.partition.all().0;
+        let set = core.partition.all().set;
         let request = Request::new(&set, None, "evict", call_site);
         if at == HOST && state.devices[usize::from(HOST)].is_some() {
             let message = "host memory that a device works in";
@@ -174,7 +174,7 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
     pub(crate) fn take_memory(self, at: ReplicaId) -> Result<Memory<T>> {
         let state = self.0.lock_alone();
         if let (Some(divided), Ok(budget)) = (self.0.storage.divided(at), state.budget(at)) {
-            let part = alone(self.0.partition.all().0)?;
+            let part = alone(self.0.partition.all().set)?;
             divided.memory(part)?;
             budget.free(part);
             // SAFETY: no guard is alive, other code uses the storage under the state's lock, and the part has memory.
@@ -190,5 +190,5 @@ impl<'a, T: Element, D> Exclusive<'a, T, D> {
 /// The parts that are copied from and to page-locked memory row by row.
 pub(super) fn direct_parts(partition: &Partition) -> PartSet {
     let is_direct = |part: &PartId| partition.runs(*part).nth(DIRECT_RUNS).is_none();
-    partition.all().0.iter().filter(is_direct).collect()
+    partition.all().set.iter().filter(is_direct).collect()
 }

@@ -16,7 +16,7 @@ impl<T: Element, D> Core<T, D> {
     /// Sets the home, after the values have been copied there.
     pub(crate) fn set_home(&self, home: Option<Home>, call_site: CallSite) -> Result<()> {
         if let Some(home) = &home {
-            let missing = self.missing(self.partition.all().0, home);
+            let missing = self.missing(self.partition.all().set, home);
             self.send(missing, home, "set_home", call_site)?;
         }
         self.set_extra(HOME, home.is_some());

@@ -256,7 +256,7 @@ impl<T: Element, D> Core<T, D> {
     /// The parts that can be read.
     pub(crate) fn readable(&self) -> PartSet {
         let state = self.lock();
-        let all = self.partition.all().0;
+        let all = self.partition.all().set;
         all.iter().filter(|part| readable(&state.parts, *part).is_none()).collect()
     }
 
@@ -462,7 +462,7 @@ impl<T: Element, D> Core<T, D> {
             }
         }
         let write = Action::Acquire { at, by, access: Access::Write };
-        for parts in [self.partition.all().0, self.partition.ghosts().0.and(set)] {
+        for parts in [self.partition.all().set, self.partition.ghosts().set.and(set)] {
             for action in [write, Action::Commit] {
                 // A new state refuses nothing and needs no waits.
                 if let Ok(plan) = plan(&state.parts, parts, action, &state.paths) {
@@ -550,7 +550,7 @@ impl<T: Element, D> Core<T, D> {
             let action = action(at, by);
             if !state.running.is_empty() && !matches!(action, Action::Prefetch { .. }) {
                 let is_exchange = matches!(action, Action::Begin { .. });
-                let set = if is_exchange { self.partition.all().0 } else { *request.set };
+                let set = if is_exchange { self.partition.all().set } else { *request.set };
                 self.check_copies(&mut state, set)?;
             }
             if self.needs_refresh(&state, request, action).is_some() {
@@ -651,7 +651,7 @@ impl<T: Element, D> Core<T, D> {
         if at.and_then(|at| self.storage.divided(at)).is_none() {
             return Ok(());
         }
-        alone(self.partition.all().0)?;
+        alone(self.partition.all().set)?;
         if self.partition.memory_len::<T>()? == self.partition.volume() {
             return Ok(());
         }
@@ -663,7 +663,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// The strides of the array in the memory of a replica.
     pub(crate) fn strides(&self, at: ReplicaId) -> SmallVec<[usize; 4]> {
-        match (self.storage.divided(at), alone(self.partition.all().0)) {
+        match (self.storage.divided(at), alone(self.partition.all().set)) {
             (Some(_), Ok(part)) => self.partition.own_strides(part),
             _ => self.partition.strides().into(),
         }
@@ -761,7 +761,7 @@ impl<T: Element, D> Core<T, D> {
     /// Ends an exchange: as failed if there is a reason, else as successful.
     pub(crate) fn end_exchange(&self, failed: Option<Poison>) -> Result<()> {
         let end = if failed.is_some() { Action::Fail } else { Action::End };
-        let all = self.partition.all().0;
+        let all = self.partition.all().set;
         self.end_slowly(all, end, failed.unwrap_or(Poison::Work), false)?;
         if failed.is_none() && self.mirror.has_extra(HOME) {
             self.write_through(all)
@@ -772,7 +772,7 @@ impl<T: Element, D> Core<T, D> {
 
     /// Ends an exchange that has done nothing. The parts are as before.
     pub(crate) fn withdraw_exchange(&self) -> Result<()> {
-        self.end_slowly(self.partition.all().0, Action::Withdraw, Poison::Work, false)
+        self.end_slowly(self.partition.all().set, Action::Withdraw, Poison::Work, false)
     }
 
     /// Brings parts up to date without an access. On the host it waits for them, unless its replica is page-locked.
@@ -801,7 +801,7 @@ impl<T: Element, D> Core<T, D> {
         while state.is_copying() {
             self.copied.wait(&mut state);
         }
-        state.changed(self.partition.all().0);
+        state.changed(self.partition.all().set);
         self.include_all(state)
     }
 
@@ -1246,13 +1246,16 @@ impl<T: Element> State<T> {
             Refusal::Uninit(part) => {
                 (ErrorKind::Uninitialized, format!("part {part} was never written"))
             }
-            Refusal::Poisoned(part) => (
-                ErrorKind::Poisoned,
-                format!(
-                    "part {part} was lost {}; overwrite it as a whole",
-                    self.last_writer(part, partition)
-                ),
-            ),
+            Refusal::Poisoned(part) => {
+                let remedy = match self.parts[usize::from(part)].role {
+                    Role::Owned => "overwrite it as a whole",
+                    Role::Ghost => {
+                        "exchange (a read does it after `mark_stale`), or overwrite it as a whole"
+                    }
+                };
+                let lost = self.last_writer(part, partition);
+                (ErrorKind::Poisoned, format!("part {part} was lost {lost}; {remedy}"))
+            }
             Refusal::Stale(part) if self.parts[usize::from(part)].role == Role::Owned => (
                 ErrorKind::Stale,
                 format!("part {part} has values in no place; overwrite it as a whole"),

@@ -56,7 +56,8 @@ impl<T: Element, D> Core<T, D> {
         }
         let mut state = self.lock();
         // This cannot be refused.
-        if let Ok(plan) = plan(&state.parts, self.partition.all().0, Action::Outdate, &state.paths)
+        if let Ok(plan) =
+            plan(&state.parts, self.partition.all().set, Action::Outdate, &state.paths)
         {
             state.replace(plan.next, Poison::Work);
         }
@@ -139,7 +140,7 @@ impl<T: Element, D> Core<T, D> {
         }
         // Empty parts have no values that could change.
         let empty = |ghost: &u8| self.partition.is_empty(usize::from(*ghost));
-        for ghost in self.partition.ghosts().0.iter().filter(|ghost| !empty(ghost)) {
+        for ghost in self.partition.ghosts().set.iter().filter(|ghost| !empty(ghost)) {
             match readable(&state.parts, ghost) {
                 Some(Refusal::Stale(_) | Refusal::Pending(..) | Refusal::Uninit(_)) => {}
                 Some(why) => return Err(state.refused(why, "refresh", None, &self.partition)),

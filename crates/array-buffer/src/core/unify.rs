@@ -51,7 +51,7 @@ impl<T: Element, D> Exclusive<'_, T, D> {
         let is_needed = state.parts.iter().any(|part| part.valid.contains(HOST));
         // SAFETY: no guard is alive, and other code uses the storage under the state's lock.
         unsafe { core.storage.begin_unify(memory, is_needed) };
-        let set = core.partition.all().0;
+        let set = core.partition.all().set;
         let request = Request::new(&set, None, "unify", call_site);
         // A log subscriber, for instance, may panic.
         let evicted = catch_unwind(AssertUnwindSafe(|| {

@@ -88,7 +88,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
     /// have no values.
     #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole(&self) -> Result<MemoryView<'_, T>> {
-        let all = self.core.partition.all().0;
+        let all = self.core.partition.all().set;
         self.core.view(&all, self.at, self.stream.get())
     }
 
@@ -109,7 +109,7 @@ impl<'b, T: Element, D> ReadGuard<'b, T, D> {
 
     /// The parts of the guard.
     pub fn parts(&self) -> Parts {
-        Parts(self.set)
+        Parts::of(self.set)
     }
 
     /// The device on which the values are read.
@@ -198,7 +198,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// As [`ReadGuard::whole`].
     #[expect(unsafe_code, reason = "the array may contain elements that other guards hold")]
     pub unsafe fn whole_mut(&mut self) -> Result<MemoryViewMut<'_, T>> {
-        self.lend(self.held.core.partition.all().0)
+        self.lend(self.held.core.partition.all().set)
     }
 
     /// All elements in memory from the first to the last of the guard's parts, as a one-dimensional view, to read and
@@ -235,7 +235,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
 
     /// The parts of the guard.
     pub fn parts(&self) -> Parts {
-        Parts(self.held.set)
+        Parts::of(self.held.set)
     }
 
     /// The device on which the values are written.
@@ -247,7 +247,7 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
     /// for both.
     #[must_use]
     pub fn split_off(self, parts: Parts) -> (Self, Self) {
-        let (one, other) = self.held.split(parts.0);
+        let (one, other) = self.held.split(parts.set);
         let stream = StreamRef::Owned(self.stream.get().clone());
         let hold = self.hold.clone();
         (Self { held: one, ..self }, Self { held: other, stream, at: self.at, hold })
@@ -282,11 +282,11 @@ impl<'b, T: Element, D> WriteGuard<'b, T, D> {
 
 fn one(set: PartSet, part: usize) -> Result<PartSet> {
     let parts = Parts::one(part);
-    if parts.is_empty() || !parts.0.is_subset(set) {
+    if !parts.are_in(set) {
         let message = format!("part {part} of a guard of parts {set:?}");
         return Err(Error::new(ErrorKind::OutOfBounds, "part", message));
     }
-    Ok(parts.0)
+    Ok(parts.set)
 }
 
 impl<T: Element, D> fmt::Debug for ReadGuard<'_, T, D> {
