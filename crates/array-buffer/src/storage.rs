@@ -170,6 +170,15 @@ pub(crate) struct PartMemory<T: Element> {
     pub(crate) memory: Memory<T>,
     /// The ends of the work of other parts, which had the memory before.
     pub(crate) before: Before,
+    /// The end of a copy to the host that waits for all other work on the memory. `None` if there may be other work
+    /// since.
+    copied: Mutex<Option<Event>>,
+}
+
+impl<T: Element> PartMemory<T> {
+    pub(crate) fn new(memory: Memory<T>, before: Before) -> Self {
+        Self { memory, before, copied: Mutex::default() }
+    }
 }
 
 /// The ends of work on memory.
@@ -253,6 +262,19 @@ impl<T: Element> Divided<T> {
         self.known(part).map(|known| &known.memory)
     }
 
+    /// The end of a copy to the host after which all work on the part's memory is done, if there is one.
+    pub(crate) fn copied(&self, part: PartId) -> Option<Event> {
+        self.known(part).ok()?.copied.lock().clone()
+    }
+
+    /// All work on the part's memory is done at the end of a copy to the host, until it is used again. `None`: it is
+    /// about to be used. Under the state's lock.
+    pub(crate) fn set_copied(&self, part: PartId, end: Option<Event>) {
+        if let Ok(known) = self.known(part) {
+            *known.copied.lock() = end;
+        }
+    }
+
     /// Makes a stream wait for the work of other parts that had the part's memory before.
     pub(crate) fn wait_for_others(&self, part: PartId, stream: &Stream) -> Result<()> {
         self.known(part)?.before.iter().try_for_each(|end| stream.wait(end))
@@ -285,6 +307,7 @@ impl<T: Element> Divided<T> {
 
     /// Holds the memory of some parts for a user, under the state's lock.
     pub(crate) fn hold(&self, set: PartSet, user: User) -> Hold {
+        set.iter().for_each(|part| self.set_copied(part, None));
         Users::add(&self.users, set, user)
     }
 

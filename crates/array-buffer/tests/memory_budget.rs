@@ -902,6 +902,49 @@ fn repeated_steps_of_any_kind_move_little_more_than_the_optimum() {
     assert!(10 * unplanned > 11 * best, "the steps are too easy: {unplanned} for {best}");
 }
 
+/// The values of a part that is copied to the host and used again are not overwritten by the part that gets its memory:
+/// the stream that wrote it reads it, or a copy to another device does.
+#[test]
+fn memory_is_used_again_after_late_reads_of_a_part_that_the_host_has() {
+    for to_peer in [false, true] {
+        let setup = Setup::sim(SimConfig::new().jitter(Duration::ZERO));
+        let budget = MemoryBudget::new(&setup.a, PART);
+        let mut array = ArrayBuffer::from_array_with(Array1::zeros(2 * LEN), partition(2)).unwrap();
+        array.page_lock(&setup.a).unwrap();
+        array.set_memory_budget(&budget).unwrap();
+        let (s, other, t) = (&setup.s, setup.stream(), &setup.t);
+        let mut scratch = setup.a.memory_allocate::<f64>(1).unwrap();
+        let mut peers_scratch = setup.b.memory_allocate::<f64>(1).unwrap();
+        let mut seen = setup.a.memory_allocate::<f64>(LEN).unwrap();
+        add_to(&mut array, 0, s).unwrap();
+        array.part(Parts::one(0)).unwrap().prefetch_host().unwrap();
+        s.synchronize().unwrap();
+        let part = array.part(Parts::one(0)).unwrap();
+        let gate = if to_peer {
+            let gate = start(&mut peers_scratch, t);
+            part.prefetch(t).unwrap();
+            gate
+        } else {
+            let gate = start(&mut scratch, s);
+            let guard = part.read(s).unwrap();
+            seen.view_mut().copy_from(s, &guard.view().unwrap()).unwrap();
+            gate
+        };
+        gate.open_later();
+        let [mut next] = array.split([Parts::one(1)]).unwrap();
+        next.write(&other).unwrap().view_mut().unwrap().fill(&other, 99.0).unwrap();
+        other.synchronize().unwrap();
+        gate.open();
+        let values = if to_peer {
+            let part = array.part(Parts::one(0)).unwrap();
+            part.read(t).unwrap().view().unwrap().to_vec(t).unwrap()
+        } else {
+            seen.view().to_vec(s).unwrap()
+        };
+        assert_eq!(values, [1.0; LEN], "to a peer: {to_peer}");
+    }
+}
+
 /// Neither the part that leaves nor the copies ahead wait for the latest kernel.
 #[test]
 fn the_next_part_of_a_repeated_sweep_is_there_while_a_kernel_runs() {

@@ -565,6 +565,9 @@ impl<T: Element, D> Core<T, D> {
                 Some(to) => transfers.fill(&piece(part), &to, op),
             },
             Step::Copy { part, from, to, reads, writes } => {
+                for divided in [from, to].into_iter().filter_map(|at| self.storage.divided(at)) {
+                    divided.set_copied(part, None);
+                }
                 let piece = piece(part);
                 let copied = match (end(from, reads), end(to, writes)) {
                     (Some(End { stream, .. }), _) if paths.is_direct(part, from, to) => {

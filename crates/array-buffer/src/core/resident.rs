@@ -7,8 +7,7 @@ use super::{Core, Request, State};
 use crate::budget;
 use crate::memory_budget::{Idle, Left, Resident, RoomCause, Standing};
 use crate::report::AccessSite;
-use crate::storage::{Before, PartMemory, User};
-use crate::transfer::Awaited;
+use crate::storage::{Before, Divided, PartMemory, User};
 
 impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
     fn standing(&self, part: PartId, at: ReplicaId) -> Standing {
@@ -64,7 +63,16 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         if !is_needed || is_away || !state.paths.copies_alone(part, at) || state.is_full() {
             return Ok(());
         }
-        self.copy_ahead(&mut state, part, HOST, on, cause)
+        let only_writer = known.bytes(at).readers.is_empty();
+        self.copy_ahead(&mut state, part, HOST, on, cause)?;
+        // The copy waits for the writer's stream as it is now. A guard may enqueue more there.
+        if let Some(divided) = self.storage.divided(at).filter(|known| !known.is_held(part))
+            && only_writer
+            && state.parts[usize::from(part)].valid.contains(HOST)
+        {
+            divided.set_copied(part, Some(on.record_event()?));
+        }
+        Ok(())
     }
 
     fn make_room(&self, part: PartId, at: ReplicaId, cause: RoomCause) -> Result<Option<Left>> {
@@ -96,7 +104,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let budget = state.budget(at)?;
         let is_used = *state.parts[usize::from(part)].bytes(at) != Bytes::default();
         // The memory may be of no use to the next part before this.
-        let ends = state.ends_of_use(part, at).map_err(about)?;
+        let ends = state.ends_of_use(part, at, divided).map_err(about)?;
         let done = self.complete(&mut state, &request, action, prepared, None, is_charged);
         self.mirror.show(&mut state.parts);
         done.map_err(about)?;
@@ -104,30 +112,23 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         state.ledger.add_eviction(bytes, AccessSite { at, access, call_site });
         // SAFETY: no guard uses the part there, nor does a reader. New ones need the state's lock.
         let known = unsafe { divided.take(part) };
-        Ok(known.map(|PartMemory { memory, before }| {
+        Ok(known.map(|PartMemory { memory, before, .. }| {
             let before = if is_used { ends } else { before };
-            Left { memory: Idle::new(PartMemory { memory, before }), waited }
+            Left { memory: Idle::new(PartMemory::new(memory, before)), waited }
         }))
     }
 }
 
 impl<T: Element> State<T> {
     /// The ends of all work on a part's bytes in a replica on a device.
-    fn ends_of_use(&self, part: PartId, at: ReplicaId) -> Result<Before> {
+    fn ends_of_use(&self, part: PartId, at: ReplicaId, divided: &Divided<T>) -> Result<Before> {
+        if let Some(end) = divided.copied(part) {
+            return Ok(Before::from_iter([end]));
+        }
+        // The writer's stream may have read since, which has no record.
         let &Bytes { writer, readers, .. } = self.parts[usize::from(part)].bytes(at);
-        // Readers have waited for the writer.
-        let used = if readers.is_empty() { writer.map_or(Set::EMPTY, Set::one) } else { readers };
-        let end = |lane| {
-            let stream = &self.lanes[usize::from(lane)].stream;
-            let only_copies =
-                self.copiers.contains(&(at, lane)) || self.budget(at)?.copies_on(stream);
-            match self.transfers.awaited(Some(part), lane) {
-                // Other work on the stream is that of other parts.
-                Awaited::Until(end) if only_copies => Ok(end),
-                _ => stream.record_event(),
-            }
-        };
-        used.iter().map(end).collect()
+        let used = readers.union(writer.map_or(Set::EMPTY, Set::one));
+        used.iter().map(|lane| self.lanes[usize::from(lane)].stream.record_event()).collect()
     }
 }
 

@@ -188,7 +188,7 @@ impl Account {
         let memory = |idle: &Idle| idle.memory.downcast_ref().map(Memory::<T>::len);
         let index = self.idle.iter().position(|idle| memory(idle) == Some(len))?;
         let Idle { before, memory, .. } = self.idle.swap_remove(index);
-        memory.downcast().ok().map(|memory| PartMemory { memory: *memory, before })
+        memory.downcast().ok().map(|memory| PartMemory::new(*memory, before))
     }
 
     pub(super) fn begin_transit(&mut self, budget: &MemoryBudget) -> InTransit {
@@ -207,7 +207,7 @@ pub(crate) struct RoomCause {
 }
 
 impl Idle {
-    pub(crate) fn new<T: Element>(PartMemory { memory, before }: PartMemory<T>) -> Self {
+    pub(crate) fn new<T: Element>(PartMemory { memory, before, .. }: PartMemory<T>) -> Self {
         Self { bytes: bytes_of::<T>(memory.len()), before, memory: Box::new(memory) }
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coherence::{PartId, PartSet, ReplicaId};
-use runtime_core::{Element, Error, ErrorKind, Result, Stream};
+use runtime_core::{Element, Error, ErrorKind, Result};
 
 use super::budget::{
     Account, Idle, InTransit, MemoryBudget, Resident, RoomCause, Wanted, bytes_of,
@@ -107,7 +107,7 @@ impl Membership {
                     }
                 }
                 allocated => {
-                    let memory = PartMemory { memory: allocated?, before: Before::new() };
+                    let memory = PartMemory::new(allocated?, Before::new());
                     return Ok(Some(Room { part, memory, reserved }));
                 }
             }
@@ -132,7 +132,7 @@ impl Membership {
         let (memory, reserved) = match self.budget.reserve::<T>(len) {
             Ok(Reserved::Memory(memory, reserved)) => (memory, reserved),
             Ok(Reserved::Bytes(reserved)) => match self.budget.device().memory_allocate(len) {
-                Ok(memory) => (PartMemory { memory, before: Before::new() }, reserved),
+                Ok(memory) => (PartMemory::new(memory, Before::new()), reserved),
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                     self.budget.note_refusal(bytes_of::<T>(len));
                     return Ok(None);
@@ -147,12 +147,6 @@ impl Membership {
     /// Begins copies that a repeated step needs later. An access on `needed` parts is about to begin.
     pub(crate) fn look_ahead(&self, needed: PartSet, cause: RoomCause) {
         self.budget.look_ahead(self.owner, needed, cause);
-    }
-
-    /// Whether a stream only copies parts that a repeated step needs later.
-    pub(crate) fn copies_on(&self, stream: &Stream) -> bool {
-        let ahead = self.budget.account().ahead.clone();
-        ahead.is_some_and(|ahead| ahead.up.contains(stream) || ahead.down == *stream)
     }
 
     /// The part has the memory from now on. Returns it.
