@@ -1,24 +1,27 @@
 //! The cases: periodic boxes on one or two ranks, their fields, and the expected values of the halos.
 
+use benches::Bench;
+use benches::turns::Contestant;
 use runtime_core::{Device, Memory, MemoryViewMut, Result, Stream};
-use serde::{Deserialize, Serialize};
 
 use backend_host::HostDevice;
 use halo::{Dim, FieldSpec, Quantity, Topology};
 use runtime_core::DType;
 
+use crate::measured::{BY_HAND, DATATYPES, DIRECT_LOOP, IN_PROCESS, Measured, OVER_MPI};
+
 /// The width of the halos.
 pub(crate) const HALO: usize = 3;
 
 /// The fastest dimension in memory: the last one, or the first. The ranks divide the box along the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     C,
     Fortran,
 }
 
 /// Fields of `cells`³ `f64` on each rank.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) cells: usize,
     pub(crate) fields: usize,
@@ -54,6 +57,31 @@ impl Case {
     pub(crate) fn name(&self) -> String {
         let Self { cells, fields, order, .. } = self;
         format!("{cells}³, {fields} fields, {order:?}")
+    }
+
+    /// Measures the contestants. `None` if the run measures absolute times.
+    pub(crate) fn measured(
+        &self,
+        bench: &mut Bench,
+        contestants: Vec<(&str, Box<Contestant<'_>>)>,
+    ) -> Option<Measured> {
+        let ours = [IN_PROCESS, OVER_MPI].into_iter();
+        let pairs = ours.flat_map(|ours| [DIRECT_LOOP, DATATYPES, BY_HAND].map(|rival| (ours, rival)));
+        let targets: Vec<_> =
+            pairs.map(|(ours, rival)| (ours, rival, self.target(ours, rival))).collect();
+        Measured::new((self.name(), self.bytes()), &targets, bench, contestants)
+    }
+
+    /// The required speed of ours relative to the rival; 0 if there is no requirement.
+    fn target(&self, ours: &str, rival: &str) -> f64 {
+        match (ours, rival) {
+            _ if self.cells != 128 => 0.0,
+            (IN_PROCESS, DIRECT_LOOP) => 1.0 / 1.25,
+            (IN_PROCESS, DATATYPES) if self.ranks == 1 && self.fields == 1 => 1.3,
+            (IN_PROCESS, DATATYPES) => 1.5,
+            (OVER_MPI, DATATYPES) if self.ranks > 1 => 1.0,
+            _ => 0.0,
+        }
     }
 
     /// The number of elements of a field along each dimension.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::forest::petsc;
 use crate::mpi::calls;
 
 /// The variable with the work of a job, for its ranks.
@@ -16,6 +17,8 @@ const ROLE: &str = "HALO_BENCH_WORK";
 pub(crate) enum Work {
     /// Exchanges of boxes with this number of cells along each axis.
     Boxes(usize),
+    /// Broadcasts and reductions of forests with this number of leaves on each rank.
+    Forest(usize),
     /// Messages.
     Messages,
 }
@@ -39,6 +42,9 @@ pub(crate) fn run(ranks: usize, work: Work) -> Result<String, String> {
     command.arg(env::current_exe().map_err(|error| error.to_string())?).args(env::args().skip(1));
     command.env(ROLE, serde_json::to_string(&work).expect("a number"));
     command.env(calls::VARIABLE, &calls);
+    if let Work::Forest(_) = work {
+        petsc::prepare(folder.path(), &mut command);
+    }
     // Jobs also run as root, in containers. Ranks that are threads need the cores of all processes, so no process is
     // bound to cores. Other MPIs than Open MPI 4 ignore these variables.
     command.env("OMPI_MCA_hwloc_base_binding_policy", "none");

@@ -1,5 +1,5 @@
-//! Measures the halo exchange against MPI datatypes, packing by hand and plain loops, and checks its limits for rotated
-//! edges and for plans.
+//! Measures the halo exchange against MPI datatypes, packing by hand and plain loops, and star forests against loops by
+//! hand and PETSc. Checks limits for rotated edges and for plans.
 //!
 //! Cases that need MPI run in jobs, for which this program starts itself with `mpiexec`. In each job, all contestants
 //! take turns in the same processes and on the same fields. Without MPI these cases are left out, and the reason is
@@ -8,6 +8,7 @@
 mod allocator;
 mod case;
 mod direct_loop;
+mod forest;
 mod job;
 mod measured;
 mod mpi;
@@ -44,6 +45,9 @@ fn main() -> Result<ExitCode> {
         for &cells in sizes {
             boxes(&mut bench, title, ranks, cells)?;
         }
+    }
+    for &leaves in if bench.is_quick() { &[1000][..] } else { &[100_000, 1_000_000] } {
+        forest::forests(&mut bench, leaves)?;
     }
     rotations::rotations(&mut bench)?;
     sphere::exchanges(&mut bench)?;
@@ -84,7 +88,7 @@ fn boxes(bench: &mut Bench, title: &str, ranks: usize, cells: usize) -> Result<(
             let mut results = Vec::new();
             for case in Case::all(ranks, cells) {
                 let fields = RefCell::new(Fields::new(case, 0, &device()?)?);
-                results.extend(Measured::new(case, bench, in_process(case, &fields)?));
+                results.extend(case.measured(bench, in_process(case, &fields)?));
             }
             results
         }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use benches::Bench;
-use benches::turns::time;
+use benches::turns::{Contestant, time};
 use halo::Result;
 use halo::communicator::{Buffer, Communicator};
 use halo_mpi::MpiCommunicator;
@@ -19,6 +19,7 @@ use halo_mpi::MpiCommunicator;
 use self::by_hand::ByHand;
 use self::datatypes::Datatypes;
 use crate::case::{Case, Fields, device};
+use crate::forest;
 use crate::job::Work;
 use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
@@ -26,15 +27,18 @@ use crate::ours::{Ours, in_process};
 /// Does the work of a job. Rank 0 prints the results.
 pub(crate) fn run(bench: &mut Bench, work: Work) -> Result<()> {
     halo_mpi::run(|ranks| {
-        let Work::Boxes(cells) = work else {
-            messages::run(&ranks, bench.is_quick());
-            return Ok(());
-        };
         let ranks = Arc::new(ranks);
-        for case in Case::all(ranks.size(), cells) {
-            measure(case, bench, &ranks)?;
+        match work {
+            Work::Boxes(cells) => {
+                let mut cases = Case::all(ranks.size(), cells).into_iter();
+                cases.try_for_each(|case| measure(case, bench, &ranks))
+            }
+            Work::Forest(leaves) => forest::run(bench, &ranks, leaves),
+            Work::Messages => {
+                messages::run(&ranks, bench.is_quick());
+                Ok(())
+            }
         }
-        Ok::<(), halo::Error>(())
     })
 }
 
@@ -62,27 +66,38 @@ fn measure(case: Case, bench: &mut Bench, ranks: &Arc<MpiCommunicator>) -> Resul
     // A single rank sends nothing, so its exchange over MPI is the one in process.
     let jointly = if case.ranks > 1 { 3 } else { 2 };
     for (number, (name, exchange)) in all_ranks[..jointly].iter_mut().enumerate() {
-        contestants.push((
-            name,
-            Box::new(move |calls| {
-                turns.call(number, calls);
-                turns.run(calls, exchange)
-            }),
-        ));
+        contestants.push((name, turns.contestant(number, exchange)));
     }
-    Measured::new(case, bench, contestants).iter().for_each(Measured::print);
-    turns.call(0, 0);
+    case.measured(bench, contestants).iter().for_each(Measured::print);
+    turns.end();
     Ok(())
 }
 
 /// Rank 0 calls the other ranks to take part; they sleep until then.
 #[derive(Clone, Copy)]
-struct Turns<'a>(&'a MpiCommunicator);
+pub(crate) struct Turns<'a>(pub(crate) &'a MpiCommunicator);
 
-impl Turns<'_> {
+impl<'a> Turns<'a> {
     /// Not a tag of an exchange, which are low.
     const TAG: u32 = 32_000;
     const NAP: Duration = Duration::from_millis(1);
+
+    /// Calls the other ranks to run a contestant, and runs it here.
+    pub(crate) fn contestant(
+        self,
+        number: usize,
+        exchange: &'a mut dyn FnMut(),
+    ) -> Box<Contestant<'a>> {
+        Box::new(move |calls| {
+            self.call(number, calls);
+            self.run(calls, exchange)
+        })
+    }
+
+    /// Ends the turns of the other ranks.
+    pub(crate) fn end(self) {
+        self.call(0, 0);
+    }
 
     /// Calls the other ranks to run a contestant this number of times; 0 times ends them.
     fn call(self, contestant: usize, calls: u32) {
@@ -96,7 +111,7 @@ impl Turns<'_> {
     }
 
     /// Returns the next call of rank 0.
-    fn next(self) -> Result<Option<(usize, u32)>> {
+    pub(crate) fn next(self) -> Result<Option<(usize, u32)>> {
         let mut called = self.0.receive(0, Self::TAG, Buffer::host(vec![0; 40]))?;
         let call = loop {
             match called.test()? {
@@ -109,7 +124,7 @@ impl Turns<'_> {
     }
 
     /// Runs a contestant together with the other ranks. Returns the seconds per run.
-    fn run(self, calls: u32, exchange: &mut dyn FnMut()) -> f64 {
+    pub(crate) fn run(self, calls: u32, exchange: &mut dyn FnMut()) -> f64 {
         calls::barrier();
         time(calls, exchange)
     }
