@@ -2,14 +2,16 @@
 #![expect(unsafe_code, reason = "moves elements through raw pointers")]
 
 use std::ops::Range;
+use std::ptr;
 
 use half::{bf16, f16};
 use num_complex::Complex;
+use smallvec::SmallVec;
 
 use super::Combine;
 use super::arithmetic::{Keep, Max, Min, Op, Operation, Sum};
 use super::host_slot::HostSlot;
-use super::items::{ItemsEnd, ItemsFold, LoweredItems};
+use super::items::{ItemsEnd, LoweredItems};
 use super::loops::{self, Dim};
 use crate::DType;
 
@@ -36,16 +38,18 @@ macro_rules! combining_real {
 /// The loops for these items.
 pub(super) fn kernel(items: &LoweredItems) -> ItemsKernel {
     match items.combine {
-        Combine::Replace => match items.dtype.size() * items.parts {
-            1 => moves::<1>,
-            2 => moves::<2>,
-            4 => moves::<4>,
-            8 => moves::<8>,
-            12 => moves::<12>,
-            16 => moves::<16>,
-            24 => moves::<24>,
-            32 => moves::<32>,
-            _ => moves::<ANY>,
+        Combine::Replace => match (items.components, items.dtype.size() * items.parts) {
+            (1, 1) => moves::<1, true>,
+            (1, 2) => moves::<2, true>,
+            (1, 4) => moves::<4, true>,
+            (1, 8) => moves::<8, true>,
+            (1, 12) => moves::<12, true>,
+            (1, 16) => moves::<16, true>,
+            (1, 24) => moves::<24, true>,
+            (1, 32) => moves::<32, true>,
+            (_, 4) => moves::<4, false>,
+            (_, 8) => moves::<8, false>,
+            _ => moves::<ANY, false>,
         },
         Combine::Sum => match items.dtype {
             DType::C64 => combining::<Op<Complex<f32>, Keep, Sum>>(items),
@@ -58,26 +62,39 @@ pub(super) fn kernel(items: &LoweredItems) -> ItemsKernel {
 }
 
 fn combining<O: Operation>(items: &LoweredItems) -> ItemsKernel {
-    match (&items.fold, items.parts * items.components) {
-        (Some(_), 1) => folds::<O, true>,
-        (Some(_), _) => folds::<O, false>,
-        (None, 1) => combines::<O, true>,
-        (None, _) => combines::<O, false>,
+    let parts = if items.components == 1 { items.parts } else { ANY };
+    match (&items.fold, parts) {
+        (Some(_), 1) => folds::<O, 1>,
+        (Some(_), 2) => folds::<O, 2>,
+        (Some(_), 3) => folds::<O, 3>,
+        (Some(_), _) => folds::<O, ANY>,
+        (None, 1) => combines::<O, 1>,
+        (None, 2) => combines::<O, 2>,
+        (None, 3) => combines::<O, 3>,
+        (None, _) => combines::<O, ANY>,
     }
 }
 
-/// The number of bytes of a component is known only when the loops run.
+/// The size of a component is known only when the loops run.
 const ANY: usize = 0;
 
-/// Moves components of `BYTES` adjacent bytes.
+/// Moves components of `BYTES` adjacent bytes. `SINGLE` items have one component.
 ///
 /// # Safety
 ///
 /// As [`ItemsKernel`].
-unsafe fn moves<const BYTES: usize>(items: &LoweredItems, slots: &[HostSlot], range: Range<usize>) {
+unsafe fn moves<const BYTES: usize, const SINGLE: bool>(
+    items: &LoweredItems,
+    slots: &[HostSlot],
+    range: Range<usize>,
+) {
     let bytes = if BYTES == ANY { items.dtype.size() * items.parts } else { BYTES };
     let components = across(items, &items.sources[0]);
     pairs(items, slots, range, |to, from| {
+        if SINGLE {
+            // SAFETY: an item of either side, as the caller guarantees. The sides do not overlap.
+            return unsafe { from.copy_to_nonoverlapping(to, bytes) };
+        }
         for component in 0..components.extent {
             let (to, from) = loops::at(to, from, components, component);
             // SAFETY: a component of an item of either side, as the caller guarantees. The sides do not overlap.
@@ -86,12 +103,12 @@ unsafe fn moves<const BYTES: usize>(items: &LoweredItems, slots: &[HostSlot], ra
     });
 }
 
-/// Combines items one by one. `SINGLE` items are one element.
+/// Combines items one by one. They have one component of `PARTS` elements.
 ///
 /// # Safety
 ///
 /// As [`ItemsKernel`].
-unsafe fn combines<O: Operation, const SINGLE: bool>(
+unsafe fn combines<O: Operation, const PARTS: usize>(
     items: &LoweredItems,
     slots: &[HostSlot],
     range: Range<usize>,
@@ -99,7 +116,7 @@ unsafe fn combines<O: Operation, const SINGLE: bool>(
     let components = across(items, &items.sources[0]);
     pairs(items, slots, range, |to, from| {
         // SAFETY: an item of either side, as the caller guarantees.
-        unsafe { combine::<O, SINGLE>(items, components, to, from) };
+        unsafe { combine::<O, PARTS>(items, components, to, from) };
     });
 }
 
@@ -108,7 +125,7 @@ unsafe fn combines<O: Operation, const SINGLE: bool>(
 /// # Safety
 ///
 /// As [`ItemsKernel`].
-unsafe fn folds<O: Operation, const SINGLE: bool>(
+unsafe fn folds<O: Operation, const PARTS: usize>(
     items: &LoweredItems,
     slots: &[HostSlot],
     range: Range<usize>,
@@ -119,18 +136,22 @@ unsafe fn folds<O: Operation, const SINGLE: bool>(
         return;
     }
     let to = to.wrapping_add(end.offset);
+    let first = |end: &ItemsEnd| match slots[end.slot].base {
+        base if base.is_null() => ptr::null(),
+        base => base.wrapping_add(end.offset).cast_const(),
+    };
+    let sources: SmallVec<[_; 8]> =
+        items.sources.iter().map(|end| (first(end), end.stride, across(items, end))).collect();
     for item in range {
         let to = to.wrapping_offset(end.distance(item));
-        for &[source, index] in ItemsFold::reads_of(fold, item) {
-            let end = &items.sources[source as usize];
-            let from = slots[end.slot].base;
-            if from.is_null() {
+        for &[source, index] in fold.reads_of(item) {
+            let (first, stride, components) = sources[source as usize];
+            if first.is_null() {
                 continue;
             }
-            let distance = (index as usize).cast_signed() * end.stride;
-            let from = from.wrapping_add(end.offset).wrapping_offset(distance);
+            let from = first.wrapping_offset((index as usize).cast_signed() * stride);
             // SAFETY: an item of either side, as the caller guarantees.
-            unsafe { combine::<O, SINGLE>(items, across(items, end), to, from) };
+            unsafe { combine::<O, PARTS>(items, components, to, from) };
         }
     }
 }
@@ -184,16 +205,16 @@ fn pairs(
 ///
 /// Both are items of `items`, aligned and initialised, which no other code accesses.
 #[inline(always)]
-unsafe fn combine<O: Operation, const SINGLE: bool>(
+unsafe fn combine<O: Operation, const PARTS: usize>(
     items: &LoweredItems,
     components: Dim,
     to: *mut u8,
     from: *const u8,
 ) {
     let size = size_of::<O::Element>().cast_signed();
-    if SINGLE {
+    if PARTS != ANY {
         // SAFETY: guaranteed by the caller.
-        return unsafe { loops::line::<O>(to, from, Dim { extent: 1, to: size, from: size }) };
+        return unsafe { loops::line::<O>(to, from, Dim { extent: PARTS, to: size, from: size }) };
     }
     for component in 0..components.extent {
         let (to, from) = loops::at(to, from, components, component);
