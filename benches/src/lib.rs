@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use statistics::Statistics;
-use turns::{Contestant, median, medians, middle, samples, spread, time};
+use turns::{Contestant, median, middle, samples, spread, time};
 
 /// Another implementation of the same task.
 pub struct Rival<'a> {
@@ -251,17 +251,43 @@ impl Bench {
         contestants: &mut [(&str, &mut Contestant<'_>)],
         will_do: impl Fn(&[f64]) -> bool,
     ) -> Option<Vec<f64>> {
+        self.seconds(case, contestants, middle, will_do)
+    }
+
+    /// As [`medians`](Self::medians), but the least seconds of each contestant. Threads that wait for each other lose
+    /// more to other programs than a thread alone, so medians would compare how busy the machine is.
+    pub fn least(
+        &mut self,
+        case: &str,
+        contestants: &mut [(&str, &mut Contestant<'_>)],
+        will_do: impl Fn(&[f64]) -> bool,
+    ) -> Option<Vec<f64>> {
+        self.seconds(case, contestants, |sorted| sorted[0], will_do)
+    }
+
+    /// `choose` gets the samples of a contestant in ascending order.
+    fn seconds(
+        &mut self,
+        case: &str,
+        contestants: &mut [(&str, &mut Contestant<'_>)],
+        choose: impl Fn(&[f64]) -> f64,
+        will_do: impl Fn(&[f64]) -> bool,
+    ) -> Option<Vec<f64>> {
         if self.times(case, 0, contestants) {
             return None;
         }
         let mut runs: Vec<&mut Contestant<'_>> =
             contestants.iter_mut().map(|(_, run)| &mut **run).collect();
-        let samples = if self.quick { 3 } else { 31 };
-        let seconds = medians(samples, self.sample_time(), &mut runs);
+        let at_least = self.sample_time();
+        let mut measure = |count| -> Vec<f64> {
+            samples(count, at_least, &mut runs).iter().map(|sorted| choose(sorted)).collect()
+        };
+        let count = if self.quick { 3 } else { 31 };
+        let seconds = measure(count);
         if self.quick || will_do(&seconds) {
             return Some(seconds);
         }
-        Some(medians(2 * samples - 1, self.sample_time(), &mut runs))
+        Some(measure(2 * count - 1))
     }
 
     /// Records results of [`medians`](Self::medians), from here or from another process: seconds of ours and of a

@@ -5,15 +5,6 @@ use std::time::{Duration, Instant};
 /// A contestant: runs its task the given number of times and returns the seconds per run.
 pub type Contestant<'a> = dyn FnMut(u32) -> f64 + 'a;
 
-/// The median seconds of each contestant over [`samples`].
-pub fn medians(
-    count: usize,
-    at_least: Duration,
-    contestants: &mut [&mut Contestant<'_>],
-) -> Vec<f64> {
-    samples(count, at_least, contestants).iter().map(|sorted| middle(sorted)).collect()
-}
-
 /// Returns `count` samples of each contestant in seconds, in ascending order. Each sample has enough calls to take
 /// `at_least` this long. Samples of all contestants are taken in turns.
 pub fn samples(

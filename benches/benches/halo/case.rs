@@ -8,7 +8,7 @@ use backend_host::HostDevice;
 use halo::{Dim, FieldSpec, Quantity, Topology};
 use runtime_core::DType;
 
-use crate::measured::{BY_HAND, DATATYPES, DIRECT_LOOP, IN_PROCESS, Measured, OVER_MPI};
+use crate::measured::{BY_HAND, DATATYPES, DIRECT_LOOP, IN_PROCESS, Measure, Measured, OVER_MPI};
 
 /// The width of the halos.
 pub(crate) const HALO: usize = 3;
@@ -69,7 +69,7 @@ impl Case {
         let pairs = ours.flat_map(|ours| [DIRECT_LOOP, DATATYPES, BY_HAND].map(|rival| (ours, rival)));
         let targets: Vec<_> =
             pairs.map(|(ours, rival)| (ours, rival, self.target(ours, rival))).collect();
-        Measured::new((self.name(), self.bytes()), &targets, bench, contestants)
+        Measured::new((self.name(), self.bytes()), &targets, Measure::Medians, bench, contestants)
     }
 
     /// The required speed of ours relative to the rival; 0 if there is no requirement.

@@ -21,6 +21,13 @@ pub(crate) const PETSC: &str = "PETSc";
 /// Ours, a rival, and the required speed of ours relative to the rival; 0 if there is no requirement.
 pub(crate) type Target = (&'static str, &'static str, f64);
 
+/// Which of several samples count.
+#[derive(Clone, Copy)]
+pub(crate) enum Measure {
+    Medians,
+    Least,
+}
+
 /// The pairs of ours and a rival in one case.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Measured {
@@ -45,6 +52,7 @@ impl Measured {
     pub(crate) fn new(
         (case, bytes): (String, u64),
         targets: &[Target],
+        measure: Measure,
         bench: &mut Bench,
         mut contestants: Vec<(&str, Box<Contestant<'_>>)>,
     ) -> Option<Self> {
@@ -60,9 +68,13 @@ impl Measured {
         };
         let mut runs: Vec<(&str, &mut Contestant<'_>)> =
             contestants.iter_mut().map(|(name, run)| (*name, &mut **run)).collect();
-        let seconds = bench.medians(&case, &mut runs, |seconds| {
+        let will_do = |seconds: &[f64]| {
             pairs(seconds).iter().all(|pair| pair.theirs / pair.ours >= pair.target)
-        })?;
+        };
+        let seconds = match measure {
+            Measure::Medians => bench.medians(&case, &mut runs, will_do),
+            Measure::Least => bench.least(&case, &mut runs, will_do),
+        }?;
         Some(Self { pairs: pairs(&seconds), case, bytes })
     }
 

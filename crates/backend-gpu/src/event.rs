@@ -71,6 +71,8 @@ unsafe impl<V: Vendor> DeviceEvent for Event<V> {
         self.ask("wait", |api| unsafe { api.event_synchronize(self.raw) }).map(drop)
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         // SAFETY: the event is alive.
         self.ask("query", |api| unsafe { api.event_query(self.raw) })

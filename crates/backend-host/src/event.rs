@@ -18,6 +18,10 @@ unsafe impl DeviceEvent for HostEvent {
         self.0.wait()
     }
 
+    fn assist(&self) {
+        self.0.assist();
+    }
+
     fn query(&self) -> Result<bool> {
         Ok(self.0.is_done())
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use backend_support::{Cores, Function, HostLaunch, Queue, Work, lock};
+use backend_support::{Cores, Function, HostLaunch, Move, Queue, Work, lock};
 use runtime_core::contract::{
     DeviceEvent, DeviceKernel, DeviceStream, MemoryAt, PinnedAt, RawArg, own,
 };
@@ -68,7 +68,27 @@ impl HostStream {
             return Ok(());
         }
         let cores = Arc::clone(&self.cores);
-        self.queue.submit(move || cores.perform(&work))
+        match work {
+            Work::Launch(_) => self.queue.submit(move || cores.perform(&work)),
+            work => self.queue.submit_move(Moving { work, cores }),
+        }
+    }
+}
+
+/// Work that moves bytes.
+struct Moving {
+    work: Work,
+    cores: Arc<CorePool>,
+}
+
+impl Move for Moving {
+    fn run(&self) -> Result<()> {
+        self.cores.perform(&self.work)
+    }
+
+    fn try_run(&self) -> Option<Result<()>> {
+        let held = self.work.try_hold()?;
+        Some(self.cores.with(|cores| held.perform(cores)))
     }
 }
 

@@ -103,6 +103,8 @@ unsafe impl DeviceEvent for OpenClEvent {
         waited.map_err(|code| self.shared.error("wait", code, "waiting for an event"))
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         self.shared.check("query")?;
         let Some(mark) = self.mark() else { return Ok(true) };

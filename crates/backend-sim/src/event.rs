@@ -38,6 +38,8 @@ unsafe impl DeviceEvent for SimEvent {
         self.device.check("wait")
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         self.device.check("query")?;
         Ok(self.event.is_done())

@@ -104,6 +104,16 @@ impl Event {
         Ok(())
     }
 
+    /// Runs copies, fills and region copies before the latest point that no thread has begun, as
+    /// [`wait`](Self::wait) does, but stops at anything that may take longer: kernels, waits, and memory that other
+    /// operations use. Waits for nothing.
+    pub fn assist(&self) {
+        let unreached = self.latest().filter(|point| point.check_wait().is_ok());
+        if let Some((queue, point)) = unreached.and_then(|point| Some((point.queue()?, point))) {
+            queue.assist_briefly(|| point.mark.is_reached());
+        }
+    }
+
     /// Whether the latest point is reached. `true` if the event was never recorded.
     pub fn is_done(&self) -> bool {
         lock(&self.latest).as_ref().is_none_or(|latest| latest.mark.is_reached())

@@ -203,7 +203,7 @@ pub use gate::{Gate, GateState};
 #[cfg(feature = "library")]
 pub use library::{Refusal, file_of, libloading, load, named, reason};
 pub use poll::{POLL_TIMEOUT, poll_until_finished};
-pub use queue::{Queue, Queues, Turn};
+pub use queue::{Move, Queue, Queues, Turn};
 pub use reaper::{Mark, Reaper, Reclaim};
 pub use region_kernel::{
     AddressTable, AddressTables, Binding, Dialect, Mapping, RegionKernel, RegionLaunch,

@@ -16,8 +16,40 @@ use smallvec::SmallVec;
 use crate::event::{Mark, Reach};
 use crate::{Event, Failures, Identity, Reaper, Reclaim, guarded, lock};
 
+/// Work that takes as long as it moves bytes, but may first wait for memory that other operations use.
+pub trait Move: Send {
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn run(&self) -> Result<()>;
+
+    /// Runs it, or returns `None` if it would have to wait.
+    fn try_run(&self) -> Option<Result<()>>;
+}
+
+enum Run {
+    Once(Box<dyn FnOnce() -> Result<()> + Send>),
+    Move(Box<dyn Move>),
+    Reach(Reach),
+}
+
+impl Run {
+    fn now(self) -> Result<()> {
+        match self {
+            Self::Once(run) => run(),
+            Self::Move(moves) => moves.run(),
+            Self::Reach(reach) => {
+                drop(reach);
+                Ok(())
+            }
+        }
+    }
+}
+
 struct Task {
-    run: Box<dyn FnOnce() -> Result<()> + Send>,
+    run: Run,
     /// Whether it runs even after a failure.
     always: bool,
     /// What it waits for.
@@ -104,7 +136,17 @@ impl Queue {
     ///
     /// `Driver` if the system cannot start the queue's thread. The task is then dropped.
     pub fn submit(&self, task: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        self.push(Task { run: Box::new(task), always: false, after: None }).map(drop)
+        self.push(Task { run: Run::Once(Box::new(task)), always: false, after: None }).map(drop)
+    }
+
+    /// As [`submit`](Self::submit), for a task that a thread with a time limit may run, too:
+    /// [`Event::assist`](crate::Event::assist).
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](Self::submit).
+    pub fn submit_move(&self, task: impl Move + 'static) -> Result<()> {
+        self.push(Task { run: Run::Move(Box::new(task)), always: false, after: None }).map(drop)
     }
 
     /// As [`submit`](Self::submit), for a task that runs even after a failure, because other threads or queues wait for
@@ -113,7 +155,7 @@ impl Queue {
         &self,
         task: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        self.push(Task { run: Box::new(task), always: true, after: None }).map(drop)
+        self.push(Task { run: Run::Once(Box::new(task)), always: true, after: None }).map(drop)
     }
 
     /// Records the end of everything submitted so far.
@@ -126,21 +168,17 @@ impl Queue {
             drop(turn);
             return Ok(Point { mark, queue, count: 0 });
         }
-        let run = Box::new(move || {
-            drop(reach);
-            Ok(())
-        });
-        let count = self.push(Task { run, always: true, after: None })?;
+        let count = self.push(Task { run: Run::Reach(reach), always: true, after: None })?;
         Ok(Point { mark, queue, count })
     }
 
     /// Makes tasks submitted from now on wait for a point of another queue.
     pub(crate) fn wait_for(&self, point: Point) -> Result<()> {
         let mark = Arc::clone(&point.mark);
-        let run = Box::new(move || {
+        let run = Run::Once(Box::new(move || {
             mark.wait();
             Ok(())
-        });
+        }));
         self.push(Task { run, always: true, after: Some(point) }).map(drop)
     }
 
@@ -431,11 +469,51 @@ impl Shared {
         while go_on(&state) {
             let Some(task) = state.begin() else { break };
             drop(state);
-            self.run(task.run, task.always);
+            self.run(|| task.run.now(), task.always);
             state = self.lock();
             self.end(&mut state);
         }
         state
+    }
+
+    /// As [`assist_until`](Self::assist_until), but stops at a task that may take longer than moving bytes.
+    pub(crate) fn assist_briefly(&self, done: impl Fn() -> bool) {
+        let is_brief = |state: &State| {
+            let first = state.entries.front();
+            let Some(Entry::Task(Task { run, .. })) = first else { return false };
+            !matches!(run, Run::Once(_))
+        };
+        let mut state = self.lock();
+        while is_brief(&state)
+            && !done()
+            && let Some(task) = state.begin()
+        {
+            drop(state);
+            let left = self.try_run(task);
+            state = self.lock();
+            if let Some(task) = left {
+                state.running = false;
+                state.entries.push_front(Entry::Task(task));
+                break;
+            }
+            self.end(&mut state);
+        }
+        self.unlock(state);
+    }
+
+    /// Runs a brief task. Returns it if it would have to wait.
+    fn try_run(&self, task: Task) -> Option<Task> {
+        let Run::Move(moves) = &task.run else {
+            self.run(|| task.run.now(), task.always);
+            return None;
+        };
+        let mut waits = false;
+        let run = || moves.try_run().unwrap_or_else(|| {
+            waits = true;
+            Ok(())
+        });
+        self.run(run, task.always);
+        waits.then_some(task)
     }
 
     /// Marks the current task or turn as ended.

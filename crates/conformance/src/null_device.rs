@@ -293,6 +293,8 @@ unsafe impl DeviceEvent for NullObject {
         Ok(())
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         Ok(true)
     }

@@ -452,6 +452,9 @@ impl Event {
     ///
     /// `Timeout`; otherwise as [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<()> {
+        if !timeout.is_zero() && !self.is_done()? {
+            self.core.raw.assist();
+        }
         poll("wait_for", &self.device, timeout, || self.is_done())?;
         self.wait()
     }

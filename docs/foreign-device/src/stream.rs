@@ -202,6 +202,8 @@ unsafe impl DeviceEvent for Event {
         Ok(())
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         Ok(self.mark().is_none_or(|mark| lock(&mark.time).is_some()))
     }

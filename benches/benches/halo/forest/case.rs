@@ -5,7 +5,7 @@ use benches::turns::Contestant;
 use halo::{Dim, Field, FieldSpec, ForestSize, Leaf};
 use runtime_core::{DType, Device, Memory, Result, Stream};
 
-use crate::measured::{BY_HAND, IN_PROCESS, Measured, OVER_MPI, PETSC, Target};
+use crate::measured::{BY_HAND, IN_PROCESS, Measure, Measured, OVER_MPI, PETSC, Target};
 
 /// The components of an item.
 pub(super) const COMPONENTS: usize = 3;
@@ -88,7 +88,7 @@ impl Case {
         contestants: Vec<(&str, Box<Contestant<'_>>)>,
     ) -> Option<Measured> {
         let bytes = (self.leaves * size_of::<Item>()) as u64;
-        Measured::new((self.name(), bytes), &self.targets(), bench, contestants)
+        Measured::new((self.name(), bytes), &self.targets(), Measure::Least, bench, contestants)
     }
 }
 

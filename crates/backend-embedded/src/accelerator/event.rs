@@ -24,6 +24,8 @@ unsafe impl DeviceEvent for EmbeddedEvent {
         self.shared.check("wait")
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         self.shared.check("query")?;
         Ok(self.event.is_done())

@@ -212,6 +212,8 @@ unsafe impl DeviceEvent for CountingEvent {
         Ok(())
     }
 
+    fn assist(&self) {}
+
     fn query(&self) -> Result<bool> {
         Ok(true)
     }

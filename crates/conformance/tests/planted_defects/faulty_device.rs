@@ -904,6 +904,10 @@ unsafe impl DeviceEvent for Event {
         if self.broken == Broken::EventWait { Ok(()) } else { self.inner.wait() }
     }
 
+    fn assist(&self) {
+        self.inner.assist();
+    }
+
     fn query(&self) -> Result<bool> {
         panic_once(self.broken == Broken::EventQueryPanics);
         match self.broken {

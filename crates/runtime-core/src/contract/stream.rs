@@ -224,6 +224,11 @@ pub unsafe trait DeviceEvent: Any + Send + Sync {
     /// `DeviceLost`, or another error of the driver.
     fn wait(&self) -> Result<()>;
 
+    /// The caller is about to wait with a time limit. If threads of the host run the device's work, this one may run
+    /// some of the work before the latest recorded point: work that no thread has begun, that waits for nothing, and
+    /// that takes no longer than moving its bytes. Other devices return at once.
+    fn assist(&self);
+
     /// Whether the work before the latest recorded point is done. `true` if the event was never recorded.
     ///
     /// # Errors
