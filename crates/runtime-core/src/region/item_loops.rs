@@ -149,7 +149,8 @@ unsafe fn folds<O: Operation, const PARTS: usize>(
             if first.is_null() {
                 continue;
             }
-            let from = first.wrapping_offset((index as usize).cast_signed() * stride);
+            let at = |index: u32| first.wrapping_offset((index as usize).cast_signed() * stride);
+            let from = at(index);
             // SAFETY: an item of either side, as the caller guarantees.
             unsafe { combine::<O, PARTS>(items, components, to, from) };
         }
@@ -187,16 +188,27 @@ fn pairs(
             }
         }
         (None, Some(from)) => {
-            for (item, from) in range.clone().zip(&from[range]) {
+            for (item, (from, later)) in range.clone().zip(with_later(&from[range])) {
+                loops::fetch(from_at(*later as usize));
                 f(to_at(item), from_at(*from as usize));
             }
         }
         (Some(to), Some(from)) => {
-            for (to, from) in to[range.clone()].iter().zip(&from[range]) {
+            for (to, (from, later)) in to[range.clone()].iter().zip(with_later(&from[range])) {
+                loops::fetch(from_at(*later as usize));
                 f(to_at(*to as usize), from_at(*from as usize));
             }
         }
     }
+}
+
+/// The elements of a list, each with one some places later, or with the last one.
+#[inline(always)]
+fn with_later<T>(list: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    /// The number of items whose memory is being fetched at a time.
+    const AHEAD: usize = 16;
+    let later = list.get(AHEAD..).unwrap_or_default();
+    list.iter().zip(later.iter().chain(list.last().into_iter().cycle()))
 }
 
 /// Combines one item with another.

@@ -162,6 +162,19 @@ pub(super) unsafe fn line<O: Operation>(to: *mut u8, from: *const u8, dim: Dim) 
     }
 }
 
+/// Prefetches the cache line at an address, whether or not there is memory.
+#[inline(always)]
+pub(super) fn fetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint and accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Prefetches the cache lines of a row some steps further along, whether or not that row exists.
 ///
 /// The processor's prefetcher does not recognise rows that are far apart, especially if another core holds them.
