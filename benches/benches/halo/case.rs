@@ -66,7 +66,8 @@ impl Case {
         contestants: Vec<(&str, Box<Contestant<'_>>)>,
     ) -> Option<Measured> {
         let ours = [IN_PROCESS, OVER_MPI].into_iter();
-        let pairs = ours.flat_map(|ours| [DIRECT_LOOP, DATATYPES, BY_HAND].map(|rival| (ours, rival)));
+        let pairs =
+            ours.flat_map(|ours| [DIRECT_LOOP, DATATYPES, BY_HAND].map(|rival| (ours, rival)));
         let targets: Vec<_> =
             pairs.map(|(ours, rival)| (ours, rival, self.target(ours, rival))).collect();
         Measured::new((self.name(), self.bytes()), &targets, Measure::Medians, bench, contestants)

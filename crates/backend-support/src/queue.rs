@@ -508,10 +508,12 @@ impl Shared {
             return None;
         };
         let mut waits = false;
-        let run = || moves.try_run().unwrap_or_else(|| {
-            waits = true;
-            Ok(())
-        });
+        let run = || {
+            moves.try_run().unwrap_or_else(|| {
+                waits = true;
+                Ok(())
+            })
+        };
         self.run(run, task.always);
         waits.then_some(task)
     }

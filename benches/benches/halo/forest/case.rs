@@ -166,7 +166,8 @@ impl Values {
             }
         }
         for (values, expected) in self.slices().into_iter().zip([roots, leaves]) {
-            let first = values.iter().zip(&expected).position(|(value, expected)| value != expected);
+            let first =
+                values.iter().zip(&expected).position(|(value, expected)| value != expected);
             if let Some(item) = first {
                 let (value, expected) = (values[item], expected[item]);
                 panic!("{name}, {}: item {item} is {value:?}, not {expected:?}", case.name());
