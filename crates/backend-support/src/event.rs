@@ -151,12 +151,13 @@ impl crate::Mark for Event {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::mpsc;
 
     use runtime_core::DeviceId;
 
     use super::*;
-    use crate::{Identity, Queues};
+    use crate::{Identity, Move, Queues};
 
     fn queue(index: usize) -> Queue {
         Queues::new(Identity { device: DeviceId::new("test", index), fault: ("TEST_FAULT", 1) })
@@ -202,6 +203,78 @@ mod tests {
         result.recv().unwrap();
         event.wait().unwrap();
         assert!(event.is_done());
+    }
+
+    /// Counts its runs if its memory is free.
+    struct Counted(Arc<AtomicUsize>, Arc<AtomicBool>);
+
+    impl Move for Counted {
+        fn run(&self) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn try_run(&self) -> Option<Result<()>> {
+            self.1.load(Ordering::Relaxed).then(|| self.run())
+        }
+    }
+
+    #[test]
+    fn a_thread_that_assists_runs_moves_and_waits_for_nothing() {
+        let (queue, event, early) = (queue(0), Event::new(), Event::new());
+        let (runs, is_free) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let counted = || Counted(Arc::clone(&runs), Arc::clone(&is_free));
+        let ran = || runs.load(Ordering::Relaxed);
+        event.assist();
+        // The queue's own thread has begun this task.
+        let (open, held) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        let hold = move || {
+            begin.send(()).ok();
+            let _closed = held.recv();
+            Ok(())
+        };
+        queue.submit(hold).unwrap();
+        begun.recv().unwrap();
+        queue.submit_move(counted()).unwrap();
+        event.record(&queue).unwrap();
+        event.assist();
+        assert_eq!(ran(), 0, "a thread runs the task before");
+        drop(open);
+        event.wait().unwrap();
+        assert_eq!(ran(), 1);
+
+        let turn = queue.try_turn().unwrap();
+        queue.submit_move(counted()).unwrap();
+        early.record(&queue).unwrap();
+        let open = blocked(&queue);
+        queue.submit_move(counted()).unwrap();
+        event.record(&queue).unwrap();
+        event.assist();
+        assert_eq!(ran(), 1, "a thread has its turn");
+        drop(turn);
+        event.assist();
+        assert!(!event.is_done());
+        early.wait().unwrap();
+        assert_eq!(ran(), 2);
+        drop(open);
+        event.wait().unwrap();
+        assert_eq!(ran(), 3);
+        queue.synchronize().unwrap();
+    }
+
+    #[test]
+    fn a_move_that_would_wait_is_left_to_the_queue() {
+        let (queue, event) = (queue(0), Event::new());
+        let (runs, is_free) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        for free in [false, true] {
+            is_free.store(free, Ordering::Relaxed);
+            queue.submit_move(Counted(Arc::clone(&runs), Arc::clone(&is_free))).unwrap();
+            event.record(&queue).unwrap();
+            event.assist();
+            event.wait().unwrap();
+        }
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 
     #[test]

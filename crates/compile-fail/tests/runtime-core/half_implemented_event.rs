@@ -8,6 +8,8 @@ unsafe impl DeviceEvent for Event {
         Ok(())
     }
 
+    fn assist(&self) {}
+
     fn native(&self) -> NativeHandle {
         unimplemented!()
     }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "writes pinned memory that a copy behind a gate is to read")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -70,6 +71,34 @@ pub fn work_behind_a_closed_gate_does_not_run(fixture: &Fixture) -> Outcome {
         let captured = graphs.capture(|capture| capture.hold_until(&gate));
         refused(captured, ErrorKind::InvalidArgument, "a gate in a capture")?;
     }
+    setup.is_usable()
+}
+
+/// A wait with a limit ends in time behind a closed gate, also if there are copies before and behind the gate.
+pub fn a_wait_with_a_limit_ends_behind_a_closed_gate(fixture: &Fixture) -> Outcome {
+    const LEN: usize = 100_000;
+    let setup = setup(fixture)?;
+    let expected = elements::<u32>(1, LEN);
+    let mut memory = setup.upload(&expected)?;
+    let mut copy = setup.upload(&[0_u32; LEN])?;
+    copy.view_mut().copy_from(&setup.stream, &memory.view())?;
+    let (_, opener) = closed(&setup)?;
+    memory.view_mut().copy_from(&setup.stream, &copy.view())?;
+    let behind = setup.stream.record_event()?;
+    let (end, ended) = mpsc::channel::<()>();
+    let waited = thread::scope(|scope| {
+        scope.spawn(move || {
+            // A wait that does not end by itself ends with the gate.
+            let _ended = ended.recv_timeout(LIMIT / 2);
+            opener.open();
+        });
+        let waited = behind.wait_for(HEAD_START);
+        drop(end);
+        waited
+    });
+    refused(waited, ErrorKind::Timeout, "waiting behind a closed gate")?;
+    behind.wait_for(LIMIT)?;
+    same(&setup.download(&memory)?, &expected, "the values copied behind a gate")?;
     setup.is_usable()
 }
 

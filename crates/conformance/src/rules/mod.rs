@@ -127,6 +127,7 @@ macro_rules! for_each_rule {
             }
             gates isolated: false {
                 work_behind_a_closed_gate_does_not_run,
+                a_wait_with_a_limit_ends_behind_a_closed_gate,
                 work_behind_a_gate_sees_what_the_host_wrote_before_it_opened,
                 a_gate_that_is_given_up_fails_its_streams_once,
                 an_open_gate_holds_nothing_up,

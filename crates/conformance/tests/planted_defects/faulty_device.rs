@@ -84,6 +84,8 @@ pub(crate) enum Broken {
     EventWait,
     EventQueryIsTrue,
     EventQueryIsFalse,
+    /// Waits instead of running a part of the work.
+    AssistWaits,
     NoTimeElapses,
     // The device.
     DeviceSynchronize,
@@ -905,6 +907,9 @@ unsafe impl DeviceEvent for Event {
     }
 
     fn assist(&self) {
+        if self.broken == Broken::AssistWaits {
+            let _waited = self.inner.wait();
+        }
         self.inner.assist();
     }
 

@@ -76,6 +76,7 @@ bites! {
     failures_that_are_forgotten: simulated FailuresAreForgotten => a_fault_before_a_reached_event_is_found_without_a_wait;
     gates_that_hold_nothing: simulated GatesHoldNothing => work_behind_a_closed_gate_does_not_run;
     gates_that_open_by_themselves: simulated GatesOpenByThemselves => work_behind_a_closed_gate_does_not_run;
+    waits_without_a_limit: simulated AssistWaits => a_wait_with_a_limit_ends_behind_a_closed_gate;
     gates_that_cannot_be_opened: simulated GatesCannotBeOpened => work_behind_a_gate_sees_what_the_host_wrote_before_it_opened;
     failures_of_gates_that_are_lost: simulated FailuresOfGatesAreLost => a_gate_that_is_given_up_fails_its_streams_once;
     failures_that_repeat: simulated FailuresRepeat => a_gate_that_is_given_up_fails_its_streams_once;
