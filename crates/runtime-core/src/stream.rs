@@ -446,7 +446,8 @@ impl Event {
     }
 
     /// As [`wait`](Self::wait), but for at most `timeout`. If another thread records the event again just as its point
-    /// is reached, the call may wait for the new point, and then it may take longer than `timeout`.
+    /// is reached, the call may wait for the new point, and then it may take longer than `timeout`. On the host device,
+    /// this thread first runs copies and fills before the point that no thread has begun, however long these take.
     ///
     /// # Errors
     ///
