@@ -14,9 +14,6 @@ use crate::{DType, Error, ErrorKind, Result};
 /// The shortest run of a list that becomes a strided copy: a device reads its description instead of the indices.
 const MIN_RUN: usize = 64;
 
-/// The most items that are alone for each target that repeats, if all are in one fold.
-const MOST_ALONE: usize = 4;
-
 /// The most bytes of an item.
 const MAX_ITEM: usize = 1 << 30;
 
@@ -490,50 +487,14 @@ impl Group {
             let entry = of_group[0];
             return to.add(entry, entry.len, &entry.destination, &entry.source);
         };
-        let targets_of = || reads.chunk_by(|one, next| one.target == next.target);
-        let index_of =
-            |read: &Read| of_group[read.entry as usize].source.get(read.position as usize);
         // Items that are alone are copied without a fold, so that runs are found.
         let mut alone: Vec<(Vec<u64>, Vec<u64>)> = vec![Default::default(); of_group.len()];
-        let mut repeating = 0;
-        for same in targets_of() {
-            if let [read] = same {
-                let (targets, indices) = &mut alone[read.entry as usize];
-                targets.push(read.target);
-                indices.push(index_of(read));
-            } else {
-                repeating += 1;
-            }
-        }
-        let list = |list: Vec<u64>| Checked::of(&Indices::List(list.into()));
-        // Whether each item that is alone, in order, is in the fold.
-        let mut joins: Vec<std::vec::IntoIter<bool>> = Vec::new();
-        for (entry, (targets, indices)) in of_group.iter().zip(alone) {
-            let len = targets.len();
-            let (targets, indices) = (list(targets), list(indices));
-            let runs = find_runs(len, &targets, &indices);
-            let scattered = len - runs.iter().map(ExactSizeIterator::len).sum::<usize>();
-            // One pass over all targets moves fewer bytes than two if many of them repeat.
-            let all_join = scattered <= MOST_ALONE * repeating;
-            let mut join = vec![all_join; len];
-            if !all_join {
-                to.add(entry, len, &targets, &indices)?;
-            } else {
-                for run in runs {
-                    to.add_run(entry, run.clone(), &targets, &indices)?;
-                    join[run].fill(false);
-                }
-            }
-            joins.push(join.into_iter());
-        }
-        let mut joins = |same: &[Read]| match same {
-            [read] => joins[read.entry as usize].next().unwrap_or_default(),
-            _ => true,
-        };
-        let folded: Vec<&[Read]> = targets_of().filter(|same| joins(same)).collect();
+        let (mut targets, mut starts, mut folded) = (Vec::new(), vec![0], Vec::new());
         // The sources are in the order of their entries, as the reads of each target are.
         let mut used = vec![u32::MAX; of_group.len()];
-        folded.iter().copied().flatten().for_each(|read| used[read.entry as usize] = 0);
+        let targets_of = || reads.chunk_by(|one, next| one.target == next.target);
+        let repeating = targets_of().filter(|same| same.len() > 1);
+        repeating.flatten().for_each(|read| used[read.entry as usize] = 0);
         let mut sources = Vec::new();
         for (entry, used) in of_group.iter().zip(&mut used).filter(|(_, used)| **used == 0) {
             *used = number(sources.len());
@@ -545,23 +506,35 @@ impl Group {
             };
             sources.push(end(array, &[0]));
         }
-        let (mut targets, mut starts, mut all_reads) = (Vec::new(), vec![0], Vec::new());
-        for same in folded {
+        for same in targets_of() {
+            if let [Read { target, entry, position }] = same {
+                let (targets, indices) = &mut alone[*entry as usize];
+                targets.push(*target);
+                indices.push(of_group[*entry as usize].source.get(*position as usize));
+                continue;
+            }
             targets.push(same[0].target);
-            all_reads.extend(same.iter().map(|read| {
+            folded.extend(same.iter().map(|read| {
                 let index = match &of_group[read.entry as usize].source {
                     Checked::Strided { .. } => read.position,
-                    Checked::List(_) => number(to_usize(index_of(read))),
+                    Checked::List(list) => number(to_usize(list[read.position as usize])),
                 };
                 [used[read.entry as usize], index]
             }));
-            starts.push(number(all_reads.len()));
+            starts.push(number(folded.len()));
+        }
+        for (entry, (targets, indices)) in of_group.iter().zip(alone) {
+            let len = targets.len();
+            if len > 0 {
+                let list = |list: Vec<u64>| Checked::of(&Indices::List(list.into()));
+                to.add(entry, len, &list(targets), &list(indices))?;
+            }
         }
         if !targets.is_empty() {
             let copy = of_group[0].copy;
             let count = targets.len();
             let destination = end(Array::of(&copy.destination), &targets);
-            let fold = ItemsFold { starts: starts.into(), reads: all_reads.into() };
+            let fold = ItemsFold { starts: starts.into(), reads: folded.into() };
             to.items.push(items(copy, count, destination, sources, Some(fold)));
         }
         Ok(())
@@ -617,33 +590,6 @@ fn items(
     }
 }
 
-/// The positions at which both sides have constant strides for so long that a strided copy pays.
-fn find_runs(len: usize, to: &Checked, from: &Checked) -> Vec<Range<usize>> {
-    let step = |at: usize| {
-        let along =
-            |indices: &Checked| indices.get(at + 1).cast_signed() - indices.get(at).cast_signed();
-        (along(to), along(from))
-    };
-    let (mut runs, mut start) = (Vec::new(), 0);
-    while start < len {
-        let mut end = start + 1;
-        if end < len {
-            let first = step(start);
-            while end < len && step(end - 1) == first {
-                end += 1;
-            }
-        }
-        if end - start >= MIN_RUN {
-            runs.push(start..end);
-        } else if end < len {
-            // The last index may begin the next run.
-            end = (end - 1).max(start + 1);
-        }
-        start = end;
-    }
-    runs
-}
-
 #[derive(Default)]
 struct Lowered {
     copies: Vec<LoweredCopy>,
@@ -656,15 +602,31 @@ impl Lowered {
         if let (Checked::Strided { .. }, Checked::Strided { .. }) = (to, from) {
             return self.add_run(entry, 0..len, to, from);
         }
+        let step = |at: usize| {
+            let along = |indices: &Checked| {
+                indices.get(at + 1).cast_signed() - indices.get(at).cast_signed()
+            };
+            (along(to), along(from))
+        };
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         let mut start = 0;
-        for run in find_runs(len, to, from).into_iter().chain([len..len]) {
-            targets.extend((start..run.start).map(|at| to.get(at)));
-            sources.extend((start..run.start).map(|at| from.get(at)));
-            start = run.end;
-            if !run.is_empty() {
-                self.add_run(entry, run, to, from)?;
+        while start < len {
+            let mut end = start + 1;
+            if end < len {
+                let first = step(start);
+                while end < len && step(end - 1) == first {
+                    end += 1;
+                }
             }
+            if end - start >= MIN_RUN {
+                self.add_run(entry, start..end, to, from)?;
+            } else {
+                // The last index may begin the next run.
+                end = if end < len { (end - 1).max(start + 1) } else { end };
+                targets.extend((start..end).map(|at| to.get(at)));
+                sources.extend((start..end).map(|at| from.get(at)));
+            }
+            start = end;
         }
         if let (Some(to), Some(from)) = (Checked::of_list(&targets), Checked::of_list(&sources)) {
             // A device takes items only if a side has a list.

@@ -75,9 +75,6 @@ fn combining<O: Operation>(items: &LoweredItems) -> ItemsKernel {
     }
 }
 
-/// The number of items whose memory is being fetched at a time.
-const AHEAD: usize = 16;
-
 /// The size of a component is known only when the loops run.
 const ANY: usize = 0;
 
@@ -145,30 +142,18 @@ unsafe fn folds<O: Operation, const PARTS: usize>(
     };
     let sources: SmallVec<[_; 8]> =
         items.sources.iter().map(|end| (first(end), end.stride, across(items, end))).collect();
-    // Null in an absent slot.
-    let at = |source: u32, index: u32| {
-        let (first, stride, components): (*const u8, isize, Dim) = sources[source as usize];
-        let distance = (index as usize).cast_signed() * stride;
-        (if first.is_null() { first } else { first.wrapping_offset(distance) }, components)
-    };
-    let (first, last) = (fold.starts[range.start] as usize, fold.starts[range.end] as usize);
-    let later = fold.reads.get(first + AHEAD..).unwrap_or_default();
-    let mut item = range.start;
-    for (read, (number, &[source, index])) in
-        (first..).zip(fold.reads[first..last].iter().enumerate())
-    {
-        // Each item has reads. A loop for each item would be predicted wrongly again and again.
-        item += usize::from(fold.starts[item + 1] as usize == read);
-        if let Some(&[source, index]) = later.get(number) {
-            loops::fetch(at(source, index).0);
-        }
-        let (from, components) = at(source, index);
-        if from.is_null() {
-            continue;
-        }
+    for item in range {
         let to = to.wrapping_offset(end.distance(item));
-        // SAFETY: an item of either side, as the caller guarantees.
-        unsafe { combine::<O, PARTS>(items, components, to, from) };
+        for &[source, index] in fold.reads_of(item) {
+            let (first, stride, components) = sources[source as usize];
+            if first.is_null() {
+                continue;
+            }
+            let at = |index: u32| first.wrapping_offset((index as usize).cast_signed() * stride);
+            let from = at(index);
+            // SAFETY: an item of either side, as the caller guarantees.
+            unsafe { combine::<O, PARTS>(items, components, to, from) };
+        }
     }
 }
 
@@ -220,6 +205,8 @@ fn pairs(
 /// The elements of a list, each with one some places later, or with the last one.
 #[inline(always)]
 fn with_later<T>(list: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    /// The number of items whose memory is being fetched at a time.
+    const AHEAD: usize = 16;
     let later = list.get(AHEAD..).unwrap_or_default();
     list.iter().zip(later.iter().chain(list.last().into_iter().cycle()))
 }
