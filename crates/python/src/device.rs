@@ -327,7 +327,8 @@ impl Device {
     /// Imports an array of another library as an array of this device, without a copy. The source must support DLPack,
     /// the CUDA array interface, the SYCL USM array interface, NumPy's array interface or Arrow's device interface, and
     /// be in memory that this device can use. Work on ``stream`` comes after the work that writes the source. The array
-    /// keeps the source alive.
+    /// keeps the source alive. An array of this device shares its memory, and operations on both are ordered as those
+    /// on one array.
     #[pyo3(signature = (source, stream = None))]
     fn adopt(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<DeviceArray> {
         import::adopt(&self.0, source, &Stream::choose(stream, &self.0))

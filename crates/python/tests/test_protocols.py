@@ -575,16 +575,55 @@ def test_an_array_lent_by_a_buffer_holds_its_access(host):
     assert buffer.get().tolist() == [5, 5, 5, 5] and buffer.version == 1
 
 
-def test_long_chains_of_owners_are_dropped(host):
+def test_an_adopted_array_of_this_package_shares_its_memory(device):
+    """Whatever is adopted, it is the same memory: work on one array is ordered with work on the other."""
+    given = device.array(values((4, 3)))
+    part = given[1:, ::2]
+    adopted = device.adopt(part)
+    assert (adopted.handle, adopted.offset, adopted.strides) == (part.handle, part.offset, part.strides)
+    for step in range(100):
+        stream = device.stream()
+        adopted.fill(step, stream)
+        assert (given.get()[1:, ::2] == step).all()
+    for _ in range(1_000_000):
+        adopted = device.adopt(adopted)
+    assert adopted.offset == part.offset and np.array_equal(adopted.get(), part.get())
+
+
+def capsules(host, array):
+    return host.adopt(array.__dlpack__(max_version=(1, 0)))
+
+
+def pointers(host, array):
+    return host.from_pointer(array.ptr, array.shape, owner=array)
+
+
+def numpys(host, array):
+    seen = np.from_dlpack(array)
+    seen += 1
+    return host.adopt(seen)
+
+
+@pytest.mark.parametrize(
+    ("another", "count", "adds"), [(capsules, 1_000_000, 0), (pointers, 1_000_000, 0), (numpys, 100_000, 1)]
+)
+@pytest.mark.parametrize("stack", [256 << 10, None])
+def test_long_chains_of_owners_are_dropped(host, another, count, adds, stack):
     """A long chain of arrays, each made from the previous one. Deleting the last one needs no stack space for each."""
-    given = host.array(values(4, "float64"))
-    adopted = pointed = given
-    for _ in range(20_000):
-        adopted = host.adopt(adopted)
-        pointed = host.from_pointer(pointed.ptr, 4, owner=pointed)
-    assert np.array_equal(adopted.get(), given.get()) and np.array_equal(pointed.get(), given.get())
-    del adopted, pointed
-    assert np.array_equal(given.get(), values(4, "float64"))
+    given = host.array(values(4))
+    last = [given]
+    for _ in range(count):
+        last.append(another(host, last.pop()))
+    assert np.array_equal(last[0].get(), values(4) + adds * count)
+    if stack is None:
+        last.clear()
+    else:
+        with_usual = threading.stack_size(stack)
+        thread = threading.Thread(target=last.clear)
+        thread.start()
+        threading.stack_size(with_usual)
+        thread.join()
+    assert np.array_equal(given.get(), values(4) + adds * count)
 
 
 RELEASES = """

@@ -90,6 +90,11 @@ impl Block {
         }
     }
 
+    /// Whether an array buffer lends the memory.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.memory, Place::Loan(_))
+    }
+
     /// Ends the access of memory that was lent.
     pub(crate) fn end(&self) -> Option<Arc<dyn Loan>> {
         match &self.memory {

@@ -84,6 +84,13 @@ pub(crate) fn adopt(
     if object.is_instance_of::<PyCapsule>() {
         return made(ready_tensor(capsule::into_tensor(object)?)?, device, None);
     }
+    if let Ok(array) = object.cast::<DeviceArray>()
+        && let part = &array.get().part
+        && part.block.device().is_same(device)
+        && !part.block.is_lent()
+    {
+        return object.py().detach(|| shared(part, stream));
+    }
     let api = device.native().api;
     let ours = match api {
         "cuda" => Some(dl::CUDA),
@@ -137,6 +144,13 @@ pub(crate) fn adopt(
         None => format!("{kind} speaks no protocol of memory that {id} uses"),
     };
     Err(PyTypeError::new_err(message).into())
+}
+
+/// An array of this package, over the same memory. Work on `stream` comes after the work that writes its values.
+fn shared(part: &Part, stream: &Stream) -> Result<DeviceArray> {
+    let (unfinished, access) = part.unfinished()?;
+    unfinished.iter().try_for_each(|event| stream.wait(event))?;
+    Ok(DeviceArray { part: Part { read_only: !access.is_writable(), ..part.clone() } })
 }
 
 /// Uses memory by its address; the caller guarantees that it is valid.
