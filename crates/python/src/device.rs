@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use runtime::{DeviceRegistry, StreamOptions, Traffic};
 
-use crate::array::{self, DeviceArray, Order};
+use crate::array::{self, Asked, DeviceArray, Order};
 use crate::error::{self, Result};
 use crate::module::{self, Module};
 use crate::pinned::PinnedArray;
@@ -290,7 +290,7 @@ impl Device {
         stream: Option<&Stream>,
     ) -> Result<DeviceArray> {
         let made = self.empty(py, shape, dtype, order)?;
-        made.fill(py, 0_u8.into_pyobject(py).map_err(PyErr::from)?.as_any(), stream)?;
+        made.fill(py, 0_u8.into_pyobject(py).map_err(PyErr::from)?.as_any(), stream, false)?;
         Ok(made)
     }
 
@@ -306,7 +306,7 @@ impl Device {
         stream: Option<&Stream>,
     ) -> Result<DeviceArray> {
         let made = self.empty(py, shape, dtype, order)?;
-        made.fill(py, value, stream)?;
+        made.fill(py, value, stream, false)?;
         Ok(made)
     }
 
@@ -321,7 +321,7 @@ impl Device {
         order: Option<Order>,
         stream: Option<&Stream>,
     ) -> Result<DeviceArray> {
-        array::copy::array_of(&self.0, source, dtype, order, stream)
+        array::copy::array_of(&self.0, source, dtype, order, Asked::new(stream, false))
     }
 
     /// Imports an array of another library as an array of this device, without a copy. The source must support DLPack,

@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use runtime::contract::{ParamAccess, ParamInfo, ParamKind};
 use runtime::{Arg, DType, ImageFormat, Launch, ModuleBundle, ModuleImage};
 
-use crate::array::{self, BlockMemory, Chosen, DeviceArray, Part, Turn, Use};
+use crate::array::{self, Asked, BlockMemory, Chosen, DeviceArray, Part, Turn, Use};
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -204,7 +204,13 @@ impl Kernel {
     /// parameter. Bytes are for structures. Arguments are checked against the parameters that the loaded kernel
     /// reports. Nothing else is checked: a kernel that accesses memory outside its arguments corrupts memory, as in any
     /// language.
-    #[pyo3(signature = (stream, grid, block, arguments = Vec::new(), *, shared_bytes = 0, cooperative = false))]
+    ///
+    /// The stream waits for unfinished work of other streams that writes the arrays. If the kernel may write an array,
+    /// the stream also waits for work that reads it. The kernel may write unless the array is read-only or the loaded
+    /// kernel reports that the parameter is constant. ``relaxed=True`` leaves out these waits. An address that is
+    /// passed as a number is not tracked.
+    #[pyo3(signature = (stream, grid, block, arguments = Vec::new(), *, shared_bytes = 0, cooperative = false,
+        relaxed = false))]
     #[expect(clippy::too_many_arguments, reason = "what a launch has")]
     fn __call__(
         &self,
@@ -215,6 +221,7 @@ impl Kernel {
         arguments: Vec<Bound<'_, PyAny>>,
         shared_bytes: u32,
         cooperative: bool,
+        relaxed: bool,
     ) -> Result<()> {
         let launch = Launch { grid: grid.0, block: block.0, shared_bytes, cooperative };
         if let Some(parameters) = self.0.parameters()
@@ -233,7 +240,7 @@ impl Kernel {
         });
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
-            let on = Chosen::new(Some(stream), stream.0.device(), &[]);
+            let on = Chosen::new(Asked::new(Some(stream), relaxed), stream.0.device(), &[]);
             let known = || parameters.iter().map(Some).chain(std::iter::repeat(None));
             let uses = given.iter().zip(known());
             let _turn =
@@ -307,15 +314,15 @@ impl Given {
         }
     }
 
-    /// The use of the argument, if it is memory. A kernel that does not declare its accesses counts as reading: what it
-    /// writes is its caller's duty.
+    /// The use of the argument, if it is memory. A kernel that does not declare its accesses may read what an exchange
+    /// holds: what it writes there is its caller's duty.
     fn uses<'a>(&'a self, on: &'a Chosen, parameter: Option<&ParamInfo>) -> Option<Use<'a>> {
-        let writes = parameter.is_some_and(|info| info.access == Some(ParamAccess::Write));
-        match self {
-            Self::Memory(part) if writes => Some(on.writes(part)),
-            Self::Memory(part) => Some(on.reads(part)),
-            Self::Value(_) | Self::Bytes(_) => None,
-        }
+        let Self::Memory(part) = self else { return None };
+        Some(match parameter.and_then(|info| info.access) {
+            Some(ParamAccess::Read) => on.reads(part),
+            Some(ParamAccess::Write) => on.writes(part),
+            None => on.may_write(part),
+        })
     }
 
     fn argument<'a>(

@@ -10,12 +10,11 @@ use runtime::{Device, Layout, Stream};
 
 use super::host::HostArray;
 use super::index::{Order, dense_order};
-use super::work::{Chosen, Turn};
+use super::work::{Asked, Chosen, Turn};
 use super::{DeviceArray, Part};
 use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::pinned::PinnedArray;
-use crate::stream;
 
 /// Refuses a copy between arrays of different element types or shapes.
 fn check_alike(operation: &'static str, to: &Layout, from: &Layout) -> Result<()> {
@@ -51,15 +50,11 @@ pub(super) fn on_device(stream: &Stream, to: &Part, from: &Part) -> Result<()> {
 }
 
 /// Enqueues a fill of every element.
-pub(super) fn fill(
-    given: Option<&stream::Stream>,
-    part: &Part,
-    value: &dtype::Value,
-) -> Result<()> {
+pub(super) fn fill(asked: Asked<'_>, part: &Part, value: &dtype::Value) -> Result<()> {
     if part.layout.is_empty() {
         return Ok(());
     }
-    let on = Chosen::of(given, part);
+    let on = Chosen::of(asked, part);
     let _turn = Turn::take([on.writes(part)])?;
     let held = part.hold()?;
     let view = match dense_order(&part.layout) {
@@ -89,13 +84,13 @@ pub(crate) fn packed(stream: &Stream, part: &Part, order: Order) -> Result<Part>
 fn copied(stream: &Stream, part: &Part, order: Order) -> Result<Part> {
     let copy = Part::allocate(stream.device(), part.layout.shape(), part.layout.dtype(), order)?;
     on_device(stream, &copy, part)?;
-    copy.block.work.used_on(stream);
+    copy.block.work.written_on(stream);
     Ok(copy)
 }
 
 /// Copies the elements without gaps, in this order, into new memory.
-pub(crate) fn anew(given: Option<&stream::Stream>, part: &Part, order: Order) -> Result<Part> {
-    let on = Chosen::of(given, part);
+pub(crate) fn anew(asked: Asked<'_>, part: &Part, order: Order) -> Result<Part> {
+    let on = Chosen::of(asked, part);
     let _turn = Turn::take([on.reads(part)])?;
     copied(&on.stream, part, order)
 }
@@ -124,20 +119,20 @@ fn own_order(layout: &Layout) -> Result<Order> {
 /// Copies to a new NumPy array, in the order of the array if it has no gaps. Blocks until the values are there.
 pub(super) fn to_new_host<'py>(
     py: Python<'py>,
-    given: Option<&stream::Stream>,
+    asked: Asked<'_>,
     part: &Part,
     order: Option<Order>,
 ) -> Result<Bound<'py, PyAny>> {
     let order = order.map_or_else(|| own_order(&part.layout), Ok)?;
     let host = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
-    to_host(py, given, part, order, &host)?;
+    to_host(py, asked, part, order, &host)?;
     Ok(host.object)
 }
 
 /// Copies to a host array without gaps, in this order.
 fn to_host(
     py: Python<'_>,
-    given: Option<&stream::Stream>,
+    asked: Asked<'_>,
     part: &Part,
     order: Order,
     host: &HostArray<'_>,
@@ -148,7 +143,7 @@ fn to_host(
     }
     let first = host.data()?.expose_provenance();
     py.detach(|| {
-        let on = Chosen::of(given, part);
+        let on = Chosen::of(asked, part);
         let _turn = Turn::take([on.reads(part)])?;
         let source = unshared(&on.stream, part, order, &(first..first + len))?;
         // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object,
@@ -161,12 +156,7 @@ fn to_host(
 }
 
 /// Copies from a host array. The source is no longer used after the call returns.
-fn from_host(
-    py: Python<'_>,
-    given: Option<&stream::Stream>,
-    part: &Part,
-    host: HostArray<'_>,
-) -> Result<()> {
+fn from_host(py: Python<'_>, asked: Asked<'_>, part: &Part, host: HostArray<'_>) -> Result<()> {
     check_alike("set", &part.layout, host.layout())?;
     let len = part.layout.len() * part.layout.dtype().size();
     if len == 0 {
@@ -176,7 +166,7 @@ fn from_host(
     let host = host.ordered(order)?;
     let first = host.data()?.expose_provenance();
     py.detach(|| {
-        let on = Chosen::of(given, part);
+        let on = Chosen::of(asked, part);
         let _turn = Turn::take([on.writes(part)])?;
         let packed = order.layout(part.layout.dtype(), part.layout.shape())?;
         let is_shared = part.meets(&(first..first + len))?;
@@ -202,7 +192,7 @@ fn from_host(
 /// Copies into `out`, a host array. Does not block if `out` is pinned.
 pub(super) fn get_into(
     py: Python<'_>,
-    given: Option<&stream::Stream>,
+    asked: Asked<'_>,
     part: &Part,
     out: &Bound<'_, PyAny>,
 ) -> Result<()> {
@@ -211,8 +201,8 @@ pub(super) fn get_into(
         check_alike("get", &pinned.layout, &part.layout)?;
         return py.detach(|| {
             let works = [&part.block.work, &pinned.work];
-            let on = Chosen::new(given, part.block.device(), &works);
-            let _turn = Turn::take([on.reads(part), on.uses(&pinned.work)])?;
+            let on = Chosen::new(asked, part.block.device(), &works);
+            let _turn = Turn::take([on.reads(part), on.uses(&pinned.work, true)])?;
             let order = own_order(&pinned.layout)?;
             let source = unshared(&on.stream, part, order, &pinned.addresses())?;
             Ok(pinned.copy_in(&on.stream, &source.bytes(&source.hold()?)?)?)
@@ -223,19 +213,15 @@ pub(super) fn get_into(
     let order = own_order(host.layout())?;
     if are_dense_alike(host.layout(), &order.layout(host.layout().dtype(), host.layout().shape())?)
     {
-        return to_host(py, given, part, order, &host);
+        return to_host(py, asked, part, order, &host);
     }
     let values = HostArray::empty(py, part.layout.shape(), part.layout.dtype(), order)?;
-    to_host(py, given, part, order, &values)?;
+    to_host(py, asked, part, order, &values)?;
     values.copy_to(&host)
 }
 
 /// Copies from any kind of `source`, on the given stream of the array's device.
-pub(super) fn set_from(
-    part: &Part,
-    source: &Bound<'_, PyAny>,
-    given: Option<&stream::Stream>,
-) -> Result<()> {
+pub(super) fn set_from(part: &Part, source: &Bound<'_, PyAny>, asked: Asked<'_>) -> Result<()> {
     let py = source.py();
     let (device, work) = (part.block.device(), &part.block.work);
     if let Ok(array) = source.cast::<DeviceArray>() {
@@ -243,9 +229,9 @@ pub(super) fn set_from(
         check_alike("set", &part.layout, &source.layout)?;
         return py.detach(|| {
             if !source.block.device().is_same(device) {
-                return between(given, part, source);
+                return between(asked, part, source);
             }
-            let on = Chosen::new(given, device, &[work, &source.block.work]);
+            let on = Chosen::new(asked, device, &[work, &source.block.work]);
             let _turn = Turn::take([on.writes(part), on.reads(source)])?;
             on_device(&on.stream, part, source)
         });
@@ -254,8 +240,8 @@ pub(super) fn set_from(
         let pinned = pinned.get();
         check_alike("set", &part.layout, &pinned.layout)?;
         return py.detach(|| {
-            let on = Chosen::new(given, device, &[work, &pinned.work]);
-            let _turn = Turn::take([on.writes(part), on.uses(&pinned.work)])?;
+            let on = Chosen::new(asked, device, &[work, &pinned.work]);
+            let _turn = Turn::take([on.writes(part), on.uses(&pinned.work, false)])?;
             if are_dense_alike(&part.layout, &pinned.layout) && !part.meets(&pinned.addresses())? {
                 return Ok(pinned.copy_out(&on.stream, &mut part.bytes_mut(&part.hold()?)?)?);
             }
@@ -266,15 +252,15 @@ pub(super) fn set_from(
         });
     }
     let host = HostArray::of(source, Some(part.layout.dtype()))?;
-    from_host(py, given, part, host)
+    from_host(py, asked, part, host)
 }
 
 /// Copies between devices, on a stream of the destination device. All work on the source comes first.
-pub(super) fn between(given: Option<&stream::Stream>, to: &Part, from: &Part) -> Result<()> {
+pub(super) fn between(asked: Asked<'_>, to: &Part, from: &Part) -> Result<()> {
     if to.layout.is_empty() {
         return Ok(());
     }
-    let (there, here) = (Chosen::of(given, to), Chosen::of(None, from));
+    let (there, here) = (Chosen::of(asked, to), Chosen::of(Asked::default(), from));
     let _turn = Turn::take([there.writes(to), here.reads(from)])?;
     let (stream, from_stream) = (&there.stream, &here.stream);
     let order = own_order(&to.layout)?;
@@ -297,7 +283,7 @@ pub(crate) fn array_of(
     source: &Bound<'_, PyAny>,
     of: Option<&Bound<'_, PyAny>>,
     order: Option<Order>,
-    stream: Option<&stream::Stream>,
+    asked: Asked<'_>,
 ) -> Result<DeviceArray> {
     let of = of.map(dtype::from_python).transpose()?;
     let layout = if let Ok(array) = source.cast::<DeviceArray>() {
@@ -309,13 +295,13 @@ pub(crate) fn array_of(
         let order = order.map_or_else(|| own_order(host.layout()), Ok)?;
         let part = Part::allocate(device, host.layout().shape(), host.layout().dtype(), order)?;
         check_dtype(of, host.layout().dtype())?;
-        from_host(source.py(), stream, &part, host)?;
+        from_host(source.py(), asked, &part, host)?;
         return Ok(DeviceArray { part });
     };
     check_dtype(of, layout.dtype())?;
     let order = order.map_or_else(|| own_order(&layout), Ok)?;
     let part = Part::allocate(device, layout.shape(), layout.dtype(), order)?;
-    set_from(&part, source, stream)?;
+    set_from(&part, source, asked)?;
     Ok(DeviceArray { part })
 }
 

@@ -18,7 +18,7 @@ use runtime::{AnyView, AnyViewMut, DType, Layout, MemoryView, MemoryViewMut, Nat
 pub(crate) use self::block::{Block, BlockMemory, Loan};
 pub(crate) use self::host::HostArray;
 pub(crate) use self::index::{Order, Shape, integers, integers_of, permuted};
-pub(crate) use self::work::{Chosen, Hold, Turn, Use, Work};
+pub(crate) use self::work::{Asked, Chosen, Hold, Turn, Use, Work};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
@@ -129,11 +129,12 @@ pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
 ///
 /// Indexing with integers, slices of any step, ``...`` and ``None`` returns arrays that share its memory.
 ///
-/// An operation that names a ``stream`` is ordered by that stream only. An operation that names none comes after all
-/// unfinished work on the arrays that it uses, on any stream. It is enqueued on this thread's current stream if that
-/// belongs to the array's device, else on the device's default stream. For an array lent by an ArrayBuffer it is
-/// enqueued on the stream of the access. Work that was enqueued by other libraries, or by other arrays over adopted
-/// memory, is not tracked.
+/// An operation comes after unfinished work on the arrays that it uses, on any stream: after work that writes them, and
+/// if it writes them itself, after all work. Its stream waits, not the host. ``relaxed=True`` leaves out this order; then
+/// only the stream orders the operation. If the operation names no ``stream``, it is enqueued on this thread's current
+/// stream if that belongs to the array's device, else on the device's default stream. For an array lent by an ArrayBuffer
+/// it is enqueued on the stream of the access. Work that was enqueued by other libraries, by kernels that got an address
+/// as a number, or by other arrays over adopted memory, is not tracked.
 #[pyclass(frozen, module = "device_runtime")]
 pub(crate) struct DeviceArray {
     pub(crate) part: Part,
@@ -303,46 +304,57 @@ impl DeviceArray {
     }
 
     /// Returns the values as a NumPy array, or copies them to ``out``. Blocks until they are there, unless ``out`` is a
-    /// PinnedArray.
-    #[pyo3(signature = (out = None, stream = None, order = None))]
+    /// PinnedArray. ``relaxed`` leaves out the order with other streams.
+    #[pyo3(signature = (out = None, stream = None, order = None, *, relaxed = false))]
     fn get<'py>(
         &self,
         py: Python<'py>,
         out: Option<Bound<'py, PyAny>>,
         stream: Option<&Stream>,
         order: Option<Order>,
+        relaxed: bool,
     ) -> Result<Bound<'py, PyAny>> {
+        let asked = Asked::new(stream, relaxed);
         match out {
-            None => copy::to_new_host(py, stream, &self.part, order),
-            Some(out) => copy::get_into(py, stream, &self.part, &out).map(|()| out),
+            None => copy::to_new_host(py, asked, &self.part, order),
+            Some(out) => copy::get_into(py, asked, &self.part, &out).map(|()| out),
         }
     }
 
     /// Sets the values to those of ``source``, an array of the same shape and type. The source may be changed after the
-    /// call returns, unless it is a PinnedArray or on a device.
-    #[pyo3(signature = (source, stream = None))]
-    fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<()> {
-        copy::set_from(&self.part, source, stream)
+    /// call returns, unless it is a PinnedArray or on a device. ``relaxed`` leaves out the order with other streams.
+    #[pyo3(signature = (source, stream = None, *, relaxed = false))]
+    fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>, relaxed: bool) -> Result<()> {
+        copy::set_from(&self.part, source, Asked::new(stream, relaxed))
     }
 
     /// Enqueues a fill that sets every element to ``value``. For integers it is an integer in range, as for Python's
     /// ``array.array``. For floating-point numbers it is rounded as by NumPy: 1e300 is infinity in a float32.
-    #[pyo3(signature = (value, stream = None))]
+    /// ``relaxed`` leaves out the order with other streams.
+    #[pyo3(signature = (value, stream = None, *, relaxed = false))]
     pub(crate) fn fill(
         &self,
         py: Python<'_>,
         value: &Bound<'_, PyAny>,
         stream: Option<&Stream>,
+        relaxed: bool,
     ) -> Result<()> {
         self.part.check_writable()?;
         let value = Value::new(value, self.part.layout.dtype())?;
-        py.detach(|| copy::fill(stream, &self.part, &value))
+        py.detach(|| copy::fill(Asked::new(stream, relaxed), &self.part, &value))
     }
 
-    /// Returns a new array on the same device with the same values, without gaps.
-    #[pyo3(signature = (order = Order::C, stream = None))]
-    fn copy(&self, py: Python<'_>, order: Order, stream: Option<&Stream>) -> Result<Self> {
-        let part = py.detach(|| copy::anew(stream, &self.part, order))?;
+    /// Returns a new array on the same device with the same values, without gaps. ``relaxed`` leaves out the order with
+    /// other streams.
+    #[pyo3(signature = (order = Order::C, stream = None, *, relaxed = false))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        order: Order,
+        stream: Option<&Stream>,
+        relaxed: bool,
+    ) -> Result<Self> {
+        let part = py.detach(|| copy::anew(Asked::new(stream, relaxed), &self.part, order))?;
         Ok(Self { part })
     }
 
@@ -360,7 +372,7 @@ impl DeviceArray {
         }
         let Part { layout, .. } = &own.part;
         let made = Self::allocate(py, &device.0, layout.shape(), layout.dtype(), Order::C)?;
-        py.detach(|| copy::between(stream, &made.part, &own.part))?;
+        py.detach(|| copy::between(Asked::new(stream, false), &made.part, &own.part))?;
         Ok(Py::new(py, made)?)
     }
 
@@ -425,8 +437,8 @@ impl DeviceArray {
         let is_text = value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
         let is_one = is_text || !value.hasattr("__len__")? && !value.hasattr("shape")?;
         match is_one {
-            true => part.fill(value.py(), &value, None),
-            false => part.set(&value, None),
+            true => part.fill(value.py(), &value, None, false),
+            false => part.set(&value, None, false),
         }
     }
 
@@ -477,7 +489,7 @@ impl DeviceArray {
         let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
         // A copy holds no access, and writes nothing.
         let (values, copy) = if copy.unwrap_or(converts) {
-            (copy::to_new_host(py, None, part, None)?, None)
+            (copy::to_new_host(py, Asked::default(), part, None)?, None)
         } else {
             (numpy.call_method1("from_dlpack", (slf,))?, copy)
         };

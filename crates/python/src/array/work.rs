@@ -1,7 +1,6 @@
 //! The streams that work on a memory, and the order of the calls that use it.
 
 use std::cell::Cell;
-use std::mem;
 use std::ptr;
 use std::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
@@ -17,8 +16,8 @@ use crate::stream;
 /// The streams that may have unfinished work on a memory block, and the calls that use it now.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Shared by calls that enqueue work on named streams. A call that names none is alone from its ordering until its
-    /// work is enqueued: otherwise two such calls would miss each other's work.
+    /// A call is alone from its ordering until its work is enqueued: otherwise two calls would miss each other's work.
+    /// Shared by relaxed calls, which order nothing.
     turn: RwLock<()>,
     state: Mutex<State>,
     /// The only stream that may have unfinished work, if the memory is lent for one.
@@ -27,9 +26,62 @@ pub(crate) struct Work {
 
 #[derive(Default)]
 struct State {
-    streams: Vec<Stream>,
+    streams: Vec<StreamUse>,
+    /// How often a call found work of another stream, as far as it matters.
+    switches: usize,
     /// The elements that running exchanges hold.
     held: Vec<Arc<Held>>,
+}
+
+/// The work of one stream on a memory since it was last written in order.
+#[derive(Clone)]
+struct StreamUse {
+    stream: Stream,
+    writes: bool,
+    /// Whether work that is enqueued on the stream comes after the work of all other streams that write.
+    is_ordered: bool,
+    /// The end of its last work that writes, and of its last work. Without an event, all work of the stream counts.
+    write_end: Option<Event>,
+    end: Option<Event>,
+}
+
+impl StreamUse {
+    fn end(&self, all: bool) -> Option<&Event> {
+        if all { self.end.as_ref() } else { self.write_end.as_ref() }
+    }
+
+    /// Whether its work is known to be done, or that which writes.
+    fn is_done(&self, all: bool) -> bool {
+        let done = self.end(all).map_or_else(|| self.stream.is_done(), Event::is_done);
+        matches!(done, Ok(true))
+    }
+
+    /// Records new work, and its end once it is enqueued.
+    fn add(&mut self, writes: bool, end: Option<&Event>) {
+        self.writes |= writes;
+        self.end = end.cloned();
+        if writes {
+            self.write_end = end.cloned();
+        }
+    }
+}
+
+/// From this number of switches between streams on, the ends of work on a memory are recorded. Before, a stream that
+/// waits for another waits for all of its work. Programs that use one stream at a time need no events.
+const SHARED_AT: usize = 2;
+
+impl State {
+    /// The work of a stream.
+    fn of(&mut self, stream: &Stream) -> &mut StreamUse {
+        let known = self.streams.iter().position(|used| used.stream == *stream);
+        let place = known.unwrap_or_else(|| {
+            let is_ordered = self.streams.iter().all(|used| !used.writes);
+            let (stream, writes, write_end, end) = (stream.clone(), false, None, None);
+            self.streams.push(StreamUse { stream, writes, is_ordered, write_end, end });
+            self.streams.len() - 1
+        });
+        &mut self.streams[place]
+    }
 }
 
 struct Held {
@@ -43,48 +95,100 @@ const PRUNE_AT: usize = 4;
 impl Work {
     /// For memory that is lent for work on one stream.
     pub(crate) fn bound_to(stream: &Stream) -> Self {
-        let state = State { streams: vec![stream.clone()], held: Vec::new() };
-        Self { turn: RwLock::default(), state: Mutex::new(state), bound: Some(stream.clone()) }
+        let work = Self { bound: Some(stream.clone()), ..Self::default() };
+        work.written_on(stream);
+        work
     }
 
-    /// Records that work was enqueued.
-    pub(crate) fn used_on(&self, stream: &Stream) {
-        self.note(stream, &mut Vec::new());
+    /// Records that work which writes was enqueued.
+    pub(crate) fn written_on(&self, stream: &Stream) {
+        self.note(stream, true, None, &mut Vec::new());
     }
 
-    /// As `used_on`. Idle streams may be moved to `idle`, as by `busy`.
-    fn note(&self, stream: &Stream, idle: &mut Vec<Stream>) {
+    /// Whether streams take turns at the memory.
+    fn is_shared(&self) -> bool {
+        crate::lock(&self.state).switches >= SHARED_AT
+    }
+
+    /// Records work, and its end once it is enqueued. Idle streams may be moved to `idle`, as by `unfinished`.
+    fn note(&self, stream: &Stream, writes: bool, end: Option<&Event>, idle: &mut Vec<Stream>) {
         let len = {
-            let streams = &mut crate::lock(&self.state).streams;
-            if streams.contains(stream) {
-                return;
+            let state = &mut *crate::lock(&self.state);
+            state.of(stream).add(writes, end);
+            if writes {
+                // The others have not waited for this work.
+                state.streams.iter_mut().for_each(|used| used.is_ordered &= used.stream == *stream);
             }
-            streams.push(stream.clone());
-            streams.len()
+            state.streams.len()
         };
         if len > PRUNE_AT {
-            self.busy(idle);
+            drop(self.unfinished(None, true, idle));
         }
     }
 
-    /// Orders work that is enqueued on `stream` from now on after the work enqueued so far.
-    fn come_before(&self, stream: &Stream, idle: &mut Vec<Stream>) -> Result<()> {
-        for other in self.busy(idle).iter().filter(|other| *other != stream) {
-            stream.wait(&other.record_event()?)?;
+    /// Orders work that is enqueued on `stream` from now on after the work enqueued so far: after that which writes,
+    /// and after all of it if the new work `writes`. Then records the new work.
+    fn come_before(&self, stream: &Stream, writes: bool, idle: &mut Vec<Stream>) -> Result<()> {
+        {
+            let streams = &mut crate::lock(&self.state).streams;
+            let is_alone = streams.iter().all(|used| used.stream == *stream);
+            let own = streams.iter_mut().find(|used| used.stream == *stream);
+            if let Some(own) = own.filter(|own| own.is_ordered && (is_alone || !writes)) {
+                own.add(writes, None);
+                return Ok(());
+            }
         }
+        for end in self.unfinished(Some(stream), writes, idle) {
+            stream.wait(&end.event()?)?;
+        }
+        let state = &mut *crate::lock(&self.state);
+        state.switches += usize::from(!state.streams.is_empty());
+        if writes {
+            // Work that comes after this stream's comes after theirs, too.
+            let others = state.streams.extract_if(.., |used| used.stream != *stream);
+            idle.extend(others.map(|used| used.stream));
+        }
+        let own = state.of(stream);
+        own.is_ordered = true;
+        own.add(writes, None);
         Ok(())
     }
 
-    /// The streams that have unfinished work. Idle streams are moved from the list to `idle`: the caller drops them
-    /// when it holds no lock, because dropping the last handle of a stream may free objects that use other locks.
-    fn busy(&self, idle: &mut Vec<Stream>) -> Vec<Stream> {
+    /// The ends of unfinished work of streams other than `own`: of all work, or of such as writes. Idle streams are
+    /// moved from the list to `idle`: the caller drops them when it holds no lock, because dropping the last handle of
+    /// a stream may free objects that use other locks.
+    fn unfinished(&self, own: Option<&Stream>, all: bool, idle: &mut Vec<Stream>) -> Vec<End> {
         let streams = &mut crate::lock(&self.state).streams;
-        let is_busy = |stream: &Stream| !matches!(stream.is_done(), Ok(true));
-        let (busy, done): (Vec<_>, Vec<_>) =
-            mem::take(&mut *streams).into_iter().partition(is_busy);
-        streams.clone_from(&busy);
-        idle.extend(done);
-        busy
+        let counts = |used: &StreamUse| Some(&used.stream) != own && (all || used.writes);
+        let is_done = |used: &mut StreamUse| counts(used) && used.is_done(all);
+        if all {
+            idle.extend(streams.extract_if(.., is_done).map(|used| used.stream));
+        } else {
+            streams.iter_mut().filter_map(|used| is_done(used).then_some(used)).for_each(|used| {
+                (used.writes, used.write_end) = (false, None);
+            });
+        }
+        let end = |used: &StreamUse| match used.end(all) {
+            Some(event) => End::Event(event.clone()),
+            None => End::Stream(used.stream.clone()),
+        };
+        streams.iter().filter(|used| counts(used)).map(end).collect()
+    }
+}
+
+/// The end of work.
+enum End {
+    Event(Event),
+    /// That of all work on the stream.
+    Stream(Stream),
+}
+
+impl End {
+    fn event(self) -> runtime::Result<Event> {
+        match self {
+            Self::Event(event) => Ok(event),
+            Self::Stream(stream) => stream.record_event(),
+        }
     }
 }
 
@@ -104,8 +208,8 @@ impl Part {
         // Others may read the elements during an exchange, and the exchange then does, too.
         let may_write = !self.read_only && self.check_free(true).is_ok();
         let access = if may_write { Access::ReadWrite } else { Access::ReadOnly };
-        let events: runtime::Result<_> =
-            work.busy(&mut idle).iter().map(Stream::record_event).collect();
+        let ends = work.unfinished(None, may_write, &mut idle).into_iter();
+        let events: runtime::Result<_> = ends.map(End::event).collect();
         Ok((events?, access))
     }
 
@@ -125,39 +229,57 @@ impl Part {
     }
 }
 
+/// What the caller of an operation says of its stream.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Asked<'a> {
+    stream: Option<&'a stream::Stream>,
+    is_relaxed: bool,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(stream: Option<&'a stream::Stream>, is_relaxed: bool) -> Self {
+        Self { stream, is_relaxed }
+    }
+}
+
 /// The stream of an operation.
 pub(crate) struct Chosen {
     pub(crate) stream: Stream,
-    /// Whether all earlier work on the memories comes first, on any stream.
+    /// Whether earlier work on the memories, on any stream, comes first.
     is_ordered: bool,
 }
 
 impl Chosen {
-    /// Chooses the stream for an operation on memories of a device. If a stream is given, only that stream orders the
-    /// operation. Otherwise it is the stream that one of the memories is lent for, or this thread's current stream, or
-    /// the device's default stream; all work on the memories then comes first.
-    pub(crate) fn new(given: Option<&stream::Stream>, device: &Device, memories: &[&Work]) -> Self {
+    /// Chooses the stream for an operation on memories of a device: the given one, or that for which one of the
+    /// memories is lent, or this thread's current stream, or the device's default stream.
+    pub(crate) fn new(asked: Asked<'_>, device: &Device, memories: &[&Work]) -> Self {
+        let Asked { stream: given, is_relaxed } = asked;
         let bound = memories.iter().find_map(|work| work.bound.clone()).filter(|_| given.is_none());
         let stream = bound.unwrap_or_else(|| stream::Stream::choose(given, device));
-        Self { stream, is_ordered: given.is_none() }
+        Self { stream, is_ordered: !is_relaxed }
     }
 
     /// Chooses the stream for an operation on one array.
-    pub(crate) fn of(given: Option<&stream::Stream>, part: &Part) -> Self {
-        Self::new(given, part.block.device(), &[&part.block.work])
+    pub(crate) fn of(asked: Asked<'_>, part: &Part) -> Self {
+        Self::new(asked, part.block.device(), &[&part.block.work])
     }
 
     pub(crate) fn reads<'a>(&'a self, part: &'a Part) -> Use<'a> {
-        Use { on: self, work: &part.block.work, part: Some(part), writes: false }
+        Use { on: self, work: &part.block.work, part: Some(part), writes: false, may_write: false }
     }
 
     pub(crate) fn writes<'a>(&'a self, part: &'a Part) -> Use<'a> {
-        Use { writes: true, ..self.reads(part) }
+        Use { writes: true, may_write: true, ..self.reads(part) }
+    }
+
+    /// The use of an array by code that does not declare whether it writes.
+    pub(crate) fn may_write<'a>(&'a self, part: &'a Part) -> Use<'a> {
+        Use { may_write: !part.read_only, ..self.reads(part) }
     }
 
     /// The use of a memory that is no array of a device.
-    pub(crate) fn uses<'a>(&'a self, work: &'a Work) -> Use<'a> {
-        Use { on: self, work, part: None, writes: true }
+    pub(crate) fn uses<'a>(&'a self, work: &'a Work, writes: bool) -> Use<'a> {
+        Use { on: self, work, part: None, writes, may_write: writes }
     }
 }
 
@@ -167,7 +289,17 @@ pub(crate) struct Use<'a> {
     on: &'a Chosen,
     work: &'a Work,
     part: Option<&'a Part>,
+    /// Whether the operation writes elements that an exchange may hold.
     writes: bool,
+    /// Whether other work must be ordered as if the operation writes.
+    may_write: bool,
+}
+
+impl Use<'_> {
+    /// Whether the stream is one of the memory's device. The runtime refuses other streams.
+    fn is_on_device(&self) -> bool {
+        self.part.is_none_or(|part| part.block.device().is_same(self.on.stream.device()))
+    }
 }
 
 /// While this exists, the work of an operation is being enqueued.
@@ -266,25 +398,36 @@ impl<'a> Turn<'a> {
         for used in &uses {
             used.part.map_or(Ok(()), |part| part.check_free(used.writes))?;
         }
+        uses.retain(Use::is_on_device);
         for used in uses.iter().filter(|used| used.on.is_ordered) {
-            used.work.come_before(&used.on.stream, &mut idle)?;
+            used.work.come_before(&used.on.stream, used.may_write, &mut idle)?;
         }
-        // Noted before and after the work is enqueued: a check in between drops a stream that is idle.
-        let mut turn = Self { uses, _locks: locks, _nested: nested, idle };
-        turn.note();
-        Ok(turn)
-    }
-
-    fn note(&mut self) {
-        for used in &self.uses {
-            used.work.note(&used.on.stream, &mut self.idle);
+        for used in uses.iter().filter(|used| !used.on.is_ordered) {
+            used.work.note(&used.on.stream, used.may_write, None, &mut idle);
         }
+        Ok(Self { uses, _locks: locks, _nested: nested, idle })
     }
 }
 
 impl Drop for Turn<'_> {
+    /// Notes the end of the work. Relaxed calls of several threads may end in another order than they began, so they
+    /// note none.
     fn drop(&mut self) {
-        self.note();
+        let mut ends: Vec<(&Stream, Option<Event>)> = Vec::new();
+        for used in &self.uses {
+            let stream = &used.on.stream;
+            if !used.on.is_ordered {
+                used.work.note(stream, used.may_write, None, &mut self.idle);
+            } else if used.work.is_shared() {
+                let known = ends.iter().position(|(known, _)| *known == stream);
+                let place = known.unwrap_or_else(|| {
+                    ends.push((stream, stream.record_event().ok()));
+                    ends.len() - 1
+                });
+                let end = ends[place].1.as_ref();
+                used.work.note(stream, used.may_write, end, &mut self.idle);
+            }
+        }
     }
 }
 
@@ -313,7 +456,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         for held in &self.held {
             let work = &held.part.block.work;
-            work.used_on(&self.on.stream);
+            work.written_on(&self.on.stream);
             crate::lock(&work.state).held.retain(|other| !Arc::ptr_eq(other, held));
         }
     }

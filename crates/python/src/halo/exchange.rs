@@ -13,7 +13,7 @@ use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
 use runtime::{Error, ErrorKind};
 
 use super::{Communicator, Quantity, Topology};
-use crate::array::{BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
+use crate::array::{Asked, BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::mutex::CallbackMutex;
@@ -81,7 +81,7 @@ impl HaloExchange {
             let is_own = |part: &&Part| part.block.device().is_same(&self.device);
             let own: Vec<Part> = parts.iter().filter(is_own).cloned().collect();
             let works: Vec<&Work> = own.iter().map(|part| &part.block.work).collect();
-            let on = Chosen::new(stream, &self.device, &works);
+            let on = Chosen::new(Asked::new(stream, false), &self.device, &works);
             let _hold = Hold::new(&on, &own, others_may_read)?;
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<BlockMemory<'_>>>>()?;
             let bound =

@@ -13,7 +13,7 @@ use runtime::interchange::{Access, ArrayExchange, ConversionError, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
-use crate::array::{BlockMemory, Chosen, Order, Part, Turn, copy};
+use crate::array::{Asked, BlockMemory, Chosen, Order, Part, Turn, copy};
 use crate::device::no_attribute;
 use crate::dtype;
 use crate::error::{Failure, Result};
@@ -149,7 +149,7 @@ fn tensor<'py>(
             return Ok(capsule);
         }
         Some(DlpackCopy::Here) => {
-            let copied = py.detach(|| copy::anew(None, part, Order::C))?;
+            let copied = py.detach(|| copy::anew(Asked::default(), part, Order::C))?;
             let pending = exchange(py, &copied, &copied.hold()?)?;
             // SAFETY: the memory was just made.
             let pending = unsafe { pending.assume_copied() };
@@ -193,7 +193,7 @@ fn fenced(
 
 /// Copies the values into a vector. Blocks until they are there.
 fn host_copy(part: &Part) -> Result<ArrayExchange> {
-    let on = Chosen::of(None, part);
+    let on = Chosen::of(Asked::default(), part);
     let _turn = Turn::take([on.reads(part)])?;
     let values = copy::packed(&on.stream, part, Order::C)?;
     let held = values.hold()?;

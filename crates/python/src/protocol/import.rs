@@ -233,7 +233,7 @@ fn made<S: State>(
     let AdoptedBytes { memory, offset, layout, access } = bytes;
     let block = Block::new(memory);
     if let Some(stream) = stream {
-        block.work.used_on(stream);
+        block.work.written_on(stream);
     }
     let part = Part {
         block: std::sync::Arc::new(block),
