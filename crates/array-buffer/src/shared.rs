@@ -10,7 +10,7 @@ use std::time::Duration;
 use ndarray::Dimension;
 use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
 use parking_lot::{Mutex, RawRwLock, RwLock};
-use runtime_core::{Element, Error, ErrorKind, Result};
+use runtime_core::{Element, Error, ErrorKind, Result, interrupt};
 
 use crate::ArrayBuffer;
 use crate::call_site::{At, CallSite};
@@ -134,7 +134,8 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
     pub fn write(&self, timeout: Duration) -> Result<SharedWrite<T, D>> {
         let call_site = Location::caller();
         self.refuse_if(|holder| holder.frozen || holder.thread == thread::current().id())?;
-        let guard = self.lock.try_write_arc_for(timeout).ok_or_else(|| self.late(timeout))?;
+        let guard = interrupt::in_steps(timeout, |step| self.lock.try_write_arc_for(step))?
+            .ok_or_else(|| self.late(timeout))?;
         Ok(SharedWrite { _entry: self.enter(None, true, call_site), guard })
     }
 
@@ -147,7 +148,8 @@ impl<T: Element, D: Dimension> SharedArrayBuffer<T, D> {
         self.refuse_if(|holder| holder.writes && holder.thread == thread::current().id())?;
         // Recursive: a thread that already reads must not wait behind a writer that waits for it.
         let guard =
-            self.lock.try_read_arc_recursive_for(timeout).ok_or_else(|| self.late(timeout))?;
+            interrupt::in_steps(timeout, |step| self.lock.try_read_arc_recursive_for(step))?
+                .ok_or_else(|| self.late(timeout))?;
         Ok(SharedRead { _entry: self.enter(frozen, false, call_site), guard })
     }
 

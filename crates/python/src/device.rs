@@ -14,6 +14,7 @@ use crate::module::{self, Module};
 use crate::pinned::PinnedArray;
 use crate::protocol::import;
 use crate::stream::{Event, Stream};
+use crate::wait;
 
 fn registry() -> &'static DeviceRegistry {
     static REGISTRY: OnceLock<DeviceRegistry> = OnceLock::new();
@@ -241,7 +242,7 @@ impl Device {
 
     /// Blocks until all work on the device has finished.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
-        Ok(py.detach(|| self.0.synchronize())?)
+        Ok(py.detach(|| wait::device(&self.0))?)
     }
 
     /// Whether this device can copy from ``other``, and wait for its events, without the host.

@@ -12,6 +12,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use runtime::{Error, ErrorKind};
 
+use crate::wait::Interrupted;
+
 /// The result type of Python functions in this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -27,6 +29,20 @@ impl Failure {
     #[cold]
     pub(crate) fn invalid(operation: &'static str, message: impl Into<String>) -> Self {
         Self::Runtime(Error::new(ErrorKind::InvalidArgument, operation, message))
+    }
+}
+
+impl Failure {
+    /// This failure as another exception, unless it ends programs or is that of a signal handler: these are raised as
+    /// they are.
+    pub(crate) fn replaced(self, py: Python<'_>, by: impl FnOnce(PyErr) -> PyErr) -> PyErr {
+        if let Self::Runtime(error) = &self
+            && let Some(raised) = raised_by_handler(error)
+        {
+            return raised;
+        }
+        let cause = PyErr::from(self);
+        if is_exit(py, &cause) { cause } else { by(cause) }
     }
 }
 
@@ -136,6 +152,9 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Makes the exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    if let Some(raised) = raised_by_handler(error) {
+        return raised;
+    }
     let cause = python_cause(error).map(|cause| cause.clone_ref(py));
     if let Some(exit) = cause.as_ref().filter(|cause| is_exit(py, cause)) {
         return exit.clone_ref(py);
@@ -149,6 +168,15 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 
 /// The Python exception that caused an error.
 pub(crate) fn python_cause(error: &Error) -> Option<&PyErr> {
+    cause_of(error)
+}
+
+/// The exception of a signal handler that ended a wait. It is raised once.
+fn raised_by_handler(error: &Error) -> Option<PyErr> {
+    cause_of::<Interrupted>(error).and_then(Interrupted::take)
+}
+
+fn cause_of<C: StdError + 'static>(error: &Error) -> Option<&C> {
     let causes = iter::successors(error.source(), |cause| (**cause).source());
     // An error shares its cause.
     causes

@@ -18,6 +18,7 @@ mod pinned;
 mod protocol;
 mod release;
 mod stream;
+mod wait;
 
 use self::detach::detached;
 use self::mutex::lock;
@@ -50,6 +51,7 @@ mod _native {
         module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::release::set_up(module.py())?;
+        crate::wait::set_up();
         crate::error::add_to(module)
     }
 }

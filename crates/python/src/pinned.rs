@@ -70,7 +70,10 @@ impl PinnedArray {
 
     /// The address, once the copies enqueued so far have finished.
     fn address(&self, py: Python<'_>) -> Result<usize> {
-        Ok(py.detach(|| crate::lock(&self.memory).as_mut_slice().map(|_| self.address))?)
+        py.detach(|| {
+            self.work.wait_ahead(true)?;
+            Ok(crate::lock(&self.memory).as_mut_slice().map(|_| self.address)?)
+        })
     }
 
     /// The addresses of all bytes. Copies may be using them.

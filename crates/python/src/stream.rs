@@ -8,6 +8,7 @@ use runtime::array;
 
 use crate::device::Device;
 use crate::error::{Failure, Result};
+use crate::wait;
 
 /// An in-order queue of work on a device, made by ``Device.stream``.
 ///
@@ -65,7 +66,7 @@ impl Stream {
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
         py.detach(|| match timeout {
-            None => self.0.synchronize(),
+            None => wait::stream(&self.0),
             Some(timeout) => self.0.synchronize_for(timeout),
         })?;
         Ok(())
@@ -150,7 +151,7 @@ impl Event {
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
         py.detach(|| match timeout {
-            None => self.0.wait(),
+            None => wait::event(&self.0),
             Some(timeout) => self.0.wait_for(timeout),
         })?;
         Ok(())
@@ -164,12 +165,19 @@ impl Event {
 
     /// The seconds on the device from the mark of ``earlier`` to the mark of this event. Blocks until both are reached.
     fn elapsed_since(&self, py: Python<'_>, earlier: &Self) -> Result<f64> {
-        Ok(py.detach(|| self.0.elapsed_since(&earlier.0))?.as_secs_f64())
+        Ok(py.detach(|| elapsed(&earlier.0, &self.0))?.as_secs_f64())
     }
 
     fn __repr__(&self) -> String {
         format!("<{:?}>", self.0)
     }
+}
+
+/// The time between two events, once both are reached.
+fn elapsed(start: &runtime::Event, end: &runtime::Event) -> runtime::Result<Duration> {
+    wait::event(start)?;
+    wait::event(end)?;
+    end.elapsed_since(start)
 }
 
 /// Measures the time that work takes on a device: ``with stream.timer() as timer: …``.
@@ -195,7 +203,7 @@ impl Timer {
         let (Some(start), Some(end)) = marks else {
             return Err(Failure::invalid("elapsed", "the timer's block has not ended"));
         };
-        Ok(py.detach(|| end.elapsed_since(&start))?.as_secs_f64())
+        Ok(py.detach(|| elapsed(&start, &end))?.as_secs_f64())
     }
 
     fn __enter__(slf: Py<Self>) -> Result<Py<Self>> {

@@ -39,6 +39,7 @@ mod id;
 mod image;
 mod info;
 mod interop;
+pub mod interrupt;
 mod kernel;
 mod launch;
 mod layout;

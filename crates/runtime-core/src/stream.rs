@@ -10,7 +10,7 @@ use crate::contract::{DeviceEvent, DeviceStream};
 use crate::device::same_device;
 use crate::statistics::Counts;
 use crate::sync::lock;
-use crate::{Device, Error, ErrorKind, NativeHandle, Result};
+use crate::{Device, Error, ErrorKind, NativeHandle, Result, interrupt};
 
 /// An in-order queue of work on a device.
 ///
@@ -537,7 +537,7 @@ impl fmt::Debug for Event {
 }
 
 /// Polls `done` until it returns `true`: continuously at first, yielding to other threads, then at growing intervals of
-/// up to one millisecond.
+/// up to one millisecond. Ends early if it is interrupted.
 fn poll(
     operation: &'static str,
     device: &Device,
@@ -562,6 +562,7 @@ fn poll(
             std::thread::yield_now();
         } else {
             // The delay is a small part of the time waited so far.
+            interrupt::check()?;
             std::thread::sleep((waited / 8).min(Duration::from_millis(1)).min(left));
         }
     }

@@ -8,7 +8,7 @@ use std::mem::{self, ManuallyDrop};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{Error, ErrorKind, Result, interrupt};
 
 use super::abi::{Handle, Raw};
 use super::comm::{Comm, read, test};
@@ -68,6 +68,7 @@ pub(crate) fn wait<R>(
             let message = format!("after {timeout:?}, other ranks have not called it");
             return Err(Error::new(ErrorKind::Timeout, operation, message));
         }
+        interrupt::check()?;
         thread::sleep(LONG);
     }
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use runtime_core::{Error, ErrorKind, Result, bytemuck};
+use runtime_core::{Error, ErrorKind, Result, bytemuck, interrupt};
 
 use super::thread::Group;
 use super::{Buffer, COLLECTIVE_TAG, Claims, Communicator, MAX_RANKS, Request, deadline};
@@ -516,6 +516,7 @@ impl Gather {
                 return Err(Error::new(ErrorKind::Timeout, operation, message));
             }
             ranks.wait_beyond(seen, next.map_or(deadline, |next| next.min(deadline)));
+            interrupt::check()?;
         }
     }
 

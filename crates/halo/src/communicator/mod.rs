@@ -38,7 +38,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use runtime_core::{Device, Error, ErrorKind, Result};
+use runtime_core::{Device, Error, ErrorKind, Result, interrupt};
 
 pub use buffer::{Buffer, Storage};
 pub use collective::Collectives;
@@ -166,7 +166,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// A count of the events on the requests of this rank, to pass to [`wait_beyond`](Self::wait_beyond).
     fn progress(&self) -> u64;
 
-    /// Blocks until the count exceeds `seen`, but not beyond `deadline`. May return earlier.
+    /// Blocks until the count exceeds `seen`, but not beyond `deadline`. May return earlier, and does so at least every
+    /// [`INTERVAL`](interrupt::INTERVAL) if waits are [interrupted](interrupt::limit).
     fn wait_beyond(&self, seen: u64, deadline: Instant);
 
     /// Whether a wait looks at its requests again, after this number of looks, before it reads the clock and calls
@@ -183,8 +184,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Timeout` leaves all requests unchanged: wait again, or drop them. Any other error is that of one request, whose
-    /// place becomes `None`.
+    /// `Timeout`, or an [interrupt](runtime_core::interrupt), leaves all requests unchanged: wait again, or drop them. Any
+    /// other error is that of one request, whose place becomes `None`.
     fn wait_any(
         &self,
         requests: &mut [Option<Box<dyn Request>>],
@@ -218,6 +219,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
                 return Err(late(timeout, self.rank(), requests));
             }
             self.wait_beyond(seen, deadline);
+            interrupt::check()?;
             has_waited = true;
         }
     }

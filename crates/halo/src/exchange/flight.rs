@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Instant;
 
-use runtime_core::{Error, ErrorKind, Event, Result, Stream};
+use runtime_core::{Error, ErrorKind, Event, Result, Stream, interrupt};
 
 use super::channel::Channel;
 use crate::communicator::{Buffer, Request, Storage};
@@ -187,7 +187,7 @@ impl Flight {
             return packed.map_err(|error| self.failed.clone().unwrap_or(error));
         }
         channel.communicator.wait_beyond(seen, deadline);
-        Ok(())
+        interrupt::check()
     }
 
     /// The error after the timeout.

@@ -144,6 +144,7 @@ fn to_host(
     let first = host.data()?.expose_provenance();
     py.detach(|| {
         let on = Chosen::of(asked, part);
+        part.wait_ahead(&on)?;
         let _turn = Turn::take([on.reads(part)])?;
         let source = unshared(&on.stream, part, order, &(first..first + len))?;
         // SAFETY: the array has elements of that many bytes without gaps, may be written, and is kept by its object,

@@ -12,6 +12,7 @@ use runtime::{Device, Error, ErrorKind, Event, Stream};
 use super::Part;
 use crate::error::Result;
 use crate::stream;
+use crate::wait;
 
 /// The streams that may have unfinished work on a memory block, and the calls that use it now.
 #[derive(Default)]
@@ -192,7 +193,27 @@ impl End {
     }
 }
 
+impl Work {
+    /// Waits for the work that the host is about to wait for: that which writes, or `all`. Can be interrupted.
+    pub(crate) fn wait_ahead(&self, all: bool) -> Result<()> {
+        let mut idle = Vec::new();
+        let ends = {
+            let _turn = (Lock::take(self, false)?, Nested::new());
+            self.unfinished(None, all, &mut idle)
+        };
+        Ok(wait::ahead(ends.into_iter().map(End::event))?)
+    }
+}
+
 impl Part {
+    /// Waits for the work that the host is about to wait for when it reads the elements. Can be interrupted.
+    pub(crate) fn wait_ahead(&self, on: &Chosen) -> Result<()> {
+        if on.is_ordered {
+            self.block.work.wait_ahead(false)?;
+        }
+        Ok(wait::ahead_of(&on.stream)?)
+    }
+
     /// Events after the work on the memory that was enqueued and has not finished, and how other libraries may use the
     /// elements after it.
     ///

@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use runtime::array::ndarray::IxDyn;
 use runtime::array::{ArrayBuffer, Lease, Leased, PartStatus, SharedArrayBuffer, TransferReport};
-use runtime::{AnyView, AnyViewMut, DType, Device, Element, Error, ErrorKind, Result, Stream};
+use runtime::{
+    AnyView, AnyViewMut, DType, Device, Element, Error, ErrorKind, Event, Result, Stream,
+};
 
 use crate::array::{HostArray, Loan};
 use crate::dtype;
+use crate::wait;
 
 /// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,12 @@ pub(super) trait Buffer: Send + Sync {
 
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>>;
 
+    /// Notes the end of an access on a stream.
+    fn accessed_on(&self, stream: &Stream);
+
+    /// Waits for the accesses on streams, as the host is about to do. Can be interrupted.
+    fn wait_ahead(&self) -> Result<()>;
+
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool>;
 }
 
@@ -69,6 +78,8 @@ struct Shared<T: Element> {
     shape: Vec<usize>,
     writer: Writer<T>,
     shown: Mutex<Shown>,
+    /// The ends of the latest accesses on streams, with the numbers of these.
+    ends: Mutex<Vec<(u64, Event)>>,
 }
 
 /// The access that holds an array for writing. The lock is held while the access is inspected.
@@ -77,7 +88,8 @@ type Writer<T> = Arc<Mutex<Weak<Access<T>>>>;
 /// Shares an array of `dtype`, stored as `T`.
 pub(super) fn shared<T: Element>(array: ArrayBuffer<T, IxDyn>, dtype: DType) -> Arc<dyn Buffer> {
     let (shape, array) = (array.shape().to_vec(), SharedArrayBuffer::new(array));
-    Arc::new(Shared { array, dtype, shape, writer: Writer::default(), shown: Mutex::default() })
+    let (writer, shown, ends) = (Writer::default(), Mutex::default(), Mutex::default());
+    Arc::new(Shared { array, dtype, shape, writer, shown, ends })
 }
 
 /// Uses the memory of a host array, which must be writable, aligned, in row-major order without gaps, and not empty.
@@ -176,6 +188,22 @@ impl<T: Element> Buffer for Shared<T> {
 
     fn duplicate(&self, timeout: Duration) -> Result<Arc<dyn Buffer>> {
         Ok(shared(self.array.read(timeout)?.duplicate()?, self.dtype))
+    }
+
+    fn accessed_on(&self, stream: &Stream) {
+        // Without an event, the wait for the access cannot be interrupted.
+        if let Ok(end) = stream.record_event() {
+            let mut ends = crate::lock(&self.ends);
+            ends.retain(|(number, end)| {
+                *number != stream.id() && !matches!(end.is_done(), Ok(true))
+            });
+            ends.push((stream.id(), end));
+        }
+    }
+
+    fn wait_ahead(&self) -> Result<()> {
+        let ends = crate::lock(&self.ends).clone();
+        wait::ahead(ends.into_iter().map(|(_, end)| Ok(end)))
     }
 
     fn is_valid_on(&self, device: Option<&Device>, timeout: Duration) -> Result<bool> {

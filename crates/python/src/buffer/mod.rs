@@ -361,7 +361,12 @@ fn make_read_only(array: &Bound<'_, PyAny>) -> Result<()> {
 impl ArrayAccess {
     fn enter(&self, py: Python<'_>) -> Result<Py<PyAny>> {
         let (how, place) = (self.how, self.place.stream());
-        let lent = py.detach(|| self.buffer.take(how, place, self.timeout))?;
+        let lent = py.detach(|| {
+            if place.is_none() {
+                self.buffer.wait_ahead()?;
+            }
+            self.buffer.take(how, place, self.timeout)
+        })?;
         let read_only = how == How::Read;
         let layout = Layout::contiguous(self.buffer.dtype(), lent.shape())?;
         let (entered, values) = if let Some(stream) = place {
@@ -397,7 +402,10 @@ impl ArrayAccess {
             return Err(Error::new(ErrorKind::Conflict, "access", message).into());
         };
         let lent = match entered {
-            Entered::Device(block) => block.end(),
+            Entered::Device(block) => {
+                self.place.stream().into_iter().for_each(|stream| self.buffer.accessed_on(stream));
+                block.end()
+            }
             Entered::Host(loan, array) => {
                 make_read_only(array.bind(py))?;
                 loan.get().take()

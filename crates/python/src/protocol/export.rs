@@ -9,7 +9,7 @@ use pyo3::types::{PyCapsule, PyDict};
 use runtime::interchange::dlpack::{
     DlpackCopy, DlpackFence, DlpackOptions, DlpackRequest, DlpackTensor,
 };
-use runtime::interchange::{Access, ArrayExchange, ConversionError, Pending};
+use runtime::interchange::{Access, ArrayExchange, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
 use super::{capsule, dictionary};
@@ -46,13 +46,14 @@ fn exchange_after(
 
 /// The `BufferError` that DLPack requires, with the cause.
 fn buffer_error(py: Python<'_>, failure: Failure) -> PyErr {
-    let cause = PyErr::from(failure);
-    if cause.is_instance_of::<PyBufferError>(py) {
-        return cause;
-    }
-    let error = PyBufferError::new_err(cause.value(py).to_string());
-    error.set_cause(py, Some(cause));
-    error
+    failure.replaced(py, |cause| {
+        if cause.is_instance_of::<PyBufferError>(py) {
+            return cause;
+        }
+        let error = PyBufferError::new_err(cause.value(py).to_string());
+        error.set_cause(py, Some(cause));
+        error
+    })
 }
 
 /// `__dlpack_device__`.
@@ -180,7 +181,7 @@ fn fenced(
 ) -> Result<DlpackTensor> {
     Ok(match fence {
         DlpackFence::HostWait => {
-            py.detach(|| ready(pending))?.into_dlpack(options).map_err(Error::from)?
+            py.detach(|| ready(part, pending))?.into_dlpack(options).map_err(Error::from)?
         }
         DlpackFence::Order(handle) => {
             let consumer = consumer_stream(part, handle)?;
@@ -194,6 +195,7 @@ fn fenced(
 /// Copies the values into a vector. Blocks until they are there.
 fn host_copy(part: &Part) -> Result<ArrayExchange> {
     let on = Chosen::of(Asked::default(), part);
+    part.wait_ahead(&on)?;
     let _turn = Turn::take([on.reads(part)])?;
     let values = copy::packed(&on.stream, part, Order::C)?;
     let held = values.hold()?;
@@ -205,8 +207,9 @@ fn host_copy(part: &Part) -> Result<ArrayExchange> {
     }))
 }
 
-fn ready(pending: ArrayExchange<Pending>) -> runtime::Result<ArrayExchange> {
-    pending.host_wait().map_err(ConversionError::into)
+fn ready(part: &Part, pending: ArrayExchange<Pending>) -> Result<ArrayExchange> {
+    part.block.work.wait_ahead(true)?;
+    Ok(pending.host_wait().map_err(Error::from)?)
 }
 
 /// The consumer's stream, which must wait.
@@ -249,7 +252,7 @@ pub(crate) fn array_interface<'py>(py: Python<'py>, part: &Part) -> Result<Bound
         let message = format!("memory of {}, which the host does not address", pending.device());
         return Err(no_attribute(message).into());
     }
-    let ready = py.detach(|| ready(pending))?;
+    let ready = py.detach(|| ready(part, pending))?;
     dictionary::of_array_interface(py, &ready.to_array_interface()?)
 }
 
@@ -271,7 +274,7 @@ pub(crate) fn cuda_array_interface<'py>(
             let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
             ordered.to_cuda_array_interface()?
         }
-        _ => py.detach(|| ready(pending))?.to_cuda_array_interface()?,
+        _ => py.detach(|| ready(part, pending))?.to_cuda_array_interface()?,
     };
     part.block.lend_to_consumers()?;
     dictionary::of_cuda_array_interface(py, &said)
@@ -288,7 +291,7 @@ pub(crate) fn arrow_device_array<'py>(
         let ordered = pending.order_after(&device.default_stream()).map_err(Error::from)?;
         ordered.into_arrow().map_err(Error::from)?
     } else {
-        py.detach(|| ready(pending))?.into_arrow().map_err(Error::from)?
+        py.detach(|| ready(part, pending))?.into_arrow().map_err(Error::from)?
     };
     capsule::of_arrow(py, arrow)
 }

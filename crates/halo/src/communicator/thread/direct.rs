@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, slice};
 
-use runtime_core::{AnyView, Error, ErrorKind, Event, Result, Stream};
+use runtime_core::{AnyView, Error, ErrorKind, Event, Result, Stream, interrupt};
 use smallvec::SmallVec;
 
 use super::group::Group;
@@ -340,6 +340,7 @@ impl<'a> LoanSession<'a> {
                 return Err(self.late(missing.copied().unwrap_or(self.rank)));
             }
             self.group.wait_beyond(self.rank, seen, deadline);
+            interrupt::check()?;
         }
     }
 
@@ -464,6 +465,7 @@ impl<'a> LoanSession<'a> {
                 return Err(self.late(open));
             }
             self.group.wait_beyond(self.rank, seen, deadline);
+            interrupt::check()?;
         }
     }
 

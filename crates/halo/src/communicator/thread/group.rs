@@ -8,7 +8,7 @@ use std::time::Instant;
 use std::{fmt, hint, mem, thread};
 
 use parking_lot::{Condvar, Mutex};
-use runtime_core::{Error, ErrorKind, Result};
+use runtime_core::{Error, ErrorKind, Result, interrupt};
 
 use super::claims::ClaimTable;
 use super::loans::LoanTable;
@@ -103,6 +103,7 @@ impl Group {
             }
             if check < SPINS { hint::spin_loop() } else { thread::yield_now() }
         }
+        let deadline = interrupt::limit(deadline);
         let signal = &self.ranks[rank].signal;
         if !signal.is_listed.load(Ordering::Acquire) {
             let mut sleepers = self.sleepers.lock();
