@@ -10,6 +10,7 @@ use runtime::{DeviceRegistry, StreamOptions, Traffic};
 
 use crate::array::{self, Asked, DeviceArray, Order};
 use crate::error::{self, Result};
+use crate::fork;
 use crate::module::{self, Module};
 use crate::pinned::PinnedArray;
 use crate::protocol::import;
@@ -23,23 +24,25 @@ fn registry() -> &'static DeviceRegistry {
 
 /// Returns every device that can be opened now. ``backends`` gives the reason why a backend has no device.
 #[pyfunction]
-pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceInfo> {
+pub(crate) fn devices(py: Python<'_>) -> Result<Vec<DeviceInfo>> {
+    fork::enter("devices")?;
     let listings = py.detach(|| registry().list());
     let found = listings.into_iter().filter_map(|listing| listing.devices.ok());
-    found.flatten().map(DeviceInfo).collect()
+    Ok(found.flatten().map(DeviceInfo).collect())
 }
 
 /// Returns the backends of this package: each name, and None or the error that explains why the backend has no device
 /// here.
 #[pyfunction]
-pub(crate) fn backends(py: Python<'_>) -> BTreeMap<String, Option<Py<PyAny>>> {
+pub(crate) fn backends(py: Python<'_>) -> Result<BTreeMap<String, Option<Py<PyAny>>>> {
+    fork::enter("backends")?;
     let listings = py.detach(|| registry().list());
     let why = |listing: runtime::Listing| {
         let why =
             listing.devices.err().map(|error| error::raise(py, &error).into_value(py).into_any());
         (listing.backend, why)
     };
-    listings.into_iter().map(why).collect()
+    Ok(listings.into_iter().map(why).collect())
 }
 
 /// The identity and limits of a device.
@@ -166,6 +169,7 @@ impl Device {
     #[new]
     #[pyo3(signature = (selector = None))]
     fn new(py: Python<'_>, selector: Option<&str>) -> Result<Self> {
+        fork::enter("open")?;
         let opened = py.detach(|| match selector {
             Some(selector) => registry().open(selector),
             None => registry().open_default("host"),
@@ -201,6 +205,7 @@ impl Device {
     /// processor and memory as ``processor_busy`` and ``memory_busy``. An entry is None if the device does not report
     /// it.
     fn load<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        fork::check("load")?;
         let load = self.0.monitor().map(|monitor| monitor.load()).transpose()?.unwrap_or_default();
         let dict = PyDict::new(py);
         dict.set_item("memory_free", load.memory_free)?;
@@ -219,6 +224,7 @@ impl Device {
     /// Frees unused memory of the pool until at most ``keep_bytes`` are reserved beyond the used bytes.
     #[pyo3(signature = (keep_bytes = 0))]
     fn trim_pool(&self, py: Python<'_>, keep_bytes: usize) -> Result<()> {
+        fork::check("trim_pool")?;
         py.detach(|| self.0.memory_pool().map_or(Ok(()), |pool| pool.trim(keep_bytes)))?;
         Ok(())
     }
@@ -242,6 +248,7 @@ impl Device {
 
     /// Blocks until all work on the device has finished.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
+        fork::check("synchronize")?;
         Ok(py.detach(|| wait::device(&self.0))?)
     }
 
@@ -259,12 +266,14 @@ impl Device {
     /// Creates a stream. A larger priority is more urgent; the default is 0.
     #[pyo3(signature = (priority = 0))]
     fn stream(&self, priority: i32) -> Result<Stream> {
+        fork::check("stream")?;
         Ok(Stream(self.0.stream_create(&StreamOptions::default().with_priority(priority))?))
     }
 
     /// Creates an event. Only events with timing can measure elapsed time.
     #[pyo3(signature = (timing = true))]
     fn event(&self, timing: bool) -> Result<Event> {
+        fork::check("event")?;
         Ok(Event(self.0.event_create(timing)?))
     }
 

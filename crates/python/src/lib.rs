@@ -11,6 +11,7 @@ mod detach;
 mod device;
 mod dtype;
 mod error;
+mod fork;
 mod halo;
 mod module;
 mod mutex;
@@ -52,6 +53,7 @@ mod _native {
         runtime::interchange::wait_within(|wait| crate::detached(wait));
         crate::release::set_up(module.py())?;
         crate::wait::set_up();
+        crate::fork::set_up(module.py())?;
         crate::error::add_to(module)
     }
 }

@@ -13,6 +13,7 @@ use crate::array::{self, Asked, BlockMemory, Chosen, DeviceArray, Part, Turn, Us
 use crate::device::Device;
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
+use crate::fork;
 use crate::stream::Stream;
 
 /// The code formats that Python can supply, with their names here. Rust functions are not among them.
@@ -96,6 +97,7 @@ impl Module {
             )?,
         };
         let image = code.image(format, &[])?.with_options(options);
+        fork::check("module_load")?;
         Ok(Self(py.detach(|| device.module_load(image))?))
     }
 
@@ -109,6 +111,7 @@ impl Module {
         for (format, code) in images {
             bundle = bundle.with(code.image(format, options)?);
         }
+        fork::check("module_load")?;
         Ok(Self(py.detach(|| device.module_load_bundle(&bundle))?))
     }
 }

@@ -14,6 +14,7 @@ use crate::array::{Order, Work};
 use crate::device::Device;
 use crate::dtype;
 use crate::error::Result;
+use crate::fork;
 use crate::protocol::export::{self, DlpackArguments};
 
 /// An n-dimensional array in pinned host memory, made by ``Device.pinned``. It is the host side of asynchronous copies.
@@ -39,6 +40,7 @@ impl PinnedArray {
         order: Order,
         write_combined: bool,
     ) -> Result<Self> {
+        fork::check("pinned")?;
         let layout = order.layout(dtype, shape)?;
         let (bytes, options) = (
             layout.len() * dtype.size(),

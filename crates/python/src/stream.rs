@@ -8,7 +8,7 @@ use runtime::array;
 
 use crate::device::Device;
 use crate::error::{Failure, Result};
-use crate::wait;
+use crate::{fork, wait};
 
 /// An in-order queue of work on a device, made by ``Device.stream``.
 ///
@@ -64,6 +64,7 @@ impl Stream {
     /// asynchronous work that was not reported before.
     #[pyo3(signature = (timeout = None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        fork::check("synchronize")?;
         let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
         py.detach(|| match timeout {
             None => wait::stream(&self.0),
@@ -74,18 +75,21 @@ impl Stream {
 
     /// Raises the first failure of finished work that was not reported before. Never blocks.
     fn check(&self) -> Result<()> {
+        fork::check("check")?;
         Ok(self.0.check()?)
     }
 
     /// Whether all work enqueued so far has finished or failed. Never blocks.
     #[getter]
     fn is_done(&self) -> Result<bool> {
+        fork::check("is_done")?;
         Ok(self.0.is_done()?)
     }
 
     /// Records ``event``, or a new event, after all work enqueued so far, and returns it.
     #[pyo3(signature = (event = None))]
     fn record(&self, event: Option<Event>) -> Result<Event> {
+        fork::check("record")?;
         let event = match event {
             Some(event) => event,
             None => Event(self.0.device().event_create(true)?),
@@ -96,6 +100,7 @@ impl Stream {
 
     /// Makes work that is enqueued from now on wait for the event, on the device.
     fn wait(&self, event: &Event) -> Result<()> {
+        fork::check("wait")?;
         Ok(self.0.wait(&event.0)?)
     }
 
@@ -143,12 +148,14 @@ impl Event {
 
     /// Records the event after all work enqueued so far on the stream.
     fn record(&self, stream: &Stream) -> Result<()> {
+        fork::check("record")?;
         Ok(stream.0.record(&self.0)?)
     }
 
     /// Blocks until the work before the latest mark has finished, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        fork::check("synchronize")?;
         let timeout = timeout.map(|timeout| seconds("synchronize", timeout)).transpose()?;
         py.detach(|| match timeout {
             None => wait::event(&self.0),
@@ -160,11 +167,13 @@ impl Event {
     /// Whether the work before the latest mark has finished. Never blocks.
     #[getter]
     fn is_done(&self) -> Result<bool> {
+        fork::check("is_done")?;
         Ok(self.0.is_done()?)
     }
 
     /// The seconds on the device from the mark of ``earlier`` to the mark of this event. Blocks until both are reached.
     fn elapsed_since(&self, py: Python<'_>, earlier: &Self) -> Result<f64> {
+        fork::check("elapsed")?;
         Ok(py.detach(|| elapsed(&earlier.0, &self.0))?.as_secs_f64())
     }
 
@@ -189,6 +198,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     fn mark(&self) -> Result<runtime::Event> {
+        fork::check("timer")?;
         let event = self.stream.device().event_create(true)?;
         self.stream.record(&event)?;
         Ok(event)
@@ -203,6 +213,7 @@ impl Timer {
         let (Some(start), Some(end)) = marks else {
             return Err(Failure::invalid("elapsed", "the timer's block has not ended"));
         };
+        fork::check("elapsed")?;
         Ok(py.detach(|| elapsed(&start, &end))?.as_secs_f64())
     }
 

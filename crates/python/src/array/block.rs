@@ -1,6 +1,7 @@
 //! Memory that several arrays share.
 #![expect(unsafe_code, reason = "arrays of one memory are written although they share it")]
 
+use std::mem;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use runtime::interchange::{Access, ArrayExchange, Keeper, Pending};
@@ -9,6 +10,7 @@ use runtime::{
 };
 
 use super::work::Work;
+use crate::fork;
 
 /// Device memory that is shared by the arrays over its parts.
 pub(crate) struct Block {
@@ -77,8 +79,9 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// `Conflict` if the memory was lent and the access has ended.
+    /// `Conflict` if the memory was lent and the access has ended. `Unsupported` in a fork.
     pub(crate) fn hold(&self) -> Result<BlockMemory<'_>> {
+        fork::check("array")?;
         match &self.memory {
             Place::Own(memory) => Ok(BlockMemory::Own(memory)),
             Place::Loan(lent) => {
@@ -116,6 +119,15 @@ impl Block {
         let lent = unsafe { ArrayExchange::from_view_after(whole, Access::ReadOnly, after, ()) };
         self.exported.get_or_init(|| lent.ok().map(ArrayExchange::into_keeper));
         Ok(())
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if fork::is_broken() {
+            // It would wait for the device.
+            mem::forget(self.exported.take());
+        }
     }
 }
 

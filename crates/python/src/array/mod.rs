@@ -22,6 +22,7 @@ pub(crate) use self::work::{Asked, Chosen, Hold, Turn, Use, Work};
 use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
+use crate::fork;
 use crate::protocol::export::{self, DlpackArguments};
 use crate::stream::Stream;
 
@@ -42,6 +43,7 @@ impl Part {
         dtype: DType,
         order: Order,
     ) -> Result<Self> {
+        fork::check("empty")?;
         let layout = order.layout(dtype, shape)?;
         let memory = device.memory_allocate(layout.len() * dtype.size())?;
         Ok(Self { block: Arc::new(Block::new(memory)), origin: 0, layout, read_only: false })

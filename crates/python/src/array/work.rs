@@ -11,8 +11,7 @@ use runtime::{Device, Error, ErrorKind, Event, Stream};
 
 use super::Part;
 use crate::error::Result;
-use crate::stream;
-use crate::wait;
+use crate::{fork, stream, wait};
 
 /// The streams that may have unfinished work on a memory block, and the calls that use it now.
 #[derive(Default)]
@@ -196,6 +195,7 @@ impl End {
 impl Work {
     /// Waits for the work that the host is about to wait for: that which writes, or `all`. Can be interrupted.
     pub(crate) fn wait_ahead(&self, all: bool) -> Result<()> {
+        fork::check("wait")?;
         let mut idle = Vec::new();
         let ends = {
             let _turn = (Lock::take(self, false)?, Nested::new());
@@ -223,6 +223,7 @@ impl Part {
     ///
     /// `Conflict` if an exchange holds the elements alone.
     pub(crate) fn unfinished(&self) -> Result<(Vec<Event>, Access)> {
+        fork::check("array")?;
         let (work, mut idle) = (&self.block.work, Vec::new());
         let _turn = (Lock::take(work, false)?, Nested::new());
         self.check_free(false)?;
@@ -408,6 +409,7 @@ impl<'a> Turn<'a> {
     }
 
     fn take_with(mut uses: Vec<Use<'a>>, alone: bool) -> Result<Self> {
+        fork::check("array")?;
         // All threads lock in one order, and each lock once.
         uses.sort_by_key(|used| ptr::from_ref(used.work).addr());
         let of_work = |one: &Use<'_>, other: &Use<'_>| ptr::eq(one.work, other.work);

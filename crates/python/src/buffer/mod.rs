@@ -19,6 +19,7 @@ use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};
+use crate::fork;
 use crate::stream::{Stream, seconds};
 
 /// The place of an access: a stream; a device, which means its current or default stream; or the host.
@@ -239,6 +240,7 @@ impl ArrayBuffer {
     #[pyo3(signature = (on = None))]
     fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let place = Place::new(on)?;
+        fork::check("prefetch")?;
         Ok(py.detach(|| self.0.prefetch(place.stream(), BRIEFLY))?)
     }
 
@@ -251,16 +253,19 @@ impl ArrayBuffer {
     /// the host's memory, if it is page-locked already, or if NumPy arrays of earlier accesses still use it; delete
     /// these arrays first. Does nothing for a device that works in host memory.
     fn page_lock(&self, py: Python<'_>, device: &Device) -> Result<()> {
+        fork::check("page_lock")?;
         Ok(py.detach(|| self.0.page_lock(&device.0, BRIEFLY))?)
     }
 
     /// Frees the memory on a device. Values that exist nowhere else are copied to the host first.
     fn evict(&self, py: Python<'_>, device: &Device) -> Result<()> {
+        fork::check("evict")?;
         Ok(py.detach(|| self.0.evict(&device.0, BRIEFLY))?)
     }
 
     /// Copies the array into a new, independent array. The copy is made where the values are.
     fn duplicate(&self, py: Python<'_>) -> Result<Self> {
+        fork::check("duplicate")?;
         Ok(Self(py.detach(|| self.0.duplicate(BRIEFLY))?))
     }
 
@@ -360,6 +365,7 @@ fn make_read_only(array: &Bound<'_, PyAny>) -> Result<()> {
 
 impl ArrayAccess {
     fn enter(&self, py: Python<'_>) -> Result<Py<PyAny>> {
+        fork::check("access")?;
         let (how, place) = (self.how, self.place.stream());
         let lent = py.detach(|| {
             if place.is_none() {

@@ -16,6 +16,7 @@ use super::{Communicator, Quantity, Topology};
 use crate::array::{Asked, BlockMemory, Chosen, DeviceArray, Hold, Part, Work};
 use crate::device::Device;
 use crate::error::{Failure, Result};
+use crate::fork;
 use crate::mutex::CallbackMutex;
 use crate::stream::{Stream, seconds};
 
@@ -111,6 +112,7 @@ impl HaloExchange {
         timing: bool,
         channel: u32,
     ) -> Result<Self> {
+        fork::check("exchange")?;
         let reach = match reach {
             "full" => Reach::Full,
             "faces" => Reach::Faces,
@@ -216,6 +218,7 @@ impl HaloExchange {
     /// TimeoutError, call it again. Messages from before do not disturb later exchanges, unless they are 15 resets
     /// late: then an exchange fails, and must be reset too.
     fn reset(&self, py: Python<'_>) -> Result<()> {
+        fork::check("reset")?;
         Ok(py.detach(|| self.alone()?.reset())?)
     }
 

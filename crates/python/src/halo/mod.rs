@@ -14,6 +14,7 @@ use runtime::mpi::MpiCommunicator;
 pub(crate) use self::describe::{Dim, FieldSpec, Quantity, Topology};
 pub(crate) use self::exchange::{HaloExchange, Progress};
 use crate::error::Result;
+use crate::fork;
 use crate::stream::seconds;
 
 /// A group of ranks that exchange messages, as seen from one rank. The ranks are threads of this process or processes
@@ -30,6 +31,7 @@ impl Communicator {
     /// thread.
     #[staticmethod]
     fn threads(size: usize) -> Result<Vec<Self>> {
+        fork::enter("communicator")?;
         let ranks = ThreadCommunicator::group(size)?.into_iter();
         Ok(ranks.map(|rank| Self(Arc::new(rank))).collect())
     }
@@ -46,6 +48,7 @@ impl Communicator {
     #[expect(unsafe_code, reason = "hands over the handle of an mpi4py communicator")]
     fn mpi(comm: &Bound<'_, PyAny>, timeout: f64) -> Result<Self> {
         let py = comm.py();
+        fork::enter("communicator")?;
         let timeout = seconds("communicator", timeout)?;
         let mpi = py.import("mpi4py.MPI")?;
         if !comm.is_instance(&mpi.getattr("Comm")?)? {
@@ -77,6 +80,7 @@ impl Communicator {
     /// Blocks until every rank has called it, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = 60.0))]
     fn barrier(&self, py: Python<'_>, timeout: f64) -> Result<()> {
+        fork::check("barrier")?;
         let timeout = seconds("barrier", timeout)?;
         Ok(py.detach(|| self.0.barrier(timeout))?)
     }
@@ -90,6 +94,7 @@ impl Communicator {
         mine: Vec<u8>,
         timeout: f64,
     ) -> Result<Bound<'py, pyo3::types::PyBytes>> {
+        fork::check("all_gather")?;
         let timeout = seconds("all_gather", timeout)?;
         let all = py.detach(|| self.0.all_gather(&mine, timeout))?;
         Ok(pyo3::types::PyBytes::new(py, &all))
@@ -101,6 +106,7 @@ impl Communicator {
     /// call it again.
     #[pyo3(signature = (timeout = 60.0))]
     fn reset(&self, py: Python<'_>, timeout: f64) -> Result<()> {
+        fork::check("reset")?;
         let timeout = seconds("reset", timeout)?;
         Ok(py.detach(|| self.0.reset(timeout))?)
     }

@@ -14,6 +14,7 @@ use runtime::{Device, Error, ErrorKind, NativeHandle, NativeKind, Stream};
 use super::{capsule, dictionary};
 use crate::array::{Block, DeviceArray, Part};
 use crate::error::{Failure, Result};
+use crate::fork;
 
 /// Imports an array in host memory whose values are ready. `None` if the object supports no protocol of host memory.
 pub(crate) fn from_host(object: &Bound<'_, PyAny>) -> Result<Option<ArrayExchange>> {
@@ -81,6 +82,7 @@ pub(crate) fn adopt(
     object: &Bound<'_, PyAny>,
     stream: &Stream,
 ) -> Result<DeviceArray> {
+    fork::check("adopt")?;
     if object.is_instance_of::<PyCapsule>() {
         return made(ready_tensor(capsule::into_tensor(object)?)?, device, None);
     }
@@ -160,6 +162,7 @@ pub(crate) fn array_at(
     layout: runtime::Layout,
     owner: Py<PyAny>,
 ) -> Result<DeviceArray> {
+    fork::check("from_pointer")?;
     if pointer == 0 && !layout.is_empty() {
         let message = format!("a null pointer for {} elements", layout.len());
         let error = Error::new(ErrorKind::InvalidArgument, "from_pointer", message);
