@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 use runtime::{DeviceRegistry, StreamOptions, Traffic};
 
 use crate::array::{self, Asked, DeviceArray, Order};
+use crate::buffer::here;
 use crate::error::{self, Result};
 use crate::fork;
 use crate::module::{self, Module};
@@ -331,7 +332,13 @@ impl Device {
         order: Option<Order>,
         stream: Option<&Stream>,
     ) -> Result<DeviceArray> {
-        array::copy::array_of(&self.0, source, dtype, order, Asked::new(stream, false))
+        array::copy::array_of(
+            &self.0,
+            source,
+            dtype,
+            order,
+            Asked::new(source.py(), stream, false)?,
+        )
     }
 
     /// Imports an array of another library as an array of this device, without a copy. The source must support DLPack,
@@ -341,7 +348,7 @@ impl Device {
     /// on one array.
     #[pyo3(signature = (source, stream = None))]
     fn adopt(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>) -> Result<DeviceArray> {
-        import::adopt(&self.0, source, &Stream::choose(stream, &self.0))
+        import::adopt(&self.0, source, &Stream::choose(stream, here(source.py())?, &self.0))
     }
 
     /// Makes an array over memory of this device from the address of its first element. ``strides`` are in bytes.

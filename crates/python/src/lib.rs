@@ -32,7 +32,9 @@ mod _native {
     #[pymodule_export]
     use crate::array::DeviceArray;
     #[pymodule_export]
-    use crate::buffer::{ArrayAccess, ArrayBuffer, Offload, TransferBudget, TransferReport, here};
+    use crate::buffer::{
+        ArrayAccess, ArrayBuffer, Offload, TransferBudget, TransferReport, current_stream,
+    };
     #[pymodule_export]
     use crate::device::{Device, DeviceInfo, backends, devices};
     #[pymodule_export]

@@ -243,7 +243,7 @@ impl Kernel {
         });
         let given = given.collect::<Result<Vec<_>>>()?;
         py.detach(|| {
-            let on = Chosen::new(Asked::new(Some(stream), relaxed), stream.0.device(), &[]);
+            let on = Chosen::new(Asked::on(stream, relaxed), stream.0.device(), &[]);
             let known = || parameters.iter().map(Some).chain(std::iter::repeat(None));
             let uses = given.iter().zip(known());
             let _turn =

@@ -4,7 +4,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use runtime::array;
 
 use crate::device::Device;
 use crate::error::{Failure, Result};
@@ -19,13 +18,16 @@ use crate::{fork, wait};
 pub(crate) struct Stream(pub(crate) runtime::Stream);
 
 impl Stream {
-    /// The stream for work on `device`: the given one, or this thread's current stream if it belongs to that device, or
-    /// the device's default stream.
-    pub(crate) fn choose(given: Option<&Self>, device: &runtime::Device) -> runtime::Stream {
-        let current = || array::here().filter(|here| here.device().is_same(device));
+    /// The stream for work on `device`: the given one, or the current stream if it belongs to that device, or the
+    /// device's default stream.
+    pub(crate) fn choose(
+        given: Option<&Self>,
+        here: Option<runtime::Stream>,
+        device: &runtime::Device,
+    ) -> runtime::Stream {
         given
             .map(|stream| stream.0.clone())
-            .or_else(current)
+            .or_else(|| here.filter(|here| here.device().is_same(device)))
             .unwrap_or_else(|| device.default_stream())
     }
 }

@@ -1,5 +1,6 @@
 """Array buffers: what is copied, when, and how accesses end."""
 
+import asyncio
 import gc
 import threading
 import time
@@ -300,6 +301,44 @@ def test_offload_nests_and_is_of_its_thread(host, device):
         with pytest.raises(dr.ConflictError, match="already"):
             scope.__enter__()
     assert len(failures) == 1 and dr.here() is None
+
+
+def test_offload_is_of_its_task(host):
+    """A task that awaits in a block does not change the current stream of others; one started in the block begins with it."""
+    one, two = host.stream(), host.stream()
+
+    async def inner():
+        return dr.here()
+
+    async def task(stream, entered, other):
+        with dr.offload(stream):
+            entered.set()
+            await other.wait()
+            assert dr.here() == stream
+            assert await asyncio.create_task(inner()) == stream
+            # Blocks that end in another order than they began.
+            three = dr.offload(host.stream())
+            three.__enter__()
+        assert dr.here() not in (None, stream)
+        three.__exit__(None, None, None)
+        assert dr.here() is None
+
+    async def main():
+        events = [asyncio.Event(), asyncio.Event()]
+        tasks = [asyncio.create_task(task(one, *events)), asyncio.create_task(task(two, *reversed(events)))]
+        await events[0].wait()
+        assert dr.here() is None
+        scope = dr.offload(one)
+        await asyncio.create_task(entering(scope))
+        with pytest.raises(dr.ConflictError, match="thread or task"):
+            scope.__exit__(None, None, None)
+        await asyncio.gather(*tasks)
+
+    async def entering(scope):
+        scope.__enter__()
+
+    asyncio.run(main())
+    assert dr.here() is None
 
 
 def test_a_budget_refuses_transfers():

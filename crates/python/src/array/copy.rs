@@ -261,7 +261,8 @@ pub(super) fn between(asked: Asked<'_>, to: &Part, from: &Part) -> Result<()> {
     if to.layout.is_empty() {
         return Ok(());
     }
-    let (there, here) = (Chosen::of(asked, to), Chosen::of(Asked::default(), from));
+    let here = Chosen::of(asked.unnamed(), from);
+    let there = Chosen::of(asked, to);
     let _turn = Turn::take([there.writes(to), here.reads(from)])?;
     let (stream, from_stream) = (&there.stream, &here.stream);
     let order = own_order(&to.layout)?;

@@ -316,7 +316,7 @@ impl DeviceArray {
         order: Option<Order>,
         relaxed: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let asked = Asked::new(stream, relaxed);
+        let asked = Asked::new(py, stream, relaxed)?;
         match out {
             None => copy::to_new_host(py, asked, &self.part, order),
             Some(out) => copy::get_into(py, asked, &self.part, &out).map(|()| out),
@@ -327,7 +327,7 @@ impl DeviceArray {
     /// call returns, unless it is a PinnedArray or on a device. ``relaxed`` leaves out the order with other streams.
     #[pyo3(signature = (source, stream = None, *, relaxed = false))]
     fn set(&self, source: &Bound<'_, PyAny>, stream: Option<&Stream>, relaxed: bool) -> Result<()> {
-        copy::set_from(&self.part, source, Asked::new(stream, relaxed))
+        copy::set_from(&self.part, source, Asked::new(source.py(), stream, relaxed)?)
     }
 
     /// Enqueues a fill that sets every element to ``value``. For integers it is an integer in range, as for Python's
@@ -343,7 +343,8 @@ impl DeviceArray {
     ) -> Result<()> {
         self.part.check_writable()?;
         let value = Value::new(value, self.part.layout.dtype())?;
-        py.detach(|| copy::fill(Asked::new(stream, relaxed), &self.part, &value))
+        let asked = Asked::new(py, stream, relaxed)?;
+        py.detach(|| copy::fill(asked, &self.part, &value))
     }
 
     /// Returns a new array on the same device with the same values, without gaps. ``relaxed`` leaves out the order with
@@ -356,7 +357,8 @@ impl DeviceArray {
         stream: Option<&Stream>,
         relaxed: bool,
     ) -> Result<Self> {
-        let part = py.detach(|| copy::anew(Asked::new(stream, relaxed), &self.part, order))?;
+        let asked = Asked::new(py, stream, relaxed)?;
+        let part = py.detach(|| copy::anew(asked, &self.part, order))?;
         Ok(Self { part })
     }
 
@@ -374,7 +376,8 @@ impl DeviceArray {
         }
         let Part { layout, .. } = &own.part;
         let made = Self::allocate(py, &device.0, layout.shape(), layout.dtype(), Order::C)?;
-        py.detach(|| copy::between(Asked::new(stream, false), &made.part, &own.part))?;
+        let asked = Asked::new(py, stream, false)?;
+        py.detach(|| copy::between(asked, &made.part, &own.part))?;
         Ok(Py::new(py, made)?)
     }
 
@@ -491,7 +494,7 @@ impl DeviceArray {
         let converts = dtype.as_ref().map_or(Ok(false), |asked| own.ne(asked))?;
         // A copy holds no access, and writes nothing.
         let (values, copy) = if copy.unwrap_or(converts) {
-            (copy::to_new_host(py, Asked::default(), part, None)?, None)
+            (copy::to_new_host(py, Asked::nothing(py)?, part, None)?, None)
         } else {
             (numpy.call_method1("from_dlpack", (slf,))?, copy)
         };

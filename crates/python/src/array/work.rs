@@ -6,10 +6,12 @@ use std::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
 };
 
+use pyo3::Python;
 use runtime::interchange::Access;
 use runtime::{Device, Error, ErrorKind, Event, Stream};
 
 use super::Part;
+use crate::buffer::here;
 use crate::error::Result;
 use crate::{fork, stream, wait};
 
@@ -252,15 +254,35 @@ impl Part {
 }
 
 /// What the caller of an operation says of its stream.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 pub(crate) struct Asked<'a> {
     stream: Option<&'a stream::Stream>,
+    /// The current stream.
+    here: Option<Stream>,
     is_relaxed: bool,
 }
 
 impl<'a> Asked<'a> {
-    pub(crate) fn new(stream: Option<&'a stream::Stream>, is_relaxed: bool) -> Self {
-        Self { stream, is_relaxed }
+    pub(crate) fn new(
+        py: Python<'_>,
+        stream: Option<&'a stream::Stream>,
+        is_relaxed: bool,
+    ) -> Result<Self> {
+        Ok(Self { stream, here: here(py)?, is_relaxed })
+    }
+
+    /// For a caller that names no stream.
+    pub(crate) fn nothing(py: Python<'_>) -> Result<Self> {
+        Self::new(py, None, false)
+    }
+
+    pub(crate) fn on(stream: &'a stream::Stream, is_relaxed: bool) -> Self {
+        Self { stream: Some(stream), here: None, is_relaxed }
+    }
+
+    /// As if the caller named no stream.
+    pub(crate) fn unnamed(&self) -> Self {
+        Self { stream: None, here: self.here.clone(), is_relaxed: false }
     }
 }
 
@@ -273,11 +295,11 @@ pub(crate) struct Chosen {
 
 impl Chosen {
     /// Chooses the stream for an operation on memories of a device: the given one, or that for which one of the
-    /// memories is lent, or this thread's current stream, or the device's default stream.
+    /// memories is lent, or the current stream, or the device's default stream.
     pub(crate) fn new(asked: Asked<'_>, device: &Device, memories: &[&Work]) -> Self {
-        let Asked { stream: given, is_relaxed } = asked;
+        let Asked { stream: given, here, is_relaxed } = asked;
         let bound = memories.iter().find_map(|work| work.bound.clone()).filter(|_| given.is_none());
-        let stream = bound.unwrap_or_else(|| stream::Stream::choose(given, device));
+        let stream = bound.unwrap_or_else(|| stream::Stream::choose(given, here, device));
         Self { stream, is_ordered: !is_relaxed }
     }
 

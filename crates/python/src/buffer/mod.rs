@@ -14,7 +14,7 @@ use runtime::array::{self as buffers, PartStatus};
 use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How, Shown, over};
-pub(crate) use self::scope::{Offload, TransferBudget, here};
+pub(crate) use self::scope::{Offload, TransferBudget, current_stream, here};
 use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape};
 use crate::device::Device;
 use crate::dtype;
@@ -29,16 +29,16 @@ enum Place {
 }
 
 impl Place {
-    /// The given place; without one, the current device of this thread.
-    fn new(given: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+    /// The given place; without one, the current stream.
+    fn new(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> Result<Self> {
         let Some(given) = given else {
-            return Ok(buffers::here().map_or(Self::Host, Self::Stream));
+            return Ok(here(py)?.map_or(Self::Host, Self::Stream));
         };
         if let Ok(stream) = given.cast::<Stream>() {
             return Ok(Self::Stream(stream.get().0.clone()));
         }
         if let Ok(device) = given.cast::<Device>() {
-            return Ok(Self::Stream(Stream::choose(None, &device.get().0)));
+            return Ok(Self::Stream(Stream::choose(None, here(py)?, &device.get().0)));
         }
         if given.extract::<&str>().is_ok_and(|text| text == "host") {
             return Ok(Self::Host);
@@ -64,7 +64,7 @@ impl Place {
 /// access on the host. It must be written only through accesses.
 ///
 /// ``read``, ``read_write`` and ``write`` are accesses, for ``with`` blocks. ``on`` gives the place: a stream, a
-/// device, or ``"host"``. Without it, the place is the thread's current device, see ``offload``. On a device, the block
+/// device, or ``"host"``. Without it, the place is the current stream, see ``offload``. On a device, the block
 /// gets a DeviceArray; on the host, it gets a NumPy array. A write access commits when its block ends. If the block
 /// raises, the values are poisoned until they are overwritten.
 #[pyclass(frozen, module = "device_runtime")]
@@ -74,8 +74,14 @@ pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
 const BRIEFLY: Duration = Duration::from_secs(60);
 
 impl ArrayBuffer {
-    fn access(&self, how: How, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
-        let (place, timeout) = (Place::new(on)?, seconds("access", timeout)?);
+    fn access(
+        &self,
+        py: Python<'_>,
+        how: How,
+        on: Option<&Bound<'_, PyAny>>,
+        timeout: f64,
+    ) -> Result<ArrayAccess> {
+        let (place, timeout) = (Place::new(py, on)?, seconds("access", timeout)?);
         Ok(ArrayAccess {
             buffer: Arc::clone(&self.0),
             how,
@@ -198,28 +204,43 @@ impl ArrayBuffer {
 
     /// Whether the values are valid on the device, or on the ``"host"``. If so, reading there copies nothing.
     fn is_valid_on(&self, py: Python<'_>, place: &Bound<'_, PyAny>) -> Result<bool> {
-        let place = Place::new(Some(place))?;
+        let place = Place::new(py, Some(place))?;
         let device = place.stream().map(runtime::Stream::device);
         Ok(py.detach(|| self.0.is_valid_on(device, BRIEFLY))?)
     }
 
     /// Accesses the values to read them. Waits at most ``timeout`` seconds for a writer.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
-    fn read(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
-        self.access(How::Read, on, timeout)
+    fn read(
+        &self,
+        py: Python<'_>,
+        on: Option<&Bound<'_, PyAny>>,
+        timeout: f64,
+    ) -> Result<ArrayAccess> {
+        self.access(py, How::Read, on, timeout)
     }
 
     /// Accesses the values to read and write them. Waits at most ``timeout`` seconds for other holders.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
-    fn read_write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
-        self.access(How::ReadWrite, on, timeout)
+    fn read_write(
+        &self,
+        py: Python<'_>,
+        on: Option<&Bound<'_, PyAny>>,
+        timeout: f64,
+    ) -> Result<ArrayAccess> {
+        self.access(py, How::ReadWrite, on, timeout)
     }
 
     /// Accesses the array to overwrite it. Nothing is copied, and every element must be written. Waits at most
     /// ``timeout`` seconds for other holders.
     #[pyo3(signature = (on = None, *, timeout = 60.0))]
-    fn write(&self, on: Option<&Bound<'_, PyAny>>, timeout: f64) -> Result<ArrayAccess> {
-        self.access(How::Write, on, timeout)
+    fn write(
+        &self,
+        py: Python<'_>,
+        on: Option<&Bound<'_, PyAny>>,
+        timeout: f64,
+    ) -> Result<ArrayAccess> {
+        self.access(py, How::Write, on, timeout)
     }
 
     /// Returns the values as a new NumPy array. Blocks until they are there.
@@ -239,7 +260,7 @@ impl ArrayBuffer {
     /// call returns at once.
     #[pyo3(signature = (on = None))]
     fn prefetch(&self, py: Python<'_>, on: Option<&Bound<'_, PyAny>>) -> Result<()> {
-        let place = Place::new(on)?;
+        let place = Place::new(py, on)?;
         fork::check("prefetch")?;
         Ok(py.detach(|| self.0.prefetch(place.stream(), BRIEFLY))?)
     }

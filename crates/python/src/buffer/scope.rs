@@ -1,9 +1,13 @@
-//! Settings of a thread for the length of a block: its current device, and limits on transfers.
+//! Settings for the length of a block: the current stream, and limits on transfers.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 use runtime::array::{self as buffers, Direction};
 use runtime::{Error, ErrorKind};
 
@@ -11,86 +15,116 @@ use super::Place;
 use crate::error::{Failure, Result};
 use crate::stream::Stream;
 
+/// Numbers a block that is entered.
+///
+/// # Errors
+///
+/// `Conflict` if it was entered already.
+fn enter(block: &Mutex<Option<u64>>) -> Result<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut block = crate::lock(block);
+    if block.is_some() {
+        return Err(Error::new(ErrorKind::Conflict, "with", "the block was entered already").into());
+    }
+    Ok(*block.insert(NEXT.fetch_add(1, Relaxed)))
+}
+
+#[cold]
+fn not_entered(by: &str) -> Error {
+    let message = format!("the block was not entered by this {by}");
+    Error::new(ErrorKind::Conflict, "with", message)
+}
+
 thread_local! {
-    /// The settings of this thread's open blocks, by number. They cannot leave their thread.
-    static BLOCKS: RefCell<Vec<(u64, BlockMemory)>> = const { RefCell::new(Vec::new()) };
+    /// The budgets of this thread's open blocks, by number. They cannot leave their thread.
+    static BUDGETS: RefCell<Vec<(u64, buffers::TransferBudget)>> = const { RefCell::new(Vec::new()) };
 }
 
-enum BlockMemory {
-    Offload(#[expect(dead_code, reason = "it is held only to be dropped")] buffers::Offload),
-    Budget(buffers::TransferBudget),
+/// The streams of open `offload` blocks. A context of Python holds them, so tasks of an event loop have their own.
+static OPEN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Whether a block was ever entered.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// The variable of [`OPEN`]: a tuple of pairs of a number and a `Stream`, in the order of the blocks.
+fn open(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    let made = OPEN.get_or_try_init(py, || {
+        let keywords = PyDict::new(py);
+        keywords.set_item("default", PyTuple::empty(py))?;
+        let variable = py.import("contextvars")?.getattr("ContextVar")?;
+        variable.call(("device_runtime.offload",), Some(&keywords)).map(Bound::unbind)
+    });
+    Ok(made?.bind(py))
 }
 
-/// The open block of a context manager.
-#[derive(Default)]
-struct Block(Mutex<Option<u64>>);
+type Open<'py> = Vec<(u64, Bound<'py, Stream>)>;
 
-impl Block {
-    fn enter(&self, held: BlockMemory) -> Result<()> {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let mut block = crate::lock(&self.0);
-        if block.is_some() {
-            return Err(
-                Error::new(ErrorKind::Conflict, "with", "the block was entered already").into()
-            );
-        }
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        BLOCKS.with_borrow_mut(|blocks| blocks.push((number, held)));
-        *block = Some(number);
-        Ok(())
+fn opened(py: Python<'_>) -> PyResult<Open<'_>> {
+    open(py)?.call_method0(intern!(py, "get"))?.extract()
+}
+
+fn set_open(py: Python<'_>, blocks: Open<'_>) -> PyResult<()> {
+    open(py)?.call_method1("set", (PyTuple::new(py, blocks)?,)).map(drop)
+}
+
+/// The current stream, or `None` for the host.
+pub(crate) fn here(py: Python<'_>) -> Result<Option<runtime::Stream>> {
+    if !IS_USED.load(Relaxed) {
+        return Ok(None);
     }
-
-    fn leave(&self) -> Result<BlockMemory> {
-        let mut block = crate::lock(&self.0);
-        let held = BLOCKS.with_borrow_mut(|blocks| {
-            let place = blocks.iter().position(|(known, _)| Some(*known) == *block)?;
-            Some(blocks.remove(place).1)
-        });
-        let held = held.ok_or_else(|| {
-            let message = "the block was not entered by this thread";
-            Error::new(ErrorKind::Conflict, "with", message)
-        })?;
-        *block = None;
-        Ok(held)
-    }
+    Ok(opened(py)?.last().map(|(_, stream)| stream.get().0.clone()))
 }
 
-/// The current stream of this thread, or None for the host.
+/// The current stream of this thread or task, or None for the host.
 #[pyfunction]
-pub(crate) fn here() -> Option<Stream> {
-    buffers::here().map(Stream)
+#[pyo3(name = "here")]
+pub(crate) fn current_stream(py: Python<'_>) -> Result<Option<Stream>> {
+    Ok(here(py)?.map(Stream))
 }
 
-/// Makes a stream, or the default stream of a device, the current stream of this thread for a ``with`` block.
+/// Makes a stream, or the default stream of a device, the current stream for a ``with`` block.
 ///
 /// Accesses to ArrayBuffers, and operations on DeviceArrays, use the current stream if they name no stream. Blocks
-/// nest. Entering and leaving a block copies and frees nothing.
+/// nest. Entering and leaving a block copies and frees nothing. Each thread has its own current stream, and so has each
+/// task of an event loop: another task that runs while the block awaits does not see it. A task that is started in the
+/// block begins with the block's stream.
 #[pyclass(frozen, name = "offload", module = "device_runtime")]
 pub(crate) struct Offload {
     stream: runtime::Stream,
-    block: Block,
+    /// The number of the open block.
+    number: Mutex<Option<u64>>,
 }
 
 #[pymethods]
 impl Offload {
     #[new]
     fn new(to: &Bound<'_, PyAny>) -> Result<Self> {
-        match Place::new(Some(to))? {
-            Place::Stream(stream) => Ok(Self { stream, block: Block::default() }),
+        match Place::new(to.py(), Some(to))? {
+            Place::Stream(stream) => Ok(Self { stream, number: Mutex::default() }),
             Place::Host => {
                 Err(Failure::invalid("offload", "the host; there are streams and devices"))
             }
         }
     }
 
-    fn __enter__(&self) -> Result<Stream> {
-        self.block.enter(BlockMemory::Offload(buffers::offload(&self.stream)))?;
+    fn __enter__(&self, py: Python<'_>) -> Result<Stream> {
+        let number = enter(&self.number)?;
+        IS_USED.store(true, Relaxed);
+        let mut blocks = opened(py)?;
+        blocks.push((number, Bound::new(py, Stream(self.stream.clone()))?));
+        set_open(py, blocks)?;
         Ok(Stream(self.stream.clone()))
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> Result<()> {
-        self.block.leave().map(drop)
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<()> {
+        let number = *crate::lock(&self.number);
+        let mut blocks = opened(py)?;
+        let place = blocks.iter().position(|(known, _)| Some(*known) == number);
+        blocks.remove(place.ok_or_else(|| not_entered("thread or task"))?);
+        set_open(py, blocks)?;
+        *crate::lock(&self.number) = None;
+        Ok(())
     }
 }
 
@@ -101,7 +135,8 @@ impl Offload {
 pub(crate) struct TransferBudget {
     bytes: u64,
     direction: Direction,
-    block: Block,
+    /// The number of the open block.
+    number: Mutex<Option<u64>>,
     used: Mutex<u64>,
 }
 
@@ -119,7 +154,7 @@ impl TransferBudget {
                 return Err(Failure::invalid("transfer_budget", message));
             }
         };
-        Ok(Self { bytes, direction, block: Block::default(), used: Mutex::default() })
+        Ok(Self { bytes, direction, number: Mutex::default(), used: Mutex::default() })
     }
 
     /// The number of bytes that were moved during the block.
@@ -130,16 +165,21 @@ impl TransferBudget {
 
     fn __enter__(slf: Py<Self>) -> Result<Py<Self>> {
         let own = slf.get();
-        own.block
-            .enter(BlockMemory::Budget(buffers::TransferBudget::bytes(own.bytes, own.direction)))?;
+        let number = enter(&own.number)?;
+        let budget = buffers::TransferBudget::bytes(own.bytes, own.direction);
+        BUDGETS.with_borrow_mut(|budgets| budgets.push((number, budget)));
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> Result<()> {
-        if let BlockMemory::Budget(budget) = self.block.leave()? {
-            *crate::lock(&self.used) = budget.used();
-        }
+        let mut number = crate::lock(&self.number);
+        let budget = BUDGETS.with_borrow_mut(|budgets| {
+            let place = budgets.iter().position(|(known, _)| Some(*known) == *number)?;
+            Some(budgets.remove(place).1)
+        });
+        *crate::lock(&self.used) = budget.ok_or_else(|| not_entered("thread"))?.used();
+        *number = None;
         Ok(())
     }
 }

@@ -76,13 +76,14 @@ impl HaloExchange {
         + Send,
     ) -> Result<R> {
         let parts: Vec<Part> = fields.iter().map(|field| field.get().part.clone()).collect();
+        let asked = Asked::new(py, stream, false)?;
         py.detach(|| {
             let mut exchange = self.alone()?;
             // The exchange refuses a field of another device, and names it.
             let is_own = |part: &&Part| part.block.device().is_same(&self.device);
             let own: Vec<Part> = parts.iter().filter(is_own).cloned().collect();
             let works: Vec<&Work> = own.iter().map(|part| &part.block.work).collect();
-            let on = Chosen::new(Asked::new(stream, false), &self.device, &works);
+            let on = Chosen::new(asked, &self.device, &works);
             let _hold = Hold::new(&on, &own, others_may_read)?;
             let held = parts.iter().map(Part::hold).collect::<Result<Vec<BlockMemory<'_>>>>()?;
             let bound =

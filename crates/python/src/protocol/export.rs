@@ -150,7 +150,8 @@ fn tensor<'py>(
             return Ok(capsule);
         }
         Some(DlpackCopy::Here) => {
-            let copied = py.detach(|| copy::anew(Asked::default(), part, Order::C))?;
+            let asked = Asked::nothing(py)?;
+            let copied = py.detach(|| copy::anew(asked, part, Order::C))?;
             let pending = exchange(py, &copied, &copied.hold()?)?;
             // SAFETY: the memory was just made.
             let pending = unsafe { pending.assume_copied() };
@@ -162,7 +163,8 @@ fn tensor<'py>(
             fenced(py, &copied, pending, fence, options)?
         }
         Some(DlpackCopy::Host) => {
-            let copied = py.detach(|| host_copy(part))?;
+            let asked = Asked::nothing(py)?;
+            let copied = py.detach(|| host_copy(asked, part))?;
             // SAFETY: the vector was just made.
             let copied = unsafe { copied.assume_copied() };
             copied.into_dlpack(options).map_err(Error::from)?
@@ -193,8 +195,8 @@ fn fenced(
 }
 
 /// Copies the values into a vector. Blocks until they are there.
-fn host_copy(part: &Part) -> Result<ArrayExchange> {
-    let on = Chosen::of(Asked::default(), part);
+fn host_copy(asked: Asked<'_>, part: &Part) -> Result<ArrayExchange> {
+    let on = Chosen::of(asked, part);
     part.wait_ahead(&on)?;
     let _turn = Turn::take([on.reads(part)])?;
     let values = copy::packed(&on.stream, part, Order::C)?;
