@@ -2,6 +2,8 @@
 
 import array as python_array
 import ctypes
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -495,3 +497,32 @@ def test_operations_of_two_threads_that_name_no_stream_take_turns(opencl):
         finally:
             over.set()
         done.result(timeout=60)
+
+
+PILES = """
+import resource, sys
+import device_runtime as dr
+device = dr.Device(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+for value in range(400):
+    array = device.full(1 << 24, value % 100, "uint8")
+    assert array.shape == (1 << 24,)
+assert (array.get() == 99).all()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) - before)
+"""
+
+
+def test_discarded_arrays_do_not_pile_up(device):
+    """A loop of 400 arrays of 16 MiB: at most 512 MiB may still be in use, and as much may be freed later."""
+    ended = subprocess.run([sys.executable, "-c", PILES, device.id], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert int(ended.stdout) < 2000
+
+
+def test_memory_that_work_still_uses_is_no_reason_to_run_out():
+    """The device has 1 GiB. The first arrays are dropped while work uses them."""
+    device = opened("sim:0?seed=3")
+    for value in range(6):
+        array = device.full(1 << 28, value, "uint8")
+        array[:1000].copy()
+    assert (array.get()[:10] == 5).all()

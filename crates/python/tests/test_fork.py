@@ -1,7 +1,9 @@
-"""A fork of a process that has opened a device gets an error at once, and ends."""
+"""Forks and subinterpreters get an error at once, and leave others alone."""
 
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import os, sys, time
@@ -91,4 +93,38 @@ if child:
     sys.exit(os.waitpid(child, 0)[1])
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+INTERPRETERS = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+if sys.argv[1] == "main":
+    import device_runtime
+code = '''
+try:
+    import device_runtime
+except ImportError as error:
+    assert "main interpreter only" in str(error)
+else:
+    raise SystemExit("it was imported")
+'''
+for _ in range(2):
+    made = interpreters.create()
+    failed = interpreters.run_string(made, code)
+    assert not failed, failed
+    interpreters.destroy(made)
+import device_runtime as dr
+assert (dr.Device("host").full(3, 2.0).get() == 2).all()
+"""
+
+
+@pytest.mark.parametrize("first", ["main", "other"])
+def test_subinterpreters_are_refused(first):
+    """The main interpreter works, whichever interpreter imported the package first."""
+    words = [sys.executable, "-c", INTERPRETERS, first]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

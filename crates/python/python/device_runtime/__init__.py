@@ -1,5 +1,6 @@
 """Devices, coherent arrays and halo exchange: the host, CUDA, HIP, OpenCL and embedded processors behind one interface."""
 
+from . import _interpreter as _interpreter  # before the extension module: it refuses subinterpreters
 from ._native import (
     __version__ as __version__,
     ArrayAccess,

@@ -9,6 +9,7 @@ use runtime::{
     AnyView, AnyViewMut, DType, Device, Error, ErrorKind, Layout, Memory, Result, Stream,
 };
 
+use super::discarded;
 use super::work::Work;
 use crate::fork;
 
@@ -127,6 +128,8 @@ impl Drop for Block {
         if fork::is_broken() {
             // It would wait for the device.
             mem::forget(self.exported.take());
+        } else if let Place::Own(memory) = &self.memory {
+            discarded::count(memory, || self.work.busy());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod block;
 pub(crate) mod copy;
+mod discarded;
 mod host;
 mod index;
 mod work;
@@ -45,7 +46,7 @@ impl Part {
     ) -> Result<Self> {
         fork::check("empty")?;
         let layout = order.layout(dtype, shape)?;
-        let memory = device.memory_allocate(layout.len() * dtype.size())?;
+        let memory = discarded::allocate(device, layout.len() * dtype.size())?;
         Ok(Self { block: Arc::new(Block::new(memory)), origin: 0, layout, read_only: false })
     }
 

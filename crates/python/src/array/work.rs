@@ -107,6 +107,13 @@ impl Work {
         self.note(stream, true, None, &mut Vec::new());
     }
 
+    /// The streams that have unfinished work.
+    pub(super) fn busy(&self) -> Vec<Stream> {
+        let state = crate::lock(&self.state);
+        let busy = state.streams.iter().filter(|used| !used.is_done(true));
+        busy.map(|used| used.stream.clone()).collect()
+    }
+
     /// Whether streams take turns at the memory.
     fn is_shared(&self) -> bool {
         crate::lock(&self.state).switches >= SHARED_AT
