@@ -52,6 +52,7 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
     ("pytest", "runs the tests of the Python package"),
     ("pyarrow", "a second consumer of its arrays, besides NumPy"),
     ("mpi4py", "carries messages of halo exchanges in these tests"),
+    ("ml_dtypes", "has the type bfloat16 for NumPy"),
     ("mypy", "checks the package's stubs, and a program that uses them"),
 ];
 

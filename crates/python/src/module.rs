@@ -359,6 +359,9 @@ fn number_type(given: &Bound<'_, PyAny>, parameter: &ParamInfo) -> Option<DType>
         return None;
     }
     parameter.dtype.or(match (parameter.size?, is_integer) {
+        // One byte, signed or not.
+        (1, true) if given.lt(0).ok()? => Some(DType::I8),
+        (1, true) => Some(DType::U8),
         (4, true) => Some(DType::I32),
         (8, true) => Some(DType::I64),
         (4, false) => Some(DType::F32),

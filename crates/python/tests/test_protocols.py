@@ -747,3 +747,69 @@ def test_strides_of_an_array_without_elements_need_not_fit(host):
     assert array.strides == array.__array_interface__["strides"] == (0, 8)
     assert host.pinned((0, 1 << 60)).strides == (0, 8)
     assert host.zeros((0, 3)).strides == (24, 8)
+
+
+class Arrow:
+    """A producer that supports only the Arrow C data interface."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.array.__arrow_c_array__(requested_schema)
+
+
+def test_the_arrow_data_interface_both_ways(addressed):
+    array = addressed.array(values(10, "float32"))
+    seen = pyarrow.array(Arrow(array))
+    assert seen.type == pyarrow.float32() and seen.to_pylist() == list(range(1, 11))
+    assert seen.buffers()[1].address == array.ptr
+    back = addressed.adopt(Arrow(seen))
+    assert back.read_only and back.ptr == array.ptr and np.array_equal(back.get(), array.get())
+    for _ in range(1000):
+        array.__arrow_c_array__()
+        addressed.adopt(Arrow(pyarrow.array(np.arange(3))))
+    with pytest.raises(dr.InvalidArgumentError, match="a row"):
+        array[::2].__arrow_c_array__()
+    with pytest.raises(BufferError, match="get()"):
+        opened("opencl:0").zeros(3).__arrow_c_array__()
+
+
+def test_unknown_keywords_of_arrow_are_not_implemented(host):
+    array = host.zeros(3)
+    assert len(array.__arrow_c_device_array__(later=None)) == 2
+    with pytest.raises(NotImplementedError, match="later"):
+        array.__arrow_c_device_array__(later=1)
+
+
+def test_the_number_of_a_host_device_may_be_none(host):
+    class Numberless(Legacy):
+        def __dlpack_device__(self):
+            return 1, None
+
+    given = values(4)
+    for take in [host.adopt, host.array, dr.ArrayBuffer]:
+        assert np.array_equal(take(Numberless(given)).get(), given)
+
+
+def test_bfloat16_is_adopted(addressed):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    given = np.arange(6).reshape(2, 3).astype(bfloat16)
+    array = addressed.adopt(given[:, ::-1])
+    assert array.dtype == bfloat16 and array.get().tolist() == [[2, 1, 0], [5, 4, 3]]
+    array.fill(7)
+    addressed.synchronize()
+    assert (given == 7).all()
+    given.flags.writeable = False
+    assert addressed.adopt(given).read_only
+
+
+def test_bytes_are_given_as_python_integers(opencl):
+    source = """kernel void put(global int *to, uchar a, char b, bool_like c) { to[0] = a; to[1] = b; to[2] = c; }"""
+    put = opencl.module(source.replace("bool_like", "unsigned char"))["put"]
+    to, stream = opencl.zeros(3, "int32"), opencl.stream()
+    put(stream, 1, 1, [to, 255, -128, True])
+    assert to.get().tolist() == [255, -128, 1]
+    for wrong in [256, -129]:
+        with pytest.raises(OverflowError, match="argument 1"):
+            put(stream, 1, 1, [to, wrong, 0, 0])

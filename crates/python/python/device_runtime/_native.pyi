@@ -329,6 +329,7 @@ class DeviceArray:
     def __arrow_c_device_array__(
         self, requested_schema: CapsuleType | None = None, **keywords: Any
     ) -> tuple[CapsuleType, CapsuleType]: ...
+    def __arrow_c_array__(self, requested_schema: CapsuleType | None = None) -> tuple[CapsuleType, CapsuleType]: ...
 
 @final
 class PinnedArray:

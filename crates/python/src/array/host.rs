@@ -92,13 +92,8 @@ impl<'py> HostArray<'py> {
         match import::from_host(object) {
             Ok(taken) => Ok(taken.map(|taken| Self::new(taken, object))),
             Err(failure) => {
-                let name = object.getattr_opt("dtype")?.map(|dtype| dtype.getattr("name"));
-                let name = name.transpose()?;
-                if !name.is_some_and(|name| name.eq(dtype::name(DType::BF16)).unwrap_or(false)) {
-                    return Err(failure);
-                }
-                let bits = object.call_method1("view", ("uint16",))?;
-                Self::of_bfloat16(&bits)
+                let bits = import::bits_of_bfloat16(object)?;
+                bits.map_or(Err(failure), |bits| Self::of_bfloat16(&bits))
             }
         }
     }

@@ -24,6 +24,7 @@ use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
 use crate::fork;
+use crate::protocol::capsule::Pair;
 use crate::protocol::export::{self, DlpackArguments};
 use crate::stream::Stream;
 
@@ -420,16 +421,29 @@ impl DeviceArray {
 
     /// The Arrow C device interface, for one-dimensional arrays without gaps. The array must not be written while it is
     /// in use.
-    #[pyo3(signature = (requested_schema = None, **_keywords))]
+    #[pyo3(signature = (requested_schema = None, **keywords))]
     fn __arrow_c_device_array__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
-        _keywords: Option<&Bound<'py, PyDict>>,
-    ) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Pair<'py>> {
         // A producer may leave a requested conversion to the consumer.
         let _asked = requested_schema;
+        export::check_arrow_keywords(keywords)?;
         export::arrow_device_array(py, &self.part)
+    }
+
+    /// The Arrow C data interface, for one-dimensional arrays without gaps that the host can address. Blocks until the
+    /// work enqueued so far has finished. The array must not be written while it is in use.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Pair<'py>> {
+        let _asked = requested_schema;
+        export::arrow_array(py, &self.part)
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Result<Self> {

@@ -9,8 +9,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use runtime::interchange::arrow::ArrowDevice;
-use runtime::interchange::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use runtime::interchange::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 use runtime::interchange::dlpack::DlpackTensor;
+use runtime::interchange::dlpack::abi::device::CPU;
 
 use crate::error::Result;
 
@@ -19,6 +20,7 @@ const USED_TENSOR: &CStr = c"used_dltensor_versioned";
 const LEGACY_TENSOR: &CStr = c"dltensor";
 const USED_LEGACY_TENSOR: &CStr = c"used_dltensor";
 const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
 const DEVICE_ARRAY: &CStr = c"arrow_device_array";
 
 /// Puts a tensor into a capsule. The consumer that renames the capsule frees it; otherwise the capsule does.
@@ -115,23 +117,55 @@ unsafe extern "C" fn drop_device_array(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Puts both structures into capsules.
-pub(super) fn of_arrow(
-    py: Python<'_>,
-    arrow: ArrowDevice,
-) -> Result<(Bound<'_, PyCapsule>, Bound<'_, PyCapsule>)> {
+unsafe extern "C" fn drop_array(capsule: *mut ffi::PyObject) {
+    // SAFETY: called as the destructor of a capsule.
+    if let Some(raw) = unsafe { unused(capsule, ARRAY) } {
+        // SAFETY: as above.
+        let array = on_host(*unsafe { Box::from_raw(raw.as_ptr().cast::<ArrowArray>()) });
+        // SAFETY: as above.
+        drop(unsafe { ArrowDevice::from_raw(ArrowSchema::released(), array) });
+    }
+}
+
+/// An array in host memory.
+fn on_host(array: ArrowArray) -> ArrowDeviceArray {
+    ArrowDeviceArray { array, device_id: -1, device_type: CPU, ..ArrowDeviceArray::released() }
+}
+
+/// The capsules of a schema and of an array.
+pub(crate) type Pair<'py> = (Bound<'py, PyCapsule>, Bound<'py, PyCapsule>);
+
+/// Puts both structures into capsules, the array as one of device memory.
+pub(super) fn of_arrow(py: Python<'_>, arrow: ArrowDevice) -> Result<Pair<'_>> {
     let (schema, array) = arrow.into_raw();
-    let schema = NonNull::from(Box::leak(Box::new(schema))).cast();
-    let array = NonNull::from(Box::leak(Box::new(array))).cast();
+    let array = boxed(array);
     // SAFETY: in a box that the destructor frees.
-    let schema = unsafe {
-        PyCapsule::new_with_pointer_and_destructor(py, schema, SCHEMA, Some(drop_schema))
-    }?;
-    // SAFETY: as above.
     let array = unsafe {
         PyCapsule::new_with_pointer_and_destructor(py, array, DEVICE_ARRAY, Some(drop_device_array))
     }?;
-    Ok((schema, array))
+    Ok((of_schema(py, schema)?, array))
+}
+
+/// Puts both structures of an array in host memory into capsules.
+pub(super) fn of_host_arrow(py: Python<'_>, arrow: ArrowDevice) -> Result<Pair<'_>> {
+    let (schema, array) = arrow.into_raw();
+    let array = boxed(array.array);
+    // SAFETY: in a box that the destructor frees.
+    let array =
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, array, ARRAY, Some(drop_array)) }?;
+    Ok((of_schema(py, schema)?, array))
+}
+
+fn of_schema(py: Python<'_>, schema: ArrowSchema) -> Result<Bound<'_, PyCapsule>> {
+    let schema = boxed(schema);
+    // SAFETY: in a box that the destructor frees.
+    Ok(unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, schema, SCHEMA, Some(drop_schema))
+    }?)
+}
+
+fn boxed<T>(value: T) -> NonNull<c_void> {
+    NonNull::from(Box::leak(Box::new(value))).cast()
 }
 
 /// Takes the contents out of a pair of capsules, which are empty afterwards.
@@ -142,11 +176,21 @@ pub(super) fn of_arrow(
 pub(super) fn into_arrow(pair: &Bound<'_, PyAny>) -> Result<ArrowDevice> {
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<ArrowSchema>();
-    let array = array.pointer_checked(Some(DEVICE_ARRAY))?.cast::<ArrowDeviceArray>();
-    // SAFETY: capsules of these names have these structures; the places they are moved from are marked as released.
-    let schema = unsafe { schema.replace(ArrowSchema::released()) };
+    let array = match array.is_valid_checked(Some(ARRAY)) {
+        true => {
+            let array = array.pointer_checked(Some(ARRAY))?.cast::<ArrowArray>();
+            // SAFETY: capsules of these names have these structures; the places they are moved from are marked as
+            // released.
+            on_host(unsafe { array.replace(ArrowArray::released()) })
+        }
+        false => {
+            let array = array.pointer_checked(Some(DEVICE_ARRAY))?.cast::<ArrowDeviceArray>();
+            // SAFETY: as above.
+            unsafe { array.replace(ArrowDeviceArray::released()) }
+        }
+    };
     // SAFETY: as above.
-    let array = unsafe { array.replace(ArrowDeviceArray::released()) };
+    let schema = unsafe { schema.replace(ArrowSchema::released()) };
     // SAFETY: just moved out of the producer's capsules, so owned here, and truthful by the protocol. A released array
     // is refused.
     Ok(unsafe { ArrowDevice::from_raw(schema, array) })

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyNotImplementedError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use runtime::interchange::dlpack::{
@@ -12,7 +12,8 @@ use runtime::interchange::dlpack::{
 use runtime::interchange::{Access, ArrayExchange, Pending};
 use runtime::{Error, NativeHandle, Stream};
 
-use super::{capsule, dictionary};
+use super::capsule::{self, Pair};
+use super::dictionary;
 use crate::array::{Asked, BlockMemory, Chosen, Order, Part, Turn, copy};
 use crate::device::no_attribute;
 use crate::dtype;
@@ -282,11 +283,30 @@ pub(crate) fn cuda_array_interface<'py>(
     dictionary::of_cuda_array_interface(py, &said)
 }
 
+/// Refuses keyword arguments of later versions of Arrow's interface, as it requires.
+pub(crate) fn check_arrow_keywords(keywords: Option<&Bound<'_, PyDict>>) -> Result<()> {
+    let unknown = keywords.into_iter().flatten().find(|(_, value)| !value.is_none());
+    match unknown {
+        Some((name, _)) => {
+            Err(PyNotImplementedError::new_err(format!("the keyword argument {name}")).into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// `__arrow_c_array__`: the schema and the array, in memory that the host can read.
+pub(crate) fn arrow_array<'py>(py: Python<'py>, part: &Part) -> Result<Pair<'py>> {
+    let pending = exchange(py, part, &part.hold()?)?.read_only();
+    if !pending.kind().is_host_readable() {
+        let message = "values are on the device: see __arrow_c_device_array__, or get() for a copy";
+        return Err(PyBufferError::new_err(message).into());
+    }
+    let ready = py.detach(|| ready(part, pending))?;
+    capsule::of_host_arrow(py, ready.into_arrow().map_err(Error::from)?)
+}
+
 /// `__arrow_c_device_array__`: the schema and the array.
-pub(crate) fn arrow_device_array<'py>(
-    py: Python<'py>,
-    part: &Part,
-) -> Result<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+pub(crate) fn arrow_device_array<'py>(py: Python<'py>, part: &Part) -> Result<Pair<'py>> {
     let pending = exchange(py, part, &part.hold()?)?.read_only();
     let device = part.block.device();
     let arrow = if !pending.kind().is_host_readable() && !pending.is_ready() {

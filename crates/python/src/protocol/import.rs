@@ -9,10 +9,11 @@ use pyo3::types::{PyCapsule, PyDict, PyType};
 use runtime::interchange::dlpack::DlpackTensor;
 use runtime::interchange::dlpack::abi::{VERSION, device as dl};
 use runtime::interchange::{AdoptedBytes, ArrayExchange, DeviceToken, Ordered, Ready, State};
-use runtime::{Device, Error, ErrorKind, NativeHandle, NativeKind, Stream};
+use runtime::{DType, Device, Error, ErrorKind, Layout, NativeHandle, NativeKind, Stream};
 
 use super::{capsule, dictionary};
 use crate::array::{Block, DeviceArray, Part};
+use crate::dtype;
 use crate::error::{Failure, Result};
 use crate::fork;
 
@@ -42,14 +43,30 @@ fn on_host(object: &Bound<'_, PyAny>, kind: Option<i32>) -> Result<Option<ArrayE
         let taken = unsafe { ArrayExchange::from_array_interface(&interface, owner) };
         return Ok(Some(taken.map_err(Error::from)?));
     }
-    if object.hasattr("__arrow_c_device_array__")? {
-        let arrow = capsule::into_arrow(&object.call_method0("__arrow_c_device_array__")?)?;
+    for method in ["__arrow_c_device_array__", "__arrow_c_array__"] {
+        if !object.hasattr(method)? {
+            continue;
+        }
+        let arrow = capsule::into_arrow(&object.call_method0(method)?)?;
         let pending = ArrayExchange::from_arrow(arrow).map_err(Error::from)?;
         if pending.kind().is_host_readable() {
             return Ok(Some(object.py().detach(|| pending.host_wait()).map_err(Error::from)?));
         }
     }
     Ok(None)
+}
+
+/// The elements of an array of `bfloat16` as 16-bit integers: NumPy's protocols do not describe this type. `None` for an
+/// array of another type.
+pub(crate) fn bits_of_bfloat16<'py>(
+    object: &Bound<'py, PyAny>,
+) -> Result<Option<Bound<'py, PyAny>>> {
+    let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(None) };
+    let name = dtype.getattr_opt("name")?;
+    if !name.is_some_and(|name| name.eq(dtype::name(DType::BF16)).unwrap_or(false)) {
+        return Ok(None);
+    }
+    Ok(Some(object.call_method1("view", ("uint16",))?))
 }
 
 /// Refuses device memory, whose address the host must not dereference, and memory without an address.
@@ -134,8 +151,17 @@ pub(crate) fn adopt(
         }
         _ => {}
     }
-    if let Some(taken) = on_host(object, kind)? {
-        return made(taken, device, None);
+    match on_host(object, kind) {
+        Ok(Some(taken)) => return made(taken, device, None),
+        Ok(None) => {}
+        Err(failure) => {
+            let Some(bits) = bits_of_bfloat16(object)? else { return Err(failure) };
+            let Some(taken) = from_host(&bits)? else { return Err(failure) };
+            let mut array = made(taken, device, None)?;
+            let bits = array.part.layout;
+            array.part.layout = Layout::new(DType::BF16, bits.shape(), bits.strides())?;
+            return Ok(array);
+        }
     }
     let (kind, id) = (object.get_type(), device.id());
     let message = match usm {
@@ -159,7 +185,7 @@ fn shared(part: &Part, stream: &Stream) -> Result<DeviceArray> {
 pub(crate) fn array_at(
     device: &Device,
     pointer: usize,
-    layout: runtime::Layout,
+    layout: Layout,
     owner: Py<PyAny>,
 ) -> Result<DeviceArray> {
     fork::check("from_pointer")?;
@@ -256,7 +282,8 @@ fn dlpack_device(object: &Bound<'_, PyAny>) -> Result<Option<i32>> {
     let Some(method) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else {
         return Ok(None);
     };
-    let (kind, _): (i32, i32) = method.call0()?.extract()?;
+    // The number of the device may be None; the tensor states it, too.
+    let (kind, _): (i32, Bound<'_, PyAny>) = method.call0()?.extract()?;
     Ok(Some(kind))
 }
 

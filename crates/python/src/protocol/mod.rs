@@ -1,6 +1,6 @@
 //! Imports and exports of arrays: dictionaries and capsules for the descriptions that `interchange` makes.
 
-mod capsule;
+pub(crate) mod capsule;
 mod dictionary;
 pub(crate) mod export;
 pub(crate) mod import;
