@@ -47,7 +47,7 @@ pub(crate) fn backends(py: Python<'_>) -> Result<BTreeMap<String, Option<Py<PyAn
 }
 
 /// The identity and limits of a device.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct DeviceInfo(runtime::DeviceInfo);
 
 #[pymethods]
@@ -161,7 +161,7 @@ impl DeviceInfo {
 ///
 /// Opening a device twice gives two devices, and each refuses objects of the other. So open it once and pass it on.
 /// Without a selector, the environment variable ``RUNTIME_DEVICE`` names the device; the default is ``host``.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 #[derive(Clone)]
 pub(crate) struct Device(pub(crate) runtime::Device);
 
@@ -279,7 +279,7 @@ impl Device {
     }
 
     /// Creates an array. Its values are unspecified until they are written.
-    #[pyo3(signature = (shape, dtype = None, order = Order::C))]
+    #[pyo3(signature = (shape, dtype = None, order = Order::C), text_signature = "($self, shape, dtype=None, order='C')")]
     fn empty(
         &self,
         py: Python<'_>,
@@ -291,7 +291,8 @@ impl Device {
     }
 
     /// Creates an array of zeros, filled in stream order.
-    #[pyo3(signature = (shape, dtype = None, order = Order::C, stream = None))]
+    #[pyo3(signature = (shape, dtype = None, order = Order::C, stream = None),
+        text_signature = "($self, shape, dtype=None, order='C', stream=None)")]
     fn zeros(
         &self,
         py: Python<'_>,
@@ -306,7 +307,8 @@ impl Device {
     }
 
     /// Creates an array with every element set to ``value``, converted as by ``DeviceArray.fill``, in stream order.
-    #[pyo3(signature = (shape, value, dtype = None, order = Order::C, stream = None))]
+    #[pyo3(signature = (shape, value, dtype = None, order = Order::C, stream = None),
+        text_signature = "($self, shape, value, dtype=None, order='C', stream=None)")]
     fn full(
         &self,
         py: Python<'_>,
@@ -376,7 +378,8 @@ impl Device {
 
     /// Creates an array of zeros in pinned host memory, the host side of asynchronous copies. Write-combined memory is
     /// for arrays that the host writes but does not read.
-    #[pyo3(signature = (shape, dtype = None, order = Order::C, write_combined = false))]
+    #[pyo3(signature = (shape, dtype = None, order = Order::C, write_combined = false),
+        text_signature = "($self, shape, dtype=None, order='C', write_combined=False)")]
     fn pinned(
         &self,
         py: Python<'_>,
@@ -391,7 +394,8 @@ impl Device {
 
     /// Loads code: source as str, or bytes. ``format`` is one of ``DeviceInfo.formats``; the default is the first that
     /// accepts the code. ``options`` are passed to the compiler.
-    #[pyo3(signature = (code, format = None, options = Vec::new()))]
+    #[pyo3(signature = (code, format = None, options = Vec::new()),
+        text_signature = "($self, code, format=None, options=())")]
     fn module(
         &self,
         py: Python<'_>,
@@ -404,7 +408,7 @@ impl Device {
 
     /// Loads the best of several images for this device. ``images`` is a dict of code by format. ``options`` apply to
     /// every image that supports options.
-    #[pyo3(signature = (images, options = Vec::new()))]
+    #[pyo3(signature = (images, options = Vec::new()), text_signature = "($self, images, options=())")]
     fn module_bundle(
         &self,
         py: Python<'_>,

@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use runtime::{Error, ErrorKind};
 
 use crate::wait::Interrupted;
+use crate::words;
 
 /// The result type of Python functions in this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -193,8 +194,15 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let classes = classes(py)?;
     let place = KINDS.iter().position(|row| row.0 == error.kind());
     let class = place.map_or(&classes.base, |place| &classes.kinds[place]);
-    // Includes the compiler's log and the causes.
-    let value = class.bind(py).call1((format!("{error:?}"),))?;
+    // Includes the compiler's log, which stays as it is, and the causes.
+    let whole = format!("{error:?}");
+    let text = match error.log().and_then(|log| whole.split_once(log).map(|around| (log, around))) {
+        Some((log, (before, after))) => {
+            format!("{}{log}{}", words::of_python(before), words::of_python(after))
+        }
+        None => words::of_python(&whole),
+    };
+    let value = class.bind(py).call1((text,))?;
     value.setattr("kind", error.kind().to_string())?;
     value.setattr("operation", error.operation())?;
     value.setattr("device", error.device().map(ToString::to_string))?;

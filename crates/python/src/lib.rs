@@ -20,6 +20,7 @@ mod protocol;
 mod release;
 mod stream;
 mod wait;
+mod words;
 
 use self::detach::detached;
 use self::mutex::lock;

@@ -64,7 +64,7 @@ impl Code {
 }
 
 /// Code loaded on a device, made by ``Device.module``.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct Module(runtime::Module);
 
 impl Module {
@@ -161,8 +161,24 @@ impl<'py> FromPyObject<'_, 'py> for Extent {
     }
 }
 
-/// A kernel of a loaded module. ``kernel(stream, grid, block, arguments)`` enqueues it.
-#[pyclass(frozen, module = "device_runtime")]
+/// A kernel of a loaded module, made by ``Module.kernel`` or ``module[name]``.
+///
+/// ``kernel(stream, grid, block, arguments=(), *, shared_bytes=0, cooperative=False, relaxed=False)`` enqueues it.
+///
+/// Enqueues the kernel with ``grid`` blocks of ``block`` work-items. Each is an int, or up to three ints for x, y
+/// and z.
+///
+/// Arguments are arrays, numbers and bytes. For an array, the kernel gets the address of the first element. A
+/// number is a NumPy number, which has a type, or a Python number if the loaded kernel reports the type of the
+/// parameter. Bytes are for structures. Arguments are checked against the parameters that the loaded kernel
+/// reports. Nothing else is checked: a kernel that accesses memory outside its arguments corrupts memory, as in any
+/// language.
+///
+/// The stream waits for unfinished work of other streams that writes the arrays. If the kernel may write an array,
+/// the stream also waits for work that reads it. The kernel may write unless the array is read-only or the loaded
+/// kernel reports that the parameter is constant. ``relaxed=True`` leaves out these waits. An address that is
+/// passed as a number is not tracked.
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct Kernel(runtime::Kernel);
 
 #[pymethods]
@@ -199,19 +215,7 @@ impl Kernel {
         Ok(self.0.resident_blocks(block, shared_bytes)?)
     }
 
-    /// Enqueues the kernel with ``grid`` blocks of ``block`` work-items. Each is an int, or up to three ints for x, y
-    /// and z.
-    ///
-    /// Arguments are arrays, numbers and bytes. For an array, the kernel gets the address of the first element. A
-    /// number is a NumPy number, which has a type, or a Python number if the loaded kernel reports the type of the
-    /// parameter. Bytes are for structures. Arguments are checked against the parameters that the loaded kernel
-    /// reports. Nothing else is checked: a kernel that accesses memory outside its arguments corrupts memory, as in any
-    /// language.
-    ///
-    /// The stream waits for unfinished work of other streams that writes the arrays. If the kernel may write an array,
-    /// the stream also waits for work that reads it. The kernel may write unless the array is read-only or the loaded
-    /// kernel reports that the parameter is constant. ``relaxed=True`` leaves out these waits. An address that is
-    /// passed as a number is not tracked.
+    /// Enqueues the kernel: see the class.
     #[pyo3(signature = (stream, grid, block, arguments = Vec::new(), *, shared_bytes = 0, cooperative = false,
         relaxed = false))]
     #[expect(clippy::too_many_arguments, reason = "what a launch has")]

@@ -22,7 +22,7 @@ use crate::protocol::export::{self, DlpackArguments};
 /// ``array.set(pinned, stream)`` and ``array.get(pinned, stream)`` are enqueued and do not block. NumPy accesses the
 /// memory without a copy: ``numpy.asarray(pinned)``, and indexing as in NumPy. Both wait for the copies enqueued so
 /// far. After enqueuing more copies, wait for them before you use the array again.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct PinnedArray {
     memory: Arc<Mutex<Pinned<u8>>>,
     address: usize,

@@ -13,7 +13,7 @@ use crate::{fork, wait};
 ///
 /// Work on one stream runs in the order in which it was enqueued. Only events order different streams. As a context
 /// manager, the stream synchronizes at the end of the block.
-#[pyclass(frozen, eq, module = "device_runtime")]
+#[pyclass(frozen, weakref, eq, module = "device_runtime")]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Stream(pub(crate) runtime::Stream);
 
@@ -130,7 +130,7 @@ impl Stream {
 }
 
 /// A mark in a stream that other streams can wait for, made by ``Device.event`` or ``Stream.record``.
-#[pyclass(frozen, from_py_object, module = "device_runtime")]
+#[pyclass(frozen, weakref, from_py_object, module = "device_runtime")]
 #[derive(Clone)]
 pub(crate) struct Event(pub(crate) runtime::Event);
 
@@ -192,7 +192,7 @@ fn elapsed(start: &runtime::Event, end: &runtime::Event) -> runtime::Result<Dura
 }
 
 /// Measures the time that work takes on a device: ``with stream.timer() as timer: …``.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct Timer {
     stream: runtime::Stream,
     marks: Mutex<(Option<runtime::Event>, Option<runtime::Event>)>,

@@ -58,9 +58,7 @@ def test_the_stubs_are_what_stubtest_finds():
     pytest.importorskip("mypy")
     words = ["-m", "mypy.stubtest", "--concise", "--ignore-disjoint-bases", "device_runtime"]
     checked = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
-    # For defaults that are not literals, the extension module reports `...`.
-    found = [line for line in checked.stdout.splitlines() if "default value of Ellipsis" not in line]
-    assert not found and not checked.stderr, checked.stdout + checked.stderr
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_a_typed_program_is_checked(tmp_path):

@@ -197,7 +197,7 @@ impl<'py> HostArray<'py> {
 }
 
 /// Values on the host that NumPy accesses.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 struct HostValues {
     address: usize,
     layout: Layout,

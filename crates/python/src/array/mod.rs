@@ -24,6 +24,7 @@ use crate::device::{Device, no_attribute};
 use crate::dtype::{self, Value};
 use crate::error::{Failure, Result};
 use crate::fork;
+use crate::pinned::PinnedArray;
 use crate::protocol::capsule::Pair;
 use crate::protocol::export::{self, DlpackArguments};
 use crate::stream::Stream;
@@ -139,7 +140,7 @@ pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
 /// stream if that belongs to the array's device, else on the device's default stream. For an array lent by an ArrayBuffer
 /// it is enqueued on the stream of the access. Work that was enqueued by other libraries, by kernels that got an address
 /// as a number, or by other arrays over adopted memory, is not tracked.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct DeviceArray {
     pub(crate) part: Part,
 }
@@ -299,9 +300,13 @@ impl DeviceArray {
                 Ok(self.with_layout(layout))
             }
             _ => {
-                let (shape, strides) = (own.shape(), own.strides());
-                let message =
-                    format!("{asked:?} of shape {shape:?} with element strides {strides:?}");
+                let size = own.dtype().size().cast_signed();
+                let strides: Vec<isize> =
+                    own.strides().iter().map(|stride| stride.saturating_mul(size)).collect();
+                let message = format!(
+                    "{asked:?} of shape {:?} with strides of {strides:?} bytes",
+                    own.shape()
+                );
                 Err(Failure::invalid("reshape", message))
             }
         }
@@ -351,7 +356,8 @@ impl DeviceArray {
 
     /// Returns a new array on the same device with the same values, without gaps. ``relaxed`` leaves out the order with
     /// other streams.
-    #[pyo3(signature = (order = Order::C, stream = None, *, relaxed = false))]
+    #[pyo3(signature = (order = Order::C, stream = None, *, relaxed = false),
+        text_signature = "($self, order='C', stream=None, *, relaxed=False)")]
     fn copy(
         &self,
         py: Python<'_>,
@@ -458,8 +464,17 @@ impl DeviceArray {
         let is_one = is_text || !value.hasattr("__len__")? && !value.hasattr("shape")?;
         match is_one {
             true => part.fill(value.py(), &value, None, false),
-            false => part.set(&value, None, false),
+            false => part.set(&part.broadcast(value)?, None, false),
         }
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> Result<Self> {
+        self.copy(py, Order::C, None, false)
+    }
+
+    fn __deepcopy__(&self, py: Python<'_>, memo: &Bound<'_, PyAny>) -> Result<Self> {
+        let _there_are_no_parts = memo;
+        self.copy(py, Order::C, None, false)
     }
 
     /// Iterates over the first dimension.
@@ -532,6 +547,53 @@ fn not_compared() -> PyErr {
 }
 
 impl DeviceArray {
+    /// Repeats the values of an array along new dimensions, and along those of extent 1, as far as this array has more.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` if the shapes do not fit.
+    fn broadcast<'py>(&self, source: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let (py, own) = (source.py(), self.part.layout.shape());
+        if let Ok(array) = source.cast::<Self>() {
+            let from = &array.get().part.layout;
+            if from.shape() == own {
+                return Ok(source);
+            }
+            let new = own.len().checked_sub(from.rank());
+            let strides = new.and_then(|new| {
+                let dims = from.shape().iter().zip(from.strides()).zip(&own[new..]);
+                let known = dims.map(|((extent, stride), wanted)| match extent {
+                    extent if extent == wanted => Some(*stride),
+                    1 => Some(0),
+                    _ => None,
+                });
+                std::iter::repeat_n(Some(0), new).chain(known).collect::<Option<Vec<_>>>()
+            });
+            let Some(strides) = strides else {
+                let message = format!("an array of shape {:?} for shape {own:?}", from.shape());
+                return Err(Failure::invalid("set", message));
+            };
+            let layout = Layout::new(from.dtype(), own, &strides)?;
+            return Ok(Bound::new(py, array.get().with_layout(layout))?.into_any());
+        }
+        if source.is_instance_of::<PinnedArray>() {
+            return Ok(source);
+        }
+        let numpy = dtype::numpy(py)?;
+        let shape = PyTuple::new(py, own)?;
+        let values = match source.hasattr("shape")? {
+            true => source,
+            false => {
+                let of = dtype::to_python(py, self.part.layout.dtype())?;
+                numpy.call_method1("asarray", (source, of))?
+            }
+        };
+        if values.getattr("shape")?.eq(&shape)? {
+            return Ok(values);
+        }
+        Ok(numpy.call_method1("broadcast_to", (values, shape))?)
+    }
+
     fn reversed(&self) -> Result<Layout> {
         let dims: Vec<usize> = (0..self.part.layout.rank()).rev().collect();
         Ok(permuted(&self.part.layout, &dims)?)

@@ -67,7 +67,7 @@ impl Place {
 /// device, or ``"host"``. Without it, the place is the current stream, see ``offload``. On a device, the block
 /// gets a DeviceArray; on the host, it gets a NumPy array. A write access commits when its block ends. If the block
 /// raises, the values are poisoned until they are overwritten.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct ArrayBuffer(Arc<dyn Buffer>);
 
 /// The time that calls without a timeout argument wait for a writer.
@@ -320,7 +320,7 @@ impl ArrayBuffer {
 ///
 /// An access that was entered without a ``with`` block and is never left lasts until its array and all views of it are
 /// deleted.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct ArrayAccess {
     buffer: Arc<dyn Buffer>,
     how: How,
@@ -336,7 +336,7 @@ enum Entered {
 
 /// The values of an access on the host. It is the base of the access's NumPy array, so every view of that array keeps
 /// it. The access lasts until the program leaves it, or until this is dropped. Then no array can write the values.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct HostLoan {
     access: Mutex<Option<Arc<dyn Loan>>>,
     // Keep the memory, and its address, after the access has ended.
@@ -464,7 +464,7 @@ impl ArrayAccess {
 }
 
 /// The transfers of an array: source, destination, count, bytes, and the access that needed them.
-#[pyclass(frozen, module = "device_runtime")]
+#[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct TransferReport(buffers::TransferReport);
 
 #[pymethods]

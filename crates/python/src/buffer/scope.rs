@@ -88,7 +88,7 @@ pub(crate) fn current_stream(py: Python<'_>) -> Result<Option<Stream>> {
 /// nest. Entering and leaving a block copies and frees nothing. Each thread has its own current stream, and so has each
 /// task of an event loop: another task that runs while the block awaits does not see it. A task that is started in the
 /// block begins with the block's stream.
-#[pyclass(frozen, name = "offload", module = "device_runtime")]
+#[pyclass(frozen, weakref, name = "offload", module = "device_runtime")]
 pub(crate) struct Offload {
     stream: runtime::Stream,
     /// The number of the open block.
@@ -131,7 +131,7 @@ impl Offload {
 /// Limits the bytes that accesses to ArrayBuffers in this thread may move during a ``with`` block. An access beyond the
 /// limit raises LimitExceededError, and nothing has moved. ``direction`` is any, to_host or to_device. Prefetches do
 /// not count.
-#[pyclass(frozen, name = "transfer_budget", module = "device_runtime")]
+#[pyclass(frozen, weakref, name = "transfer_budget", module = "device_runtime")]
 pub(crate) struct TransferBudget {
     bytes: u64,
     direction: Direction,

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 use runtime::halo::{self, Combine, Field, HaloOptions, MissingCorners, Reach};
 use runtime::{Error, ErrorKind};
 
@@ -32,7 +32,7 @@ use crate::stream::{Stream, seconds};
 /// ``reach`` is full, or faces for stencils without diagonals. ``missing_corners`` says what happens where tiles meet
 /// without a cell: these corners are left unchanged (None), set to a number, or set to an ``"average"``. Exchanges that
 /// use one communicator at the same time need different ``channel`` numbers.
-#[pyclass(frozen, module = "device_runtime.halo")]
+#[pyclass(frozen, weakref, module = "device_runtime.halo")]
 pub(crate) struct HaloExchange {
     exchange: Mutex<halo::HaloExchange>,
     device: runtime::Device,
@@ -41,10 +41,15 @@ pub(crate) struct HaloExchange {
 /// The treatment of corners without cells, from Python.
 fn corners(given: Option<&Bound<'_, PyAny>>) -> Result<MissingCorners> {
     let Some(given) = given else { return Ok(MissingCorners::Untouched) };
-    if given.extract::<&str>().is_ok_and(|text| text == "average") {
-        return Ok(MissingCorners::Average);
+    match given.extract::<&str>() {
+        Ok("average") => Ok(MissingCorners::Average),
+        Err(_) if !given.is_instance_of::<PyBool>() => Ok(MissingCorners::Fill(given.extract()?)),
+        _ => {
+            let message =
+                format!("missing_corners {given:?}; there are None, 'average' and numbers");
+            Err(Failure::invalid("exchange", message))
+        }
     }
-    Ok(MissingCorners::Fill(given.extract()?))
 }
 
 impl HaloExchange {
@@ -111,7 +116,7 @@ impl HaloExchange {
         missing_corners: Option<&Bound<'_, PyAny>>,
         direct: bool,
         timing: bool,
-        channel: u32,
+        channel: i64,
     ) -> Result<Self> {
         fork::check("exchange")?;
         let reach = match reach {
@@ -128,7 +133,8 @@ impl HaloExchange {
             missing_corners: corners(missing_corners)?,
             direct,
             timing,
-            channel,
+            channel: u32::try_from(channel)
+                .map_err(|_| Failure::invalid("exchange", format!("channel {channel}")))?,
             ..HaloOptions::default()
         };
         let quantities: Vec<halo::Quantity> = quantities.into_iter().map(|q| q.0).collect();
@@ -243,7 +249,7 @@ impl HaloExchange {
 }
 
 /// An exchange in flight, lent to the overlapping work.
-#[pyclass(frozen, module = "device_runtime.halo")]
+#[pyclass(frozen, weakref, module = "device_runtime.halo")]
 pub(crate) struct Progress(CallbackMutex<Option<Loan>>);
 
 struct Loan(NonNull<halo::Progress<'static, 'static>>);

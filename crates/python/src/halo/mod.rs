@@ -2,6 +2,7 @@
 
 mod describe;
 mod exchange;
+mod recipe;
 
 use std::ptr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 use runtime::halo::communicator::{Communicator as Ranks, ThreadCommunicator};
 use runtime::mpi::MpiCommunicator;
 
+use self::describe::Count;
 pub(crate) use self::describe::{Dim, FieldSpec, Quantity, Topology};
 pub(crate) use self::exchange::{HaloExchange, Progress};
 use crate::error::Result;
@@ -22,7 +24,7 @@ use crate::stream::seconds;
 ///
 /// A rank leaves the group when its communicator, and every exchange made with it, is deleted. Ranks that wait for it
 /// then get PeerLostError.
-#[pyclass(frozen, module = "device_runtime.halo")]
+#[pyclass(frozen, weakref, module = "device_runtime.halo")]
 pub(crate) struct Communicator(pub(super) Arc<dyn Ranks>);
 
 #[pymethods]
@@ -30,9 +32,9 @@ impl Communicator {
     /// Creates the communicators of a new group of ranks in this process, in order. Give each communicator to its own
     /// thread.
     #[staticmethod]
-    fn threads(size: usize) -> Result<Vec<Self>> {
+    fn threads(size: Count) -> Result<Vec<Self>> {
         fork::enter("communicator")?;
-        let ranks = ThreadCommunicator::group(size)?.into_iter();
+        let ranks = ThreadCommunicator::group(size.0)?.into_iter();
         Ok(ranks.map(|rank| Self(Arc::new(rank))).collect())
     }
 
