@@ -134,20 +134,8 @@ pub use stencil;
 #[cfg(feature = "halo")]
 pub mod ranks;
 
-/// The README's examples, so that they are compiled and run.
-#[cfg(all(doctest, feature = "array", feature = "host", feature = "stencil"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// The examples of the CUDA page.
-#[cfg(all(doctest, feature = "cuda"))]
-#[doc = include_str!("../../../docs/cuda.md")]
-struct CudaPage;
-
-/// The example of the HIP page.
-#[cfg(all(doctest, feature = "hip"))]
-#[doc = include_str!("../../../docs/hip.md")]
-struct HipPage;
+#[cfg(doctest)]
+mod pages;
 
 /// Every backend that this crate has a feature for, and whether it was compiled in.
 pub const BACKENDS: &[(&str, bool)] = &[

@@ -8,8 +8,9 @@ use roxmltree::{Document, Node};
 
 use crate::{describe, messages, picture};
 
-/// The picture in the documentation.
-const SHOWN: (&str, &str) = ("cube:2x3", "cube-2x3.svg");
+/// The pictures in the documentation, with their periodic axes.
+const SHOWN: [(&str, &str, &str); 2] =
+    [("cube:2x3", "", "cube-2x3.svg"), ("box:12x24/2x3", "xy", "box-2x3.svg")];
 
 fn drawn(description: &str, periodic: &str) -> String {
     let topology = describe::topology(description, periodic).unwrap();
@@ -163,17 +164,18 @@ fn bad_topologies_are_one_line_that_names_the_value() {
     }
 }
 
-/// `UPDATE_PICTURES=1` writes it again.
+/// `UPDATE_PICTURES=1` writes them again.
 #[test]
-fn the_picture_in_the_documentation_is_fresh() {
-    let (description, name) = SHOWN;
+fn the_pictures_in_the_documentation_are_fresh() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
-    let file = folder.join(name);
-    let picture = drawn(description, "");
-    if env::var_os("UPDATE_PICTURES").is_some() {
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(&file, &picture).unwrap();
+    for (description, periodic, name) in SHOWN {
+        let file = folder.join(name);
+        let picture = drawn(description, periodic);
+        if env::var_os("UPDATE_PICTURES").is_some() {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(&file, &picture).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), picture, "UPDATE_PICTURES=1 writes it anew");
+        assert!(picture.len() < 32_000, "{} bytes", picture.len());
     }
-    assert_eq!(fs::read_to_string(&file).unwrap(), picture, "UPDATE_PICTURES=1 writes it anew");
-    assert!(picture.len() < 32_000, "{} bytes", picture.len());
 }

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Folder for smoothed.npy, terrain.png and progress.png, created if need be
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub(crate) output: PathBuf,
+    /// Longest side of each panel of terrain.png, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 880, value_parser = clap::value_parser!(u32).range(16..=4096))]
+    pub(crate) panel: u32,
     /// Metres from column to column
     #[arg(long, value_name = "METRES", default_value = "74.4", value_parser = positive)]
     pub(crate) dx: f64,

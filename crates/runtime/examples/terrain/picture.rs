@@ -24,8 +24,9 @@ pub(crate) fn draw(terrain: &Heights, range: &Range, args: &Args) -> Result<Pict
 
 /// Draws two terrains and their difference. Also returns the change in metres at the ends of its colours.
 pub(crate) fn compare(both: [&Heights; 2], range: &Range, args: &Args) -> Result<(Picture, f64)> {
-    let [before, old_relief] = panel(both[0], args, 880.0)?;
-    let [after, relief] = panel(both[1], args, 880.0)?;
+    let longest = f64::from(args.panel);
+    let [before, old_relief] = panel(both[0], args, longest)?;
+    let [after, relief] = panel(both[1], args, longest)?;
     let change = &after - &before;
     let deepest = change.fold(0.0, |deepest, change| f64::max(deepest, change.abs()));
     // The square root spreads small changes, which are the most frequent.
