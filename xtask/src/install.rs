@@ -6,8 +6,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::cargo::{must, root};
+use crate::cargo::{cargo, must, root};
 use crate::gpu::cuda_drivers;
+use crate::guide;
 
 /// Debian and Ubuntu packages, and the purpose of each.
 const PACKAGES: &[(&str, &str)] = &[
@@ -55,6 +56,9 @@ const PYTHON_TESTS: &[(&str, &str)] = &[
     ("ml_dtypes", "has the type bfloat16 for NumPy"),
     ("mypy", "checks the package's stubs, and a program that uses them"),
 ];
+
+/// The version of the program that makes the guide a book.
+const MDBOOK: &str = "0.5.4";
 
 /// Intel's CPU runtime for OpenCL, and a library that it needs but does not declare.
 const INTEL: [&str; 2] = ["intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"];
@@ -112,6 +116,9 @@ pub(crate) fn install() -> Result<()> {
                 .args(&packages),
         )?;
     }
+    if guide::mdbook().is_none() {
+        install_mdbook()?;
+    }
     if let Err(error) = cuda_drivers::fetch() {
         println!("no driver of CUDA to load without a GPU: {error:#}");
     }
@@ -142,6 +149,18 @@ pub(crate) fn install_python() -> Result<()> {
 pub(crate) fn install_intel() -> Result<()> {
     println!("installing {} from Intel, under Intel's licence", INTEL.join(" and "));
     pip_install(INTEL)
+}
+
+/// The folder of programs that are installed with cargo.
+pub(crate) fn tools() -> PathBuf {
+    root().join("target/tools")
+}
+
+/// Installs the program that makes the guide a book.
+pub(crate) fn install_mdbook() -> Result<()> {
+    println!("installing mdbook {MDBOOK}: it makes the guide a book");
+    let mut install = cargo(&["install", "mdbook", "--version", MDBOOK, "--locked", "--quiet"]);
+    must(install.arg("--root").arg(tools()))
 }
 
 /// The folder into which [`install_intel`] puts the runtime.

@@ -9,6 +9,7 @@ mod devices;
 mod examples;
 mod firmware;
 mod gpu;
+mod guide;
 mod halo_map;
 mod install;
 mod layers;
@@ -57,6 +58,12 @@ enum Command {
         /// Prints JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Builds the guide as a book and opens it. Installs mdBook into `target/tools` if there is none.
+    #[command(subcommand_required = false)]
+    Guide {
+        #[command(subcommand)]
+        action: Option<guide::Action>,
     },
     /// Draws a decomposition of `halo` as SVG, with ranks, neighbours and rotations. `-- --help` lists its options.
     #[command(disable_help_flag = true)]
@@ -171,6 +178,7 @@ fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo { mpi, options } => demo::demo(mpi, &options),
         Command::Devices { json } => devices::devices(json),
+        Command::Guide { action } => guide::guide(action),
         Command::HaloMap { options } => halo_map::halo_map(&options),
         Command::Test { second_lane: Some(folder), .. } => test::run_second_lane(&folder),
         Command::Test { quick: true, packages, .. } => quick::quick(packages),

@@ -110,7 +110,7 @@ pub(crate) fn jobs(totals: &mut Totals, programs: &Programs) {
         let mut commands = Vec::new();
         for mpi in &there {
             let own = programs.of("halo-mpi", &["adopt", "mpi"])?;
-            let demos = programs.of("runtime", &["mesh", "terrain"])?;
+            let demos = programs.of("runtime", &["guide", "mesh", "terrain"])?;
             let demos = demos.each(|demo| demo.arg("mpi::"));
             for run in [own, demos] {
                 commands.extend(run.each(|tests| mpi.under(tests)).commands());
