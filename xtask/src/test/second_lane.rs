@@ -13,7 +13,7 @@ use super::totals::Totals;
 use crate::cargo::{DENY_WARNINGS, foreign, must, root};
 use crate::gpu::steps;
 use crate::sanitize::{self, Tool};
-use crate::{firmware, guide, install, mpi, mutants, opencl, python};
+use crate::{firmware, guide, install, mpi, mutants, opencl, python, release};
 
 /// The file with the output of the process, and the file with its results.
 const OUTPUT: &str = "output.txt";
@@ -82,6 +82,7 @@ fn steps(totals: &mut Totals) {
         Some(why) => totals.skip("firmware", &why),
     }
     guide::test(totals);
+    release::test(totals);
     python_package(totals);
     // The other lane may be building them.
     match Programs::build() {
