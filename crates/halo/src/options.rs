@@ -12,6 +12,17 @@ pub enum Reach {
     Full,
     /// Sides only: for stencils without diagonals.
     Faces,
+    /// As [`Full`](Self::Full), axis by axis: messages with the ghosts beyond the ends of axis 0, then of axis 1, then
+    /// of axis 2. Messages along an axis include the ghosts of earlier axes. So values for edges and corners go through
+    /// one or two other ranks, and a rank has messages only with the neighbours beyond its sides.
+    ///
+    /// Each axis takes one launch to pack, and one to unpack the messages that are there. An axis begins when the
+    /// messages of the axis before are unpacked. So there are fewer messages, and ranks wait for each other up to three
+    /// times. Only for topologies of [`Topology::cartesian`](crate::Topology::cartesian) and its variants.
+    ///
+    /// Only halos that go through messages go axis by axis: [direct](HaloOptions::direct) copies and reductions are the
+    /// same as with `Full`.
+    ByAxis,
 }
 
 /// How to set ghosts at corners where tiles meet but no cell lies, as at the eight corners of the cube.

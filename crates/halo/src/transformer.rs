@@ -13,7 +13,7 @@ use crate::engine::pool::Pool;
 use crate::engine::route::Direction;
 use crate::engine::{Engine, Source, of_rank};
 use crate::field::{Field, Quantity, end_writes};
-use crate::options::{HaloOptions, Staging};
+use crate::options::{HaloOptions, Reach, Staging};
 use crate::plan::fingerprint::PlanFingerprint;
 use crate::plan::transfer::{Edge, refuse};
 use crate::topology::Topology;
@@ -82,8 +82,8 @@ impl HaloTransformer {
     ///
     /// `InvalidArgument`, with the field, side and rank concerned: a rank that the topology does not have; two fields
     /// with the same name; a field whose cells are not those of the rank's block; a halo wider than the neighbour's
-    /// block; a field staggered along one axis without a partner where axes change places; or elements without a sign
-    /// that would have to change it. `OutOfMemory`. Other errors that the device reports.
+    /// block; a field staggered along one axis without a partner where axes change places; elements without a sign that
+    /// would have to change it; or [`Reach::ByAxis`]. `OutOfMemory`. Other errors that the device reports.
     pub fn new(
         topology: &Topology,
         rank: usize,
@@ -91,6 +91,10 @@ impl HaloTransformer {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
+        if options.reach == Reach::ByAxis {
+            let message = "Reach::ByAxis for a transformer, which packs all messages at once";
+            return Err(refuse(message.to_owned()));
+        }
         let halo = Arc::new(HaloSource::new(topology, rank, quantities, options)?);
         let source = Source::Halo(Arc::clone(&halo));
         let mut engine = Engine::new(source, rank, device, options.into(), false)?;

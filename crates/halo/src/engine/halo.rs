@@ -8,11 +8,11 @@ use super::corner::{self, Corners};
 use super::direct::{DirectRoute, neighbours, share_lines};
 use super::route::{Direction, Launches, Peer, Route, check_combine, peers, placed};
 use crate::field::{Dim, FieldSpec, Quantity};
-use crate::options::{HaloOptions, MissingCorners};
+use crate::options::{HaloOptions, MissingCorners, Reach};
 use crate::plan::attributes::Attributes;
 use crate::plan::copies::Ends;
 use crate::plan::fingerprint::PlanFingerprint;
-use crate::plan::transfer::{Fields, Pattern, Transfer};
+use crate::plan::transfer::{Fields, Pattern, Transfer, refuse};
 use crate::plan::{Message, Plan};
 use crate::topology::Topology;
 
@@ -22,7 +22,10 @@ pub(crate) struct HaloSource {
     topology: Topology,
     rank: usize,
     fields: Fields,
+    /// The whole exchange at once.
     pub(crate) plan: Plan,
+    /// The plans of the axes with ghosts to fill, if messages go axis by axis.
+    axes: Vec<(Direction, Plan)>,
     options: HaloOptions,
 }
 
@@ -35,10 +38,29 @@ impl HaloSource {
         options: &HaloOptions,
     ) -> Result<Self> {
         let fields = Fields::new(quantities, topology, rank)?;
-        let pattern = Pattern::Halo(options.reach);
-        let plan = Plan::new(topology, &fields, rank, pattern, options.messages)?;
+        let plan = |pattern| Plan::new(topology, &fields, rank, pattern, options.messages);
+        let mut axes = Vec::new();
+        if options.reach == Reach::ByAxis {
+            if !topology.is_box() {
+                let message = "Reach::ByAxis for a topology that is not of Topology::cartesian";
+                return Err(refuse(message.to_owned()));
+            }
+            for axis in 0..topology.axes() {
+                let plan = plan(Pattern::Axis(axis))?;
+                if !plan.is_empty() {
+                    axes.push((Direction::Axis(axis), plan));
+                }
+            }
+        }
+        let plan = plan(Pattern::Halo(options.reach))?;
         let (topology, options) = (topology.clone(), options.clone());
-        Ok(Self { topology, rank, fields, plan, options })
+        Ok(Self { topology, rank, fields, plan, axes, options })
+    }
+
+    /// The plans that fill the halos by messages, one after the other.
+    pub(crate) fn filling(&self) -> impl Iterator<Item = (Direction, &Plan)> {
+        let whole = self.axes.is_empty().then_some((Direction::Fill, &self.plan));
+        whole.into_iter().chain(self.axes.iter().map(|(direction, plan)| (*direction, plan)))
     }
 
     pub(crate) fn specs(&self) -> &[FieldSpec] {
@@ -76,7 +98,8 @@ impl HaloSource {
 
     pub(crate) fn fingerprint(&self) -> PlanFingerprint {
         let (specs, rank) = (self.specs(), self.rank);
-        let balance = self.plan.balance(specs, rank);
+        let plans = self.axes.iter().map(|(_, plan)| plan).chain([&self.plan]);
+        let balance = plans.map(|plan| plan.balance(specs, rank)).fold(0, u128::wrapping_add);
         let is_staggered = specs.iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
         let shared = if is_staggered { self.shared().ok() } else { None };
         let shared = shared.map(|plan| plan.balance(specs, rank));
@@ -93,6 +116,12 @@ impl HaloSource {
         Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared, sharing)
     }
 
+    /// The plan of a direction other than [`Shared`](Direction::Shared).
+    pub(crate) fn plan_of(&self, direction: Direction) -> &Plan {
+        let axis = self.axes.iter().find(|(axis, _)| *axis == direction);
+        axis.map_or(&self.plan, |(_, plan)| plan)
+    }
+
     /// Makes the route of a direction. `plan` is the plan of that direction.
     pub(crate) fn route(
         &self,
@@ -103,7 +132,7 @@ impl HaloSource {
     ) -> Result<Route> {
         let constants = match direction {
             Direction::Fill => self.constants(device)?,
-            Direction::Reduce(_) | Direction::Shared => None,
+            Direction::Axis(_) | Direction::Reduce(_) | Direction::Shared => None,
         };
         let specs = self.specs();
         let (outgoing, incoming) = match direction.reduction() {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use runtime_core::{Device, Error, ErrorKind, Event, Result, Stream};
+use smallvec::{SmallVec, smallvec};
 
 use self::corner::Corners;
 use self::halo::HaloSource;
@@ -25,10 +26,10 @@ use self::statistics::{Part, Recorder, StagingTimes};
 use crate::communicator::{Buffer, Storage, deadline};
 use crate::field::{Access, Field, FieldSpec, abandon_writes, describe_other};
 use crate::options::{Settings, Staging};
-use crate::plan::Message;
 use crate::plan::attributes::Attributes;
 use crate::plan::fingerprint::PlanFingerprint;
 use crate::plan::transfer::refuse;
+use crate::plan::{Message, Plan};
 
 /// Packs and unpacks the fields of one rank.
 pub(crate) struct Engine {
@@ -50,6 +51,12 @@ pub(crate) struct Engine {
     last: Option<(Stream, Event)>,
 }
 
+/// The most routes that an exchange takes one after the other.
+const MOST_STEPS: usize = 3;
+
+/// Routes that an exchange takes one after the other.
+pub(crate) type Steps = SmallVec<[usize; MOST_STEPS]>;
+
 /// What an engine exchanges.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -67,30 +74,42 @@ impl Source {
 
     /// The rank and the number of bytes of each message to send.
     fn sends(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let (halo, forest) = match self {
-            Self::Halo(halo) => (&halo.plan.sends[..], &[][..]),
-            Self::Forest(forest) => (&[][..], &forest.lists.sends[..]),
-        };
-        sizes(halo).chain(sizes(forest))
+        let plans = self.halo().into_iter().flat_map(|halo| halo.filling());
+        let lists = self.forest().into_iter().flat_map(|forest| sizes(&forest.lists.sends));
+        plans.flat_map(|(_, plan)| sizes(&plan.sends)).chain(lists)
     }
 
     /// The rank and the number of bytes of each message to receive.
     fn receives(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let (halo, forest) = match self {
-            Self::Halo(halo) => (&halo.plan.receives[..], &[][..]),
-            Self::Forest(forest) => (&[][..], &forest.lists.receives[..]),
-        };
-        sizes(halo).chain(sizes(forest))
+        let plans = self.halo().into_iter().flat_map(|halo| halo.filling());
+        let lists = self.forest().into_iter().flat_map(|forest| sizes(&forest.lists.receives));
+        plans.flat_map(|(_, plan)| sizes(&plan.receives)).chain(lists)
     }
 
+    fn halo(&self) -> Option<&HaloSource> {
+        match self {
+            Self::Halo(halo) => Some(halo),
+            Self::Forest(_) => None,
+        }
+    }
+
+    fn forest(&self) -> Option<&ForestSource> {
+        match self {
+            Self::Halo(_) => None,
+            Self::Forest(forest) => Some(forest),
+        }
+    }
+
+    /// The bytes of the messages that fill halos, or of those of a reduction if these are more.
     fn message_bytes(&self) -> usize {
-        sum(self.sends().chain(self.receives()))
+        let whole = self.halo().map_or(0, |HaloSource { plan, .. }| of_plan(plan));
+        sum(self.sends().chain(self.receives())).max(whole)
     }
 
     /// How an exchange uses a field.
     fn access(&self, field: usize, direction: Direction) -> Access {
         match (self, direction) {
-            (Self::Halo(_), Direction::Fill) => Access::WriteGhosts,
+            (Self::Halo(_), Direction::Fill | Direction::Axis(_)) => Access::WriteGhosts,
             (Self::Halo(_), _) => Access::Write,
             (Self::Forest(_), direction) => ForestSource::access(field, direction),
         }
@@ -234,15 +253,25 @@ impl Engine {
             Source::Halo(halo) if direction == Direction::Shared => {
                 let shared = halo.shared()?;
                 if self.settings.pool_bytes.is_none() {
-                    let bytes = sum(sizes(&shared.sends).chain(sizes(&shared.receives)));
-                    self.pool.lock().raise_limit(default_limit(bytes));
+                    self.pool.lock().raise_limit(default_limit(of_plan(&shared)));
                 }
                 halo.route(device, &shared, direction, staged)
             }
-            Source::Halo(halo) => halo.route(device, &halo.plan, direction, staged),
+            Source::Halo(halo) => halo.route(device, halo.plan_of(direction), direction, staged),
         };
         self.routes.push(made.map_err(|error| of_rank(self.rank, error))?);
         Ok(self.routes.len() - 1)
+    }
+
+    /// Returns the indices of the routes that carry out a direction, one after the other.
+    pub(crate) fn steps(&mut self, direction: Direction) -> Result<Steps> {
+        let steps: SmallVec<[Direction; MOST_STEPS]> = match &self.source {
+            Source::Halo(halo) if direction == Direction::Fill => {
+                halo.filling().map(|(direction, _)| direction).collect()
+            }
+            _ => smallvec![direction],
+        };
+        steps.into_iter().map(|direction| self.route(direction)).collect()
     }
 
     /// The route of a direction, if it was made.
@@ -443,6 +472,11 @@ const fn default_limit(message_bytes: usize) -> usize {
 /// The rank and the number of bytes of each message.
 fn sizes<B>(messages: &[Message<B>]) -> impl Iterator<Item = (usize, usize)> {
     messages.iter().map(|message| (message.peer, message.bytes))
+}
+
+/// The bytes of the messages of a plan.
+fn of_plan(plan: &Plan) -> usize {
+    sum(sizes(&plan.sends).chain(sizes(&plan.receives)))
 }
 
 fn sum(sizes: impl Iterator<Item = (usize, usize)>) -> usize {

@@ -14,6 +14,8 @@ use crate::plan::{ALIGN, Message};
 pub(crate) enum Direction {
     /// Owned elements overwrite their ghosts, or roots their leaves.
     Fill,
+    /// As `Fill`, for the ghosts beyond the ends of this axis.
+    Axis(usize),
     /// Ghosts are combined with their original elements, or leaves with their roots.
     Reduce(Combine),
     /// Points that two ranks share take the value of their owner.
@@ -27,12 +29,13 @@ impl Direction {
             Self::Fill => 0,
             Self::Shared => 1,
             Self::Reduce(combine) => 2 + combine as u64,
+            Self::Axis(axis) => 8 + axis as u64,
         }
     }
 
     pub(crate) fn reduction(self) -> Option<Combine> {
         match self {
-            Self::Fill | Self::Shared => None,
+            Self::Fill | Self::Axis(_) | Self::Shared => None,
             Self::Reduce(combine) => Some(combine),
         }
     }

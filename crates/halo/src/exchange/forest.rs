@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runtime_core::{Combine, Device, Result, Stream};
+use smallvec::smallvec;
 
 use super::agreement::{Agreement, Contribution, Ranks, agree, find, share};
 use super::channel::Channel;
@@ -421,7 +422,7 @@ impl Forest {
             return Err(refuse(message));
         };
         let fields = fields.as_flattened_mut();
-        let flight = self.messenger.begin(route, stream, fields)?;
+        let flight = self.messenger.begin(smallvec![route], stream, fields)?;
         self.messenger.run(flight, stream, fields)
     }
 }

@@ -8,8 +8,8 @@ use runtime_core::{AnyView, Error, ErrorKind, Result, Stream};
 use super::channel::Channel;
 use super::flight::{Flight, error_of};
 use crate::communicator::{Reset, deadline, reset};
-use crate::engine::Engine;
 use crate::engine::route::Direction;
+use crate::engine::{Engine, Steps};
 use crate::field::{Dim, Field, end_writes, footprints};
 
 /// An engine with the messages of its exchanges, which take place one after the other.
@@ -33,18 +33,18 @@ impl Messenger {
         Self { engine, channel, state: State::Idle }
     }
 
-    /// Packs the fields and starts to receive. [`run`](Self::run) comes next.
+    /// Packs the fields and starts to receive. [`run`](Self::run) comes next. There is at least one step.
     pub(super) fn begin(
         &mut self,
-        route: usize,
+        steps: Steps,
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<Flight> {
-        self.check(self.engine.routes(route).direction(), stream, fields)?;
+        self.check(self.engine.routes(steps[0]).direction(), stream, fields)?;
         // From here on other ranks are affected.
         self.state = State::Broken;
         self.channel.begin(footprints(fields), &self.engine)?;
-        let flight = Flight::new(&mut self.engine, route, stream, fields);
+        let flight = Flight::new(&mut self.engine, steps, stream, fields);
         let mut flight = flight.inspect_err(|_| {
             self.channel.undo_begin();
             self.state = State::Idle;
@@ -60,9 +60,10 @@ impl Messenger {
         stream: &Stream,
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
-        let route = self.engine.routes(flight.route());
-        let messages = route.receives.len();
-        let corners = (route.direction() == Direction::Fill).then(|| stream.clone());
+        let routes = || flight.steps().iter().map(|step| self.engine.routes(*step));
+        let messages = routes().map(|route| route.receives.len()).sum();
+        let fills = routes().any(|route| route.direction() == Direction::Fill);
+        let corners = fills.then(|| stream.clone());
         self.state = State::Running(flight);
         self.advance(fields)?;
         Ok(InFlight { exchange: self, fields, messages, corners })
@@ -119,7 +120,12 @@ impl Messenger {
             return Err(error_of(&self.engine, ErrorKind::Conflict, "the exchange failed before"));
         };
         self.channel.check_claims().map_err(|error| self.channel.failed(error))?;
-        let done = flight.advance(&mut self.engine, &self.channel, fields)?;
+        let (engine, channel) = (&mut self.engine, &self.channel);
+        let mut done = flight.advance(engine, channel, fields)?;
+        while done && flight.next_step(engine, fields)? {
+            flight.receive(engine, channel)?;
+            done = flight.advance(engine, channel, fields)?;
+        }
         self.state = State::Running(flight);
         Ok(done)
     }

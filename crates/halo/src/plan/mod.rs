@@ -81,7 +81,7 @@ impl Plan {
         let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
         // Any rank within the widest halo of this rank has this rank within its own widest halo.
         let reach = match pattern {
-            Pattern::Halo(_) => fields.reach(),
+            Pattern::Halo(_) | Pattern::Axis(_) => fields.reach(),
             Pattern::Shared => 1,
         };
         let (around, _) = topology.surroundings(rank, &[[reach; 2]; 3])?;
@@ -106,6 +106,11 @@ impl Plan {
             local,
             edges,
         })
+    }
+
+    /// Whether the rank exchanges nothing.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.receives.is_empty() && self.local.is_empty()
     }
 
     /// The number of bytes that the rank exchanges with itself.

@@ -14,6 +14,8 @@ use crate::topology::{Piece, Side, Surroundings, Topology};
 pub(crate) enum Pattern {
     /// Ghost elements.
     Halo(Reach),
+    /// Ghost elements beyond the ends of an axis, with those of earlier axes beside them.
+    Axis(usize),
     /// Points between cells that two ranks share.
     Shared,
 }
@@ -155,6 +157,12 @@ impl Fields {
                 }
             };
             let (pieces, gaps) = &found[index].1;
+            if let Pattern::Axis(axis) = pattern {
+                for piece in along(pieces, axis, &widths) {
+                    transfers.extend(self.transfer(rank, field, &cells, &piece, &widths, pattern)?);
+                }
+                continue;
+            }
             let wanted =
                 |side: Side| pattern != Pattern::Halo(Reach::Faces) || side.codimension() == 1;
             for piece in pieces.iter().filter(|piece| wanted(piece.side)) {
@@ -285,11 +293,29 @@ impl Fields {
     }
 }
 
+/// The pieces beyond the ends of an axis, extended by the ghosts that have a neighbour along earlier axes.
+fn along(pieces: &[Piece], axis: usize, widths: &Widths) -> Vec<Piece> {
+    let is_joined = |side: Side| pieces.iter().any(|piece| piece.side == side);
+    let beyond = [-1, 1].map(|end| Side::face(axis, end));
+    let mut along: Vec<Piece> =
+        pieces.iter().filter(|piece| beyond.contains(&piece.side)).cloned().collect();
+    for (earlier, [below, above]) in widths.iter().enumerate().take(axis) {
+        let [below, above] = [(below, -1), (above, 1)].map(|(width, end)| {
+            if is_joined(Side::face(earlier, end)) { width.cast_signed() } else { 0 }
+        });
+        for piece in &mut along {
+            let cells = &mut piece.cells[earlier];
+            *cells = cells.start - below..cells.end + above;
+        }
+    }
+    along
+}
+
 /// The numbers of ghost cells of a field below and above along each axis. `None` if the field does not take part.
 fn widths(spec: &FieldSpec, rank: usize, pattern: Pattern) -> Result<Option<Widths>> {
     let dim = |axis| spec.along(axis);
     match pattern {
-        Pattern::Halo(_) => {
+        Pattern::Halo(_) | Pattern::Axis(_) => {
             Ok(Some(std::array::from_fn(|axis| dim(axis).map_or([0; 2], Dim::widths))))
         }
         Pattern::Shared => {
@@ -309,7 +335,8 @@ fn widths(spec: &FieldSpec, rank: usize, pattern: Pattern) -> Result<Option<Widt
 /// The elements that correspond to cells: the cells themselves, or the points between them.
 ///
 /// Beyond an end of the block, ghost points are those on the far side of each cell, and shared points are those on the
-/// near side. Along the block, points are those before each cell, and the point after the last cell.
+/// near side. Along the block, points are those before each cell, and the point after the last cell. If ghosts above
+/// the block are included, so is the point after the last ghost.
 fn points(
     spec: &FieldSpec,
     axis: usize,
@@ -322,9 +349,9 @@ fn points(
         return cells.clone();
     }
     match (side.0[axis], pattern) {
-        (0, _) => cells.start..cells.end + isize::from(cells.end == block),
-        (1, Pattern::Halo(_)) => cells.start + 1..cells.end + 1,
-        (_, Pattern::Halo(_)) => cells.clone(),
+        (0, _) => cells.start..cells.end + isize::from(cells.end >= block),
+        (1, Pattern::Halo(_) | Pattern::Axis(_)) => cells.start + 1..cells.end + 1,
+        (_, Pattern::Halo(_) | Pattern::Axis(_)) => cells.clone(),
         (1, Pattern::Shared) => cells.start..cells.end,
         (_, Pattern::Shared) => cells.start + 1..cells.end + 1,
     }

@@ -160,6 +160,14 @@ impl Topology {
         Ok(topology)
     }
 
+    /// Whether it is a box that is cut along its axes, each of them periodic or not.
+    pub(crate) fn is_box(&self) -> bool {
+        let is_joined = |side| self.joints.contains_key(&(0, side));
+        self.tiles.len() == 1
+            && self.joints.values().all(|joint| joint.map.symmetry == Symmetry::IDENTITY)
+            && Side::all(self.axes).all(|side| is_joined(side) == side.faces().all(is_joined))
+    }
+
     /// The number of axes that can be divided: 1 to 3.
     pub fn axes(&self) -> usize {
         self.axes

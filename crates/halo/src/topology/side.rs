@@ -68,13 +68,18 @@ impl Side {
             .filter(|side| *side != Self::NONE)
     }
 
+    /// The side at an end of one axis.
+    pub(crate) fn face(axis: usize, end: i8) -> Self {
+        let mut face = Self::NONE;
+        face.0[axis] = end;
+        face
+    }
+
     /// The sides that meet in this edge or corner.
     pub(crate) fn faces(self) -> impl Iterator<Item = Self> {
-        (0..AXES).filter(move |axis| self.0[*axis] != 0).map(move |axis| {
-            let mut face = Self::NONE;
-            face.0[axis] = self.0[axis];
-            face
-        })
+        (0..AXES)
+            .filter(move |axis| self.0[*axis] != 0)
+            .map(move |axis| Self::face(axis, self.0[axis]))
     }
 
     /// A number below 27.

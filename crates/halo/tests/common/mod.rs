@@ -397,7 +397,7 @@ fn place(
     }
     let may = match options.reach {
         _ if outside == 0 => true,
-        Reach::Full => exchanged,
+        Reach::Full | Reach::ByAxis => exchanged,
         Reach::Faces => exchanged && outside == 1,
     };
     may.then_some((at, free))
