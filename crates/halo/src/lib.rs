@@ -118,5 +118,6 @@ pub use plan::fingerprint::PlanFingerprint;
 pub use plan::transfer::Edge;
 pub use stencil::{Stencil, interior_and_rim};
 pub use topology::links::Link;
+pub use topology::regions::Region;
 pub use topology::{Block, Neighbour, Seam, Side, Symmetry, Topology};
 pub use transformer::{HaloTransformer, Incoming, Packed};

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use super::corner;
 use crate::communicator::{LentViews, LoanEvents};
-use crate::field::{Field, FieldSpec, begin_writes};
+use crate::field::{Field, begin_writes};
 use crate::plan::Plan;
 use crate::plan::copies::{Ends, owned_layout};
-use crate::plan::transfer::refuse;
+use crate::plan::transfer::{Fields, refuse};
 use crate::topology::Topology;
 
 /// Up to this number of memories, the lists need no allocation.
@@ -24,7 +24,8 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub(crate) struct DirectRoute {
     plan: RegionPlan,
-    fields: usize,
+    /// For each peer, the number of its fields.
+    lent: Vec<usize>,
     /// The neighbours that this rank reads from, or that read from it.
     pub(crate) peers: Vec<usize>,
     /// The ranks that this rank reads from, possibly itself, with the bytes.
@@ -43,45 +44,48 @@ impl DirectRoute {
     pub(crate) fn new(
         rank: usize,
         device: &Device,
-        specs: &[FieldSpec],
+        fields: &Fields,
         plan: &Plan,
-        neighbours: &[(usize, Vec<FieldSpec>)],
+        neighbours: &[Peer],
         constants: Option<Memory<u8>>,
     ) -> Result<Self> {
-        let fields = specs.len();
+        let specs = fields.specs();
         let mut entries: Vec<RegionCopy> =
-            plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()).collect();
-        let own = plan.own_bytes(specs);
+            plan.local.iter().map(|transfer| Ends::new(fields, transfer).direct()).collect();
+        let own = plan.own_bytes(fields);
         let mut copied = Vec::from_iter((own > 0).then_some((rank, own)));
-        for (index, (peer, theirs)) in neighbours.iter().enumerate() {
+        let mut slots = specs.len();
+        for Peer { rank: peer, fields: theirs } in neighbours {
             let first = entries.len();
             let messages = plan.receives.iter().filter(|message| message.peer == *peer);
             for (transfer, _) in messages.flat_map(|message| &message.blocks) {
-                let mut copy = Ends::between(specs, theirs, transfer).direct();
-                copy.source.slot = fields * (1 + index) + transfer.source;
+                let sender = theirs.of(transfer.from);
+                let mut copy = Ends::between(fields.of(transfer.to), sender, transfer).direct();
+                copy.source.slot += slots;
                 // Neighbours lend only the elements that they own, without ghosts.
-                copy.source.offset -= owned_layout(&theirs[transfer.source])?.1;
+                copy.source.offset -= owned_layout(&sender.specs[transfer.source])?.1;
                 entries.push(copy);
             }
+            slots += theirs.specs().len();
             let bytes =
                 |copy: &RegionCopy| copy.extents.iter().product::<usize>() * copy.dtype.size();
             let bytes = entries[first..].iter().map(bytes).fold(0, usize::saturating_add);
             copied.extend((bytes > 0).then_some((*peer, bytes)));
         }
         if constants.is_some() {
-            let slot = fields * (1 + neighbours.len());
-            entries.extend(corner::fills(specs, &plan.edges, slot));
+            entries.extend(corner::fills(specs, &plan.edges, slots));
         }
         let mut plan = device.plan_regions(&entries)?;
         let slots = plan.slots().len();
-        let theirs = neighbours.iter().flat_map(|(_, theirs)| theirs);
+        let theirs = neighbours.iter().flat_map(|peer| peer.fields.specs());
         for (slot, spec) in specs.iter().chain(theirs).enumerate().take(slots) {
             let (layout, start) = owned_layout(spec)?;
-            plan = plan.with_split(slot, if slot < fields { start } else { 0 }, &layout)?;
+            plan = plan.with_split(slot, if slot < specs.len() { start } else { 0 }, &layout)?;
         }
-        let peers = neighbours.iter().map(|(rank, _)| *rank).collect();
+        let peers = neighbours.iter().map(|peer| peer.rank).collect();
+        let lent = neighbours.iter().map(|peer| peer.fields.specs().len()).collect();
         let events = LoanEvents::new(&device.default_stream())?;
-        Ok(Self { plan, fields, peers, copied, events, constants })
+        Ok(Self { plan, lent, peers, copied, events, constants })
     }
 
     /// Prepares for loans of `stream`.
@@ -104,9 +108,11 @@ impl DirectRoute {
         own: &mut [Divided<'_>],
         views: &[LentViews<'_>],
     ) -> Result<usize> {
-        if let Some(other) = views.iter().find(|other| other.views().len() != self.fields) {
+        for (other, planned) in views.iter().zip(&self.lent) {
             let (rank, count) = (other.rank, other.views().len());
-            return Err(refuse(format!("rank {rank} lends {count} fields for {}", self.fields)));
+            if count != *planned {
+                return Err(refuse(format!("rank {rank} lends {count} fields for {planned}")));
+            }
         }
         let mut slots: SmallVec<[Slot<'_>; FEW]> =
             own.iter_mut().map(|(_, outside)| outside.reborrow().into()).collect();
@@ -123,12 +129,12 @@ impl DirectRoute {
 /// If rows are short, the cells that neighbours read share cache lines with ghosts, which are written in every
 /// exchange. That costs more than gathering the cells in a message, if the message fits a cache and is large enough to
 /// outweigh its cost.
-pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
+pub(crate) fn share_lines(fields: &Fields, plan: &Plan) -> bool {
     const LINE: usize = 64;
     const MESSAGES: Range<usize> = 32 << 10..(1 << 20) + 1;
     let (mut all, mut narrow) = (0, 0_usize);
     for (transfer, _) in plan.receives.iter().flat_map(|message| &message.blocks) {
-        let copy = Ends::new(specs, transfer).direct();
+        let copy = Ends::new(fields, transfer).direct();
         let size = copy.dtype.size();
         let bytes = copy.extents.iter().product::<usize>() * size;
         let rows = copy.extents.iter().zip(&copy.destination.strides);
@@ -140,29 +146,30 @@ pub(crate) fn share_lines(specs: &[FieldSpec], plan: &Plan) -> bool {
     MESSAGES.contains(&all) && 2 * narrow > all
 }
 
+/// A neighbour with its fields.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    rank: usize,
+    fields: Fields,
+}
+
 /// Returns the neighbours of a rank with their fields. `all` holds the memory placement of the fields of each rank.
 pub(crate) fn neighbours(
     topology: &Topology,
-    specs: &[FieldSpec],
+    fields: &Fields,
     plan: &Plan,
     all: &[u8],
-) -> Result<Vec<(usize, Vec<FieldSpec>)>> {
+) -> Result<Vec<Peer>> {
     let (all, _) = all.as_chunks::<{ size_of::<[i64; 3]>() }>();
     let all: Vec<[i64; 3]> = all.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
     let messages = plan.receives.iter().chain(&plan.sends);
     let mut peers: Vec<usize> = messages.map(|message| message.peer).collect();
     peers.sort_unstable();
     peers.dedup();
-    let dims_of_rank: usize = specs.iter().map(|spec| spec.dims().len()).sum();
+    let dims_of_rank = all.len() / topology.ranks();
     let with_fields = |rank: usize| {
-        let cells = topology.block(rank)?.cells;
-        let mut dims = &all[rank * dims_of_rank..];
-        let place = |spec: &FieldSpec| {
-            let (of_field, rest) = dims.split_at(spec.dims().len());
-            dims = rest;
-            spec.placed(cells, of_field)
-        };
-        Ok((rank, specs.iter().map(place).collect::<Result<_>>()?))
+        let fields = fields.placed(topology, rank, &all[rank * dims_of_rank..])?;
+        Ok(Peer { rank, fields })
     };
     peers.into_iter().map(with_fields).collect()
 }

@@ -9,7 +9,7 @@ use super::direct::{DirectRoute, neighbours, share_lines};
 use super::route::{Direction, Launches, Peer, Route, check_combine, peers, placed};
 use crate::field::{Dim, FieldSpec, Quantity};
 use crate::options::{HaloOptions, MissingCorners, Reach};
-use crate::plan::attributes::Attributes;
+use crate::plan::attributes::{Attributes, check_blocks};
 use crate::plan::copies::Ends;
 use crate::plan::fingerprint::PlanFingerprint;
 use crate::plan::transfer::{Fields, Pattern, Transfer, refuse};
@@ -38,6 +38,7 @@ impl HaloSource {
         options: &HaloOptions,
     ) -> Result<Self> {
         let fields = Fields::new(quantities, topology, rank)?;
+        check_blocks(&fields, rank)?;
         let plan = |pattern| Plan::new(topology, &fields, rank, pattern, options.messages);
         let mut axes = Vec::new();
         if options.reach == Reach::ByAxis {
@@ -79,31 +80,37 @@ impl HaloSource {
 
     /// Whether messages are cheaper than reading the fields of other ranks directly, if the ranks are threads.
     pub(crate) fn prefers_messages(&self, device: &Device) -> bool {
-        device.info().kind == DeviceKind::Host && share_lines(self.specs(), &self.plan)
+        device.info().kind == DeviceKind::Host && share_lines(&self.fields, &self.plan)
     }
 
-    /// The placement of the fields in memory, for the other ranks.
+    /// The placement of the fields in memory, for the other ranks. Each rank has as many numbers as the one with most
+    /// blocks.
     pub(crate) fn placements(&self) -> Vec<[i64; 3]> {
-        self.specs().iter().flat_map(FieldSpec::placement).collect()
+        let mut all: Vec<_> = self.specs().iter().flat_map(FieldSpec::placement).collect();
+        let of_block = all.len() / self.fields.blocks().len();
+        all.resize(of_block * self.topology.most_blocks(), [0; 3]);
+        all
     }
 
     /// Makes the copies from the fields of other ranks. `placements` holds the [placements](Self::placements) of all
     /// ranks.
     pub(crate) fn direct_route(&self, device: &Device, placements: &[u8]) -> Result<DirectRoute> {
-        let (specs, plan) = (self.specs(), &self.plan);
-        let neighbours = neighbours(&self.topology, specs, plan, placements)?;
+        let (fields, plan) = (&self.fields, &self.plan);
+        let neighbours = neighbours(&self.topology, fields, plan, placements)?;
         let constants = self.constants(device)?;
-        DirectRoute::new(self.rank, device, specs, plan, &neighbours, constants)
+        DirectRoute::new(self.rank, device, fields, plan, &neighbours, constants)
     }
 
     pub(crate) fn fingerprint(&self) -> PlanFingerprint {
-        let (specs, rank) = (self.specs(), self.rank);
+        let (fields, rank) = (&self.fields, self.rank);
         let plans = self.axes.iter().map(|(_, plan)| plan).chain([&self.plan]);
-        let balance = plans.map(|plan| plan.balance(specs, rank)).fold(0, u128::wrapping_add);
-        let is_staggered = specs.iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
+        let balance = plans.map(|plan| plan.balance(fields, rank)).fold(0, u128::wrapping_add);
+        let is_staggered =
+            self.specs().iter().any(|spec| spec.dims().iter().any(Dim::is_staggered));
         let shared = if is_staggered { self.shared().ok() } else { None };
-        let shared = shared.map(|plan| plan.balance(specs, rank));
-        PlanFingerprint::new(&self.attributes(), specs.len(), balance, shared)
+        let shared = shared.map(|plan| plan.balance(fields, rank));
+        let count = self.specs().len() / fields.blocks().len();
+        PlanFingerprint::new(&self.attributes(), count, balance, shared)
     }
 
     pub(crate) fn attributes(&self) -> Attributes {
@@ -112,6 +119,10 @@ impl HaloSource {
 
     /// The plan of points that ranks share.
     pub(crate) fn shared(&self) -> Result<Plan> {
+        if self.topology.has_regions() {
+            let message = "points that ranks share, in a topology of Topology::of_regions";
+            return Err(refuse(message.to_owned()));
+        }
         let sharing = self.options.messages;
         Plan::new(&self.topology, &self.fields, self.rank, Pattern::Shared, sharing)
     }
@@ -134,15 +145,21 @@ impl HaloSource {
             Direction::Fill => self.constants(device)?,
             Direction::Axis(_) | Direction::Reduce(_) | Direction::Shared => None,
         };
-        let specs = self.specs();
         let (outgoing, incoming) = match direction.reduction() {
             None => (&plan.sends, &plan.receives),
             Some(_) => (&plan.receives, &plan.sends),
         };
         let messages = [peers(outgoing)?, peers(incoming)?];
-        let launches =
-            launches(device, specs, plan, direction, &messages, staged, constants.is_some())?;
-        let own_bytes = plan.own_bytes(specs);
+        let launches = launches(
+            device,
+            &self.fields,
+            plan,
+            direction,
+            &messages,
+            staged,
+            constants.is_some(),
+        )?;
+        let own_bytes = plan.own_bytes(&self.fields);
         Route::new(device, messages, direction, staged, own_bytes, constants, launches)
     }
 
@@ -159,7 +176,7 @@ impl HaloSource {
 
 fn launches(
     device: &Device,
-    specs: &[FieldSpec],
+    fields: &Fields,
     plan: &Plan,
     direction: Direction,
     [sends, receives]: &[Vec<Peer>; 2],
@@ -168,13 +185,13 @@ fn launches(
 ) -> Result<Launches> {
     let reduction = direction.reduction();
     if let Some(combine) = reduction {
-        check_combine(specs, combine)?;
+        check_combine(fields.specs(), combine)?;
     }
     let (outgoing, incoming) = match reduction {
         None => (&plan.sends, &plan.receives),
         Some(_) => (&plan.receives, &plan.sends),
     };
-    let departures = in_messages(specs, outgoing, sends, staged);
+    let departures = in_messages(fields, outgoing, sends, staged);
     let mut entries: Vec<RegionCopy> = departures
         .map(|(transfer, ends, place)| {
             let near = if reduction.is_some() { ends.target() } else { ends.source() };
@@ -182,16 +199,17 @@ fn launches(
         })
         .collect();
     if reduction.is_none() {
-        entries.extend(plan.local.iter().map(|transfer| Ends::new(specs, transfer).direct()));
+        entries.extend(plan.local.iter().map(|transfer| Ends::new(fields, transfer).direct()));
     }
     if sets_constants {
         let messages = if staged { usize::from(!sends.is_empty()) } else { sends.len() };
+        let specs = fields.specs();
         entries.extend(corner::fills(specs, &plan.edges, specs.len() + messages));
     }
     let pack = device.plan_regions(&entries)?;
 
     let arrivals = |staged| {
-        in_messages(specs, incoming, receives, staged).map(|(transfer, ends, place)| {
+        in_messages(fields, incoming, receives, staged).map(|(transfer, ends, place)| {
             let (near, combine) = match reduction {
                 None => (ends.target(), Combine::Replace),
                 Some(combine) => (ends.source(), combine),
@@ -202,13 +220,13 @@ fn launches(
     let (mut unpack, mut unpack_some) = (Vec::new(), None);
     if let Some(combine) = reduction {
         let local = plan.local.iter().map(|transfer| {
-            let ends = Ends::new(specs, transfer);
+            let ends = Ends::new(fields, transfer);
             (transfer, ends.copy(ends.target(), ends.source(), transfer.negate, combine))
         });
         let mut all: Vec<_> = arrivals(staged).chain(local).collect();
         // Several contributions meet in one element: they are combined in this order, whichever arrives first.
         all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
-        for entries in layers(specs, all, combine) {
+        for entries in layers(fields, all, combine) {
             unpack.push(device.plan_regions(&entries)?);
         }
     } else {
@@ -226,13 +244,13 @@ fn launches(
 
 /// The transfers in messages, each with the place of its elements in its message.
 fn in_messages<'a>(
-    specs: &'a [FieldSpec],
+    fields: &'a Fields,
     messages: &'a [Message],
     peers: &'a [Peer],
     staged: bool,
 ) -> impl Iterator<Item = (&'a Transfer, Ends<'a>, RegionSide)> {
-    placed(specs.len(), messages, peers, staged).map(|at| {
-        let ends = Ends::new(specs, at.block);
+    placed(fields.specs().len(), messages, peers, staged).map(|at| {
+        let ends = Ends::new(fields, at.block);
         let place = ends.in_message(at.slot, at.start);
         (at.block, ends, place)
     })
@@ -241,7 +259,7 @@ fn in_messages<'a>(
 /// Splits copies into layers that run one after the other: one layer if the device orders copies into the same
 /// elements, otherwise as many layers as needed so that no two copies of a layer write the same elements.
 fn layers(
-    specs: &[FieldSpec],
+    fields: &Fields,
     copies: Vec<(&Transfer, RegionCopy)>,
     combine: Combine,
 ) -> Vec<Vec<RegionCopy>> {
@@ -249,20 +267,20 @@ fn layers(
         return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
     }
     let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
-    let mut placed: Vec<(usize, [Range<isize>; 3], usize)> = Vec::new();
+    let mut placed: Vec<([usize; 2], [Range<isize>; 3], usize)> = Vec::new();
     for (transfer, copy) in copies {
-        let owned = Ends::new(specs, transfer).source_box();
+        let owned = Ends::new(fields, transfer).source_box();
         let meets = |other: &[Range<isize>; 3]| {
             owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
         };
-        let below =
-            placed.iter().filter(|(field, other, _)| *field == transfer.source && meets(other));
+        let source = [transfer.from, transfer.source];
+        let below = placed.iter().filter(|(of, other, _)| *of == source && meets(other));
         let layer = below.map(|(_, _, layer)| layer + 1).max().unwrap_or(0);
         if layers.len() <= layer {
             layers.push(Vec::new());
         }
         layers[layer].push(copy);
-        placed.push((transfer.source, owned, layer));
+        placed.push((source, owned, layer));
     }
     layers
 }

@@ -303,6 +303,11 @@ impl FieldSpec {
         Self::new(self.name.as_str(), self.dtype(), &dims.collect::<Vec<_>>())?.strided(&strides)
     }
 
+    /// Adds the block to the name, for errors of ranks with several blocks.
+    pub(crate) fn in_block(self, block: usize) -> Self {
+        Self { name: format!("{} of block {block}", self.name), ..self }
+    }
+
     /// The name of the field, which errors contain.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,8 +1,8 @@
 //! The attributes of an exchange that must be the same on all ranks, in readable form.
 
-use runtime_core::Combine;
+use runtime_core::{Combine, Result};
 
-use super::transfer::Fields;
+use super::transfer::{BlockFields, Fields, Role, refuse};
 use crate::field::FieldSpec;
 use crate::options::{ForestOptions, HaloOptions};
 use crate::topology::Topology;
@@ -35,8 +35,8 @@ impl Attributes {
         Self {
             topology: of_topology(topology),
             options: of_options(options),
-            fields: of_fields(fields),
-            orders: orders(fields),
+            fields: of_fields(first_block(fields)),
+            orders: orders(first_block(fields)),
         }
     }
 
@@ -49,9 +49,9 @@ impl Attributes {
         ];
         let mut fields = vec![Attribute::new("number of fields", items.len().to_string())];
         for (index, item) in items.iter().enumerate() {
-            let field = format!("field {index}, {}", name(item));
+            let field = format!("field {index}, {}", in_one_line(item.name()));
             let mut add = |what, value| fields.push(Attribute { what, value });
-            add(format!("name of field {index}"), name(item));
+            add(format!("name of field {index}"), in_one_line(item.name()));
             add(format!("element type of {field}"), item.dtype().to_string());
             add(format!("shape of an item of {field}"), format!("{:?}", item.layout().shape()));
         }
@@ -73,6 +73,23 @@ fn of_topology(topology: &Topology) -> Vec<Attribute> {
         for (axis, cuts) in tile.iter().enumerate() {
             let what = format!("division of tile {number} along axis {axis}");
             all.push(Attribute::new(what, format!("cells {cuts:?}")));
+        }
+    }
+    if let Some(ranks) = topology.owners() {
+        all.push(Attribute::new(
+            "number of ranks with several blocks",
+            topology.ranks().to_string(),
+        ));
+        for (block, rank) in ranks.iter().enumerate() {
+            all.push(Attribute::new(format!("rank of block {block}"), rank.to_string()));
+        }
+    }
+    if topology.has_regions() {
+        let regions: Vec<_> = topology.regions().collect();
+        all.push(Attribute::new("number of boxes of ghosts", regions.len().to_string()));
+        for (number, (block, neighbour, boxes)) in regions.into_iter().enumerate() {
+            let value = format!("block {block}, from block {neighbour}: {boxes}");
+            all.push(Attribute::new(format!("box of ghosts, number {number}"), value));
         }
     }
     all.push(Attribute::new("number of joined sides", topology.seams().count().to_string()));
@@ -99,14 +116,14 @@ fn of_options(options: &HaloOptions) -> Vec<Attribute> {
     ]
 }
 
-fn of_fields(fields: &Fields) -> Vec<Attribute> {
-    let specs = fields.specs();
+fn of_fields(BlockFields { specs, roles, .. }: BlockFields<'_>) -> Vec<Attribute> {
     let mut all = vec![Attribute::new("number of fields", specs.len().to_string())];
     let mut add = |what: String, value: String| all.push(Attribute { what, value });
-    for (index, spec) in specs.iter().enumerate() {
-        let field = format!("field {index}, {}", name(spec));
-        add(format!("name of field {index}"), name(spec));
-        add(format!("kind of {field}"), format!("{:?}", fields.kind(index)));
+    for (index, (spec, Role { name, kind, .. })) in specs.iter().zip(roles).enumerate() {
+        let name = in_one_line(name);
+        let field = format!("field {index}, {name}");
+        add(format!("name of field {index}"), name);
+        add(format!("kind of {field}"), format!("{kind:?}"));
         add(format!("element type of {field}"), spec.dtype().to_string());
         add(format!("number of dimensions of {field}"), spec.dims().len().to_string());
         for (number, dim) in spec.dims().iter().enumerate() {
@@ -125,23 +142,47 @@ fn of_fields(fields: &Fields) -> Vec<Attribute> {
     all
 }
 
+/// Checks that all blocks of a rank have the same fields.
+pub(crate) fn check_blocks(fields: &Fields, rank: usize) -> Result<()> {
+    let (first, others) = fields.blocks().split_first().unwrap_or((&0, &[]));
+    let expected = of_fields(fields.of(*first));
+    for block in others {
+        let own = of_fields(fields.of(*block));
+        if let Some((own, expected)) = own.iter().zip(&expected).find(|(one, other)| one != other) {
+            let (what, value) = (&own.what, &own.value);
+            return Err(refuse(format!(
+                "block {block} of rank {rank} has another {what} than block {first}: {value} in block {block}, {} in \
+                 block {first}",
+                expected.value
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The declared reductions in a fixed order, each once.
 pub(crate) fn reductions(options: &ForestOptions) -> Vec<Combine> {
     let all = [Combine::Replace, Combine::Sum, Combine::Min, Combine::Max];
     all.into_iter().filter(|combine| options.reductions.contains(combine)).collect()
 }
 
-fn orders(fields: &Fields) -> Vec<Attribute> {
-    let order = |(index, spec): (usize, &FieldSpec)| {
+fn orders(BlockFields { specs, roles, .. }: BlockFields<'_>) -> Vec<Attribute> {
+    let order = |(index, (spec, role)): (usize, (&FieldSpec, &Role))| {
         let order: Vec<usize> =
             spec.memory_order().filter(|dim| spec.dims()[*dim].points() > 1).collect();
-        let what = format!("order of dimensions in memory of field {index}, {}", name(spec));
+        let name = in_one_line(&role.name);
+        let what = format!("order of dimensions in memory of field {index}, {name}");
         Attribute::new(what, format!("{order:?}"))
     };
-    fields.specs().iter().enumerate().map(order).collect()
+    specs.iter().zip(roles).enumerate().map(order).collect()
 }
 
-/// The name of a field in one line without zeros: attributes are sent as lines that end with zeros.
-fn name(spec: &FieldSpec) -> String {
-    spec.name().escape_debug().to_string()
+/// The fields of the first block of the rank.
+fn first_block(fields: &Fields) -> BlockFields<'_> {
+    fields.of(fields.blocks()[0])
+}
+
+/// A name in one line without zeros: attributes are sent as lines that end with zeros.
+fn in_one_line(name: &str) -> String {
+    name.escape_debug().to_string()
 }

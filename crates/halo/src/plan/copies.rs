@@ -4,15 +4,16 @@ use std::ops::Range;
 
 use runtime_core::{Combine, Layout, RegionCopy, RegionSide, Result};
 
-use super::transfer::{Transfer, index_of};
+use super::transfer::{BlockFields, Fields, Transfer, index_of};
 use crate::field::{Dim, FieldSpec};
 
 /// The dimensions of a transfer in the order of the receiver's memory, the slowest first, with their extents.
 /// Dimensions with one element are left out.
-pub(crate) fn extents<'a>(
-    spec: &'a FieldSpec,
+fn extents<'a>(
+    specs: &'a [FieldSpec],
     transfer: &'a Transfer,
 ) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let spec = &specs[transfer.field];
     let extent = |dim: usize| match spec.dims()[dim].along() {
         Some(axis) => (transfer.target[axis].end - transfer.target[axis].start).unsigned_abs(),
         None => spec.dims()[dim].points(),
@@ -20,29 +21,44 @@ pub(crate) fn extents<'a>(
     spec.memory_order().map(move |dim| (dim, extent(dim))).filter(|(_, extent)| *extent != 1)
 }
 
+impl Fields {
+    /// As [`extents`], for a transfer from or to a block of the rank.
+    pub(crate) fn extents<'a>(
+        &'a self,
+        transfer: &'a Transfer,
+    ) -> impl Iterator<Item = (usize, usize)> + 'a {
+        extents(self.near(transfer).specs, transfer)
+    }
+
+    /// The fields of the block that receives a transfer, or of the block that sends it if this is another rank's.
+    fn near(&self, transfer: &Transfer) -> BlockFields<'_> {
+        let is_own = self.blocks().binary_search(&transfer.to).is_ok();
+        self.of(if is_own { transfer.to } else { transfer.from })
+    }
+}
+
 /// The two ends of a transfer, as region copies describe them.
 pub(crate) struct Ends<'a> {
-    specs: &'a [FieldSpec],
-    /// The fields as the sender has them.
-    sender: &'a [FieldSpec],
+    receiver: BlockFields<'a>,
+    sender: BlockFields<'a>,
     transfer: &'a Transfer,
     dims: Vec<(usize, usize)>,
 }
 
 impl<'a> Ends<'a> {
-    /// A transfer whose near end is a field of `specs`. The other end is a message, or also a field of `specs`.
-    pub(crate) fn new(specs: &'a [FieldSpec], transfer: &'a Transfer) -> Self {
-        Self::between(specs, specs, transfer)
+    /// A transfer between fields of a rank, or one end of which is there. The other end is a message.
+    pub(crate) fn new(fields: &'a Fields, transfer: &'a Transfer) -> Self {
+        Self::between(fields.near(transfer), fields.of(transfer.from), transfer)
     }
 
-    /// A transfer from fields of another rank to fields of this rank.
+    /// A transfer between these fields.
     pub(crate) fn between(
-        specs: &'a [FieldSpec],
-        sender: &'a [FieldSpec],
+        receiver: BlockFields<'a>,
+        sender: BlockFields<'a>,
         transfer: &'a Transfer,
     ) -> Self {
-        let dims = extents(&specs[transfer.field], transfer).collect();
-        Self { specs, sender, transfer, dims }
+        let dims = extents(receiver.specs, transfer).collect();
+        Self { receiver, sender, transfer, dims }
     }
 
     fn extents(&self) -> Vec<usize> {
@@ -58,7 +74,7 @@ impl<'a> Ends<'a> {
         combine: Combine,
     ) -> RegionCopy {
         RegionCopy {
-            dtype: self.specs[self.transfer.field].dtype(),
+            dtype: self.receiver.specs[self.transfer.field].dtype(),
             extents: self.extents(),
             source,
             destination,
@@ -74,19 +90,20 @@ impl<'a> Ends<'a> {
 
     /// The receiver's elements, in the memory bound to the slot of their field.
     pub(crate) fn target(&self) -> RegionSide {
-        let spec = &self.specs[self.transfer.field];
+        let (spec, slot) =
+            (&self.receiver.specs[self.transfer.field], self.receiver.first + self.transfer.field);
         let first = spec.dims().iter().map(|dim| match dim.along() {
             Some(axis) => index_of(dim, self.transfer.target[axis].start),
             None => 0,
         });
         let strides = self.dims.iter().map(|(dim, _)| stride(spec, *dim)).collect();
-        RegionSide { slot: self.transfer.field, offset: offset(spec, first), strides }
+        RegionSide { slot, offset: offset(spec, first), strides }
     }
 
     /// The sender's elements, in the memory bound to the slot of their field.
     pub(crate) fn source(&self) -> RegionSide {
-        let (receiver, spec) =
-            (&self.specs[self.transfer.field], &self.sender[self.transfer.source]);
+        let Transfer { field, source, .. } = *self.transfer;
+        let (receiver, spec) = (&self.receiver.specs[field], &self.sender.specs[source]);
         let run_along = |axis| self.transfer.origin.iter().find(|run| run.axis == axis);
         let first = spec.dims().iter().map(|dim| {
             let run = dim.along().and_then(run_along);
@@ -110,7 +127,7 @@ impl<'a> Ends<'a> {
             }
         });
         RegionSide {
-            slot: self.transfer.source,
+            slot: self.sender.first + source,
             offset: offset(spec, first),
             strides: strides.collect(),
         }
@@ -118,7 +135,7 @@ impl<'a> Ends<'a> {
 
     /// The elements in a message at byte `start` of the memory bound to `slot`.
     pub(crate) fn in_message(&self, slot: usize, start: usize) -> RegionSide {
-        let size = self.specs[self.transfer.field].dtype().size();
+        let size = self.receiver.specs[self.transfer.field].dtype().size();
         row_major(size, slot, start, &self.extents())
     }
 

@@ -6,14 +6,12 @@ pub(crate) mod fingerprint;
 pub(crate) mod lists;
 pub(crate) mod transfer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use runtime_core::Result;
 
-use self::copies::extents;
 use self::fingerprint::Hasher;
 use self::transfer::{Edge, Fields, Pattern, Transfer, refuse};
-use crate::field::FieldSpec;
 use crate::options::Messages;
 use crate::topology::Topology;
 
@@ -38,7 +36,8 @@ pub(crate) struct Plan {
 }
 
 /// The data of one message between two ranks. Both know the order of its blocks, so the message needs no description of
-/// itself. The blocks of a halo exchange are in the order of the receiver's sides, and of the fields for each side.
+/// itself. The parts of a halo exchange are in the order of the receiver's blocks, of the sides of each, and of the fields
+/// for each side.
 #[derive(Clone, Debug)]
 pub(crate) struct Message<B = Transfer> {
     pub(crate) peer: usize,
@@ -78,31 +77,31 @@ impl Plan {
         pattern: Pattern,
         sharing: Messages,
     ) -> Result<Self> {
-        let (incoming, edges) = fields.incoming(topology, rank, pattern)?;
-        // Any rank within the widest halo of this rank has this rank within its own widest halo.
         let reach = match pattern {
             Pattern::Halo(_) | Pattern::Axis(_) => fields.reach(),
             Pattern::Shared => 1,
         };
-        let (around, _) = topology.surroundings(rank, &[[reach; 2]; 3])?;
-        let mut ranks: Vec<usize> = around.iter().map(|piece| piece.rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
+        let (mut incoming, mut edges, mut readers) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for block in fields.blocks() {
+            let (mut transfers, mut open) = fields.incoming(topology, *block, pattern)?;
+            incoming.append(&mut transfers);
+            edges.append(&mut open);
+            readers.extend(topology.readers(*block, reach)?);
+        }
+        let is_own = |block: usize| topology.owner(block) == rank;
         let mut outgoing = Vec::new();
-        for to in ranks.into_iter().filter(|to| *to != rank) {
+        for to in readers.into_iter().filter(|to| !is_own(*to)) {
             let (theirs, _) = fields.incoming(topology, to, pattern)?;
-            outgoing.extend(theirs.into_iter().filter(|transfer| transfer.from == rank));
+            outgoing.extend(theirs.into_iter().filter(|transfer| is_own(transfer.from)));
         }
         let (mut local, incoming): (Vec<_>, _) =
-            incoming.into_iter().partition(|transfer| transfer.from == rank);
-        let specs = fields.specs();
+            incoming.into_iter().partition(|transfer| is_own(transfer.from));
         // Fields without elements have no offsets to copy from.
-        local.retain(|transfer| {
-            extents(&specs[transfer.field], transfer).all(|(_, extent)| extent > 0)
-        });
+        local.retain(|transfer| fields.extents(transfer).all(|(_, extent)| extent > 0));
+        let peer = |block| topology.owner(block);
         Ok(Self {
-            sends: messages(specs, rank, outgoing, sharing, |transfer| transfer.to)?,
-            receives: messages(specs, rank, incoming, sharing, |transfer| transfer.from)?,
+            sends: messages(fields, rank, outgoing, sharing, |transfer| peer(transfer.to))?,
+            receives: messages(fields, rank, incoming, sharing, |transfer| peer(transfer.from))?,
             local,
             edges,
         })
@@ -114,10 +113,10 @@ impl Plan {
     }
 
     /// The number of bytes that the rank exchanges with itself.
-    pub(crate) fn own_bytes(&self, specs: &[FieldSpec]) -> usize {
+    pub(crate) fn own_bytes(&self, fields: &Fields) -> usize {
         let bytes = |transfer: &Transfer| {
-            let spec = &specs[transfer.field];
-            let elements: usize = extents(spec, transfer).map(|(_, extent)| extent).product();
+            let spec = &fields.specs()[transfer.field];
+            let elements: usize = fields.extents(transfer).map(|(_, extent)| extent).product();
             elements * spec.dtype().size()
         };
         self.local.iter().map(bytes).fold(0, usize::saturating_add)
@@ -125,7 +124,7 @@ impl Plan {
 
     /// A hash sum of the sent messages minus that of the received messages. The sum over all ranks is 0 if they agree
     /// on every message.
-    pub(crate) fn balance(&self, specs: &[FieldSpec], rank: usize) -> u128 {
+    pub(crate) fn balance(&self, fields: &Fields, rank: usize) -> u128 {
         let hash = |from, to, message: &Message| {
             let mut hash = Hasher::new();
             hash.number(from);
@@ -133,10 +132,12 @@ impl Plan {
             hash.number(message.part);
             hash.number(message.bytes);
             for (transfer, offset) in &message.blocks {
+                hash.number(transfer.from);
+                hash.number(transfer.to);
                 hash.number(transfer.side.id());
                 hash.number(transfer.field);
                 hash.number(*offset);
-                for (dim, extent) in extents(&specs[transfer.field], transfer) {
+                for (dim, extent) in fields.extents(transfer) {
                     hash.number(dim);
                     hash.number(extent);
                 }
@@ -151,23 +152,24 @@ impl Plan {
 
 /// Groups the transfers of a rank into messages.
 fn messages(
-    specs: &[FieldSpec],
+    fields: &Fields,
     rank: usize,
     transfers: Vec<Transfer>,
     sharing: Messages,
     peer: impl Fn(&Transfer) -> usize,
 ) -> Result<Vec<Message>> {
     let too_long = |field: usize| {
-        let name = specs[field].name();
+        let name = &fields.of(fields.blocks()[0]).roles[field].name;
         refuse(format!("field {name} of rank {rank}: a message of 2^63 bytes or more"))
     };
     let mut sized = Vec::with_capacity(transfers.len());
     // Bytes by peer and field.
     let mut shares: HashMap<(usize, usize), usize> = HashMap::new();
     for transfer in transfers {
-        let spec = &specs[transfer.field];
-        let bytes = extents(spec, &transfer)
-            .try_fold(spec.dtype().size(), |bytes, (_, extent)| bytes.checked_mul(extent));
+        let size = fields.specs()[transfer.field].dtype().size();
+        let bytes = fields
+            .extents(&transfer)
+            .try_fold(size, |bytes, (_, extent)| bytes.checked_mul(extent));
         let bytes = bytes.ok_or_else(|| too_long(transfer.field))?;
         let share = shares.entry((peer(&transfer), transfer.field)).or_default();
         *share = share.saturating_add(bytes);
@@ -180,7 +182,7 @@ fn messages(
     sized.retain(|(_, bytes)| *bytes > 0);
     sized.sort_by_cached_key(|(transfer, _)| {
         let start = [0, 1, 2].map(|axis| transfer.target[axis].start);
-        (peer(transfer), part(transfer), transfer.side.id(), transfer.field, start)
+        (peer(transfer), part(transfer), transfer.to, transfer.side.id(), transfer.field, start)
     });
     let mut messages: Vec<Message> = Vec::new();
     for (transfer, bytes) in sized {

@@ -20,30 +20,53 @@ pub(crate) enum Pattern {
     Shared,
 }
 
-/// All fields of an exchange in the order of their numbers.
+/// All fields of a rank: those of its blocks, block after block. Each block has the same fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     specs: Vec<FieldSpec>,
-    /// For each field, the kind of its quantity and the number of that quantity's first field.
-    roles: Vec<(Kind, usize)>,
+    roles: Vec<Role>,
+    /// The blocks of the rank, in order.
+    blocks: Vec<usize>,
 }
 
-/// A box of elements of one field that is copied from elements of another rank, or of the same rank.
+/// What a field is.
+#[derive(Clone, Debug)]
+pub(crate) struct Role {
+    /// Its name; that of its spec includes the block, if the rank may have several.
+    pub(crate) name: String,
+    /// The kind of its quantity.
+    pub(crate) kind: Kind,
+    /// The number of its quantity's first field in a block.
+    first: usize,
+}
+
+/// A box of elements of one field that is copied from elements of another block, or of the same block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
+    /// The sender's block.
     pub(crate) from: usize,
+    /// The receiver's block.
     pub(crate) to: usize,
     /// The side of the receiver beyond which, or on which, the elements lie.
     pub(crate) side: Side,
-    /// The receiver's field.
+    /// The receiver's field, by its number in a block.
     pub(crate) field: usize,
-    /// The sender's field.
+    /// The sender's field, by its number in a block.
     pub(crate) source: usize,
     pub(crate) negate: bool,
     /// The receiver's elements along each axis; 0 is the first owned element.
     pub(crate) target: [Range<isize>; AXES],
     /// For each axis of the receiver, the elements of the sender.
     pub(crate) origin: [Run; AXES],
+}
+
+/// The fields of one block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockFields<'a> {
+    pub(crate) specs: &'a [FieldSpec],
+    pub(crate) roles: &'a [Role],
+    /// The number of the first field among those of the rank.
+    pub(crate) first: usize,
 }
 
 /// The numbers of ghost cells below and above along each axis.
@@ -75,59 +98,87 @@ pub struct Edge {
 }
 
 impl Fields {
-    /// The fields of `quantities` on a rank. Checks that their cells are those of the rank's block.
+    /// The fields of `quantities` on a rank: those of each of its blocks, block after block. Checks that their cells
+    /// are those of the block, and that all blocks have the same fields.
     pub(crate) fn new(quantities: &[Quantity], topology: &Topology, rank: usize) -> Result<Self> {
-        let (mut specs, mut roles) = (Vec::new(), Vec::new());
-        for quantity in quantities {
-            let first = specs.len();
-            specs.extend_from_slice(quantity.components());
-            roles.resize(specs.len(), (quantity.kind(), first));
+        let blocks = topology.blocks_of(rank)?;
+        let (count, per_block) = (blocks.len(), quantities.len() / blocks.len());
+        if !quantities.len().is_multiple_of(count) {
+            let message = format!(
+                "{} quantities on rank {rank}, which has {count} blocks with the same quantities",
+                quantities.len()
+            );
+            return Err(refuse(message));
         }
-        for (index, spec) in specs.iter().enumerate() {
-            let name = spec.name();
-            if let Some(first) = specs[..index].iter().position(|other| other.name() == name) {
-                let message =
-                    format!("fields {first} and {index} of rank {rank} are both named {name}");
+        let (mut specs, mut roles) = (Vec::new(), Vec::new());
+        for (number, block) in blocks.iter().enumerate() {
+            let start = specs.len();
+            for quantity in &quantities[number * per_block..][..per_block] {
+                let (first, kind) = (specs.len() - start, quantity.kind());
+                for spec in quantity.components() {
+                    roles.push(Role { name: spec.name().to_owned(), kind, first });
+                    specs.push(match topology.owners() {
+                        None => spec.clone(),
+                        Some(_) => spec.clone().in_block(*block),
+                    });
+                }
+            }
+            check_block(&specs[start..], topology, rank, *block)?;
+            let (own, all) = (specs.len() - start, specs.len());
+            if own * (number + 1) != all {
+                let others = start / number.max(1);
+                let message = format!(
+                    "rank {rank}: {own} fields of block {block}, {others} of block {}",
+                    blocks[0]
+                );
                 return Err(refuse(message));
             }
         }
-        let block = topology.block(rank)?;
-        for spec in &specs {
-            for axis in 0..AXES {
-                let what = || format!("field {} of rank {rank}", spec.name());
-                let cells = spec.along(axis).map(Dim::cells);
-                match (axis < topology.axes()).then_some(block.cells[axis]) {
-                    None if cells.is_some() => {
-                        let message = format!(
-                            "{} has a dimension along axis {axis}; the topology has {} axes",
-                            what(),
-                            topology.axes()
-                        );
-                        return Err(refuse(message));
-                    }
-                    Some(expected) if cells != Some(expected) => {
-                        let message = match cells {
-                            Some(cells) => format!(
-                                "{} has {cells} cells along axis {axis}; its block (Topology::block) has {expected}",
-                                what()
-                            ),
-                            None => format!("{} has no dimension along axis {axis}", what()),
-                        };
-                        return Err(refuse(message));
-                    }
-                    _ => {}
-                }
-            }
+        Ok(Self { specs, roles, blocks })
+    }
+
+    /// The fields of a block of this rank. For any other block, the fields of the first block of this rank, which
+    /// differ only in the numbers of cells and in their places in memory.
+    pub(crate) fn of(&self, block: usize) -> BlockFields<'_> {
+        let count = self.specs.len() / self.blocks.len();
+        let first = count * self.blocks.binary_search(&block).unwrap_or(0);
+        BlockFields {
+            specs: &self.specs[first..][..count],
+            roles: &self.roles[first..][..count],
+            first,
         }
-        Ok(Self { specs, roles })
+    }
+
+    /// The same fields on another rank with these [placements](FieldSpec::placement), which hold those of its blocks,
+    /// one after the other.
+    pub(crate) fn placed(
+        &self,
+        topology: &Topology,
+        rank: usize,
+        mut placements: &[[i64; 3]],
+    ) -> Result<Self> {
+        let blocks = topology.blocks_of(rank)?;
+        let own = self.of(self.blocks[0]);
+        let (mut specs, mut roles) = (Vec::new(), Vec::new());
+        for block in &blocks {
+            let cells = topology.block(*block)?.cells;
+            for spec in own.specs {
+                let (of_field, rest) = placements.split_at(spec.dims().len());
+                placements = rest;
+                specs.push(spec.placed(cells, of_field)?);
+            }
+            roles.extend_from_slice(own.roles);
+        }
+        Ok(Self { specs, roles, blocks })
+    }
+
+    /// The blocks of the rank, in order.
+    pub(crate) fn blocks(&self) -> &[usize] {
+        &self.blocks
     }
 
     pub(crate) fn specs(&self) -> &[FieldSpec] {
         &self.specs
-    }
-
-    pub(crate) fn kind(&self, field: usize) -> Kind {
-        self.roles[field].0
     }
 
     /// The widest halo.
@@ -136,43 +187,44 @@ impl Fields {
         dims.flat_map(Dim::widths).max().unwrap_or(0)
     }
 
-    /// Returns what `rank` receives, in the order of fields and of sides, and the ghosts that no rank sends.
+    /// Returns what `block` receives, in the order of fields and of sides, and the ghosts that no rank sends.
     pub(crate) fn incoming(
         &self,
         topology: &Topology,
-        rank: usize,
+        block: usize,
         pattern: Pattern,
     ) -> Result<(Vec<Transfer>, Vec<Edge>)> {
         let (mut transfers, mut edges) = (Vec::new(), Vec::new());
-        let cells = topology.block(rank)?.cells;
+        let cells = topology.block(block)?.cells;
+        let BlockFields { specs, first, .. } = self.of(block);
         // Several fields often have the same widths.
         let mut found: Vec<(Widths, Surroundings)> = Vec::new();
-        for (field, spec) in self.specs.iter().enumerate() {
-            let Some(widths) = widths(spec, rank, pattern)? else { continue };
+        for (field, spec) in specs.iter().enumerate() {
+            let Some(widths) = widths(spec, topology.owner(block), pattern)? else { continue };
             let index = match found.iter().position(|(of, _)| *of == widths) {
                 Some(index) => index,
                 None => {
-                    found.push((widths, topology.surroundings(rank, &widths)?));
+                    found.push((widths, topology.surroundings(block, &widths)?));
                     found.len() - 1
                 }
             };
             let (pieces, gaps) = &found[index].1;
             if let Pattern::Axis(axis) = pattern {
                 for piece in along(pieces, axis, &widths) {
-                    transfers.extend(self.transfer(rank, field, &cells, &piece, &widths, pattern)?);
+                    transfers
+                        .extend(self.transfer(topology, block, field, &piece, &widths, pattern)?);
                 }
                 continue;
             }
             let wanted =
                 |side: Side| pattern != Pattern::Halo(Reach::Faces) || side.codimension() == 1;
             for piece in pieces.iter().filter(|piece| wanted(piece.side)) {
-                transfers.extend(self.transfer(rank, field, &cells, piece, &widths, pattern)?);
+                transfers.extend(self.transfer(topology, block, field, piece, &widths, pattern)?);
             }
             for gap in gaps.iter().filter(|gap| wanted(gap.side)) {
                 let ghosts: [Range<isize>; AXES] = std::array::from_fn(|axis| {
-                    let cells = cells[axis].cast_signed();
-                    let ghosts = gap.side.ghosts(axis, cells, widths[axis]);
-                    points(spec, axis, gap.side, &ghosts, cells, pattern)
+                    let block = cells[axis].cast_signed();
+                    points(spec, axis, gap.side, &gap.cells[axis], block, pattern)
                 });
                 let ranges = spec.dims().iter().map(|dim| match dim.along() {
                     None => 0..dim.points(),
@@ -181,6 +233,7 @@ impl Fields {
                     }
                 });
                 let ranges = ranges.collect();
+                let field = first + field;
                 edges.push(Edge { field, side: gap.side, ranges, missing_corner: gap.is_corner });
             }
         }
@@ -190,16 +243,24 @@ impl Fields {
     /// The transfer of a piece. `None` for shared points that the receiver owns.
     fn transfer(
         &self,
-        rank: usize,
+        topology: &Topology,
+        block: usize,
         field: usize,
-        cells: &[usize; AXES],
         piece: &Piece,
         widths: &Widths,
         pattern: Pattern,
     ) -> Result<Option<Transfer>> {
-        let spec = &self.specs[field];
+        let (cells, BlockFields { specs, roles, .. }) =
+            (topology.block(block)?.cells, self.of(block));
+        let spec = &specs[field];
         let (side, symmetry) = (piece.side, piece.map.symmetry);
+        let rank = topology.owner(block);
         let place = || format!("field {}, side {side} of rank {rank}", spec.name());
+        let neighbour = || {
+            let rank = topology.owner(piece.block);
+            let block = topology.owners().map(|_| format!("block {} of ", piece.block));
+            format!("{}rank {rank}", block.unwrap_or_default())
+        };
         for axis in (0..AXES).filter(|axis| side.0[*axis] != 0) {
             let width = widths[axis][usize::from(side.0[axis] > 0)];
             let limit = piece.neighbour_cells[symmetry.axis(axis).0];
@@ -208,22 +269,22 @@ impl Fields {
                 piece.cells[axis].end == 0 || piece.cells[axis].start == cells[axis].cast_signed();
             if width > limit && is_nearest {
                 let message = format!(
-                    "{}: a halo of {width} cells; its neighbour, rank {}, has {limit}",
+                    "{}: a halo of {width} cells; its neighbour, {}, has {limit}",
                     place(),
-                    piece.rank
+                    neighbour()
                 );
                 return Err(refuse(message));
             }
         }
-        let (kind, first) = self.roles[field];
+        let Role { kind, first, .. } = roles[field];
         let (component, negate) = kind.source(field - first, symmetry);
         let source = first + component;
         if negate && !spec.dtype().admits_negate() {
             let message = format!(
-                "{}: elements of {} change their sign coming from rank {}, and have none",
+                "{}: elements of {} change their sign coming from {}, and have none",
                 place(),
                 spec.dtype(),
-                piece.rank
+                neighbour()
             );
             return Err(refuse(message));
         }
@@ -231,7 +292,7 @@ impl Fields {
         let not = |is: bool| if is { "" } else { " not" };
         for axis in 0..AXES {
             let (on, _) = symmetry.axis(axis);
-            let other = &self.specs[source];
+            let other = &specs[source];
             if staggered(spec, axis) != staggered(other, on) {
                 let hint = match kind {
                     Kind::Scalar | Kind::PseudoScalar => {
@@ -242,18 +303,18 @@ impl Fields {
                     _ => format!("as components of one {kind:?} they change places, and staggering with them"),
                 };
                 let message = format!(
-                    "{}: its axis {axis}, along which it is{} staggered, lies along axis {on} of rank {}, along which \
+                    "{}: its axis {axis}, along which it is{} staggered, lies along axis {on} of {}, along which \
                      field {} is{} staggered; {hint}",
                     place(),
                     not(staggered(spec, axis)),
-                    piece.rank,
+                    neighbour(),
                     other.name(),
                     not(staggered(other, on))
                 );
                 return Err(refuse(message));
             }
         }
-        if pattern == Pattern::Shared && !self.is_overwritten(rank, field, piece)? {
+        if pattern == Pattern::Shared && !is_overwritten(spec, rank, block, piece)? {
             return Ok(None);
         }
         let target: [Range<isize>; AXES] = std::array::from_fn(|axis| {
@@ -269,28 +330,69 @@ impl Fields {
             };
             Run { axis: on, first, backwards }
         });
-        let (from, to) = (piece.rank, rank);
+        let (from, to) = (piece.block, block);
         Ok(Some(Transfer { from, to, side, field, source, negate, target, origin }))
     }
+}
 
-    /// Whether the receiver's values of shared points are overwritten: at a high end that is joined to a low end, and
-    /// otherwise at the later of the two sides by rank and side number.
-    fn is_overwritten(&self, rank: usize, field: usize, piece: &Piece) -> Result<bool> {
-        let joined = piece.side.through(piece.map.symmetry);
-        let is_high = |side: Side| side.0.contains(&1);
-        if (rank, piece.side) == (piece.rank, joined) {
-            let message = format!(
-                "field {}, side {joined} of rank {rank}: joined to itself, so its points have no owner",
-                self.specs[field].name()
-            );
+/// Whether the receiver's values of shared points are overwritten: at a high end that is joined to a low end, and
+/// otherwise at the later of the two sides by block and side number.
+fn is_overwritten(spec: &FieldSpec, rank: usize, block: usize, piece: &Piece) -> Result<bool> {
+    let joined = piece.side.through(piece.map.symmetry);
+    let is_high = |side: Side| side.0.contains(&1);
+    if (block, piece.side) == (piece.block, joined) {
+        let message = format!(
+            "field {}, side {joined} of rank {rank}: joined to itself, so its points have no owner",
+            spec.name()
+        );
+        return Err(refuse(message));
+    }
+    Ok(match (is_high(piece.side), is_high(joined)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => (block, piece.side.id()) > (piece.block, joined.id()),
+    })
+}
+
+/// Checks that names differ, and that cells are those of a block.
+fn check_block(specs: &[FieldSpec], topology: &Topology, rank: usize, block: usize) -> Result<()> {
+    for (index, spec) in specs.iter().enumerate() {
+        let name = spec.name();
+        if let Some(first) = specs[..index].iter().position(|other| other.name() == name) {
+            let message =
+                format!("fields {first} and {index} of rank {rank} are both named {name}");
             return Err(refuse(message));
         }
-        Ok(match (is_high(piece.side), is_high(joined)) {
-            (true, false) => true,
-            (false, true) => false,
-            _ => (rank, piece.side.id()) > (piece.rank, joined.id()),
-        })
     }
+    let block = topology.block(block)?;
+    for spec in specs {
+        for axis in 0..AXES {
+            let what = || format!("field {} of rank {rank}", spec.name());
+            let cells = spec.along(axis).map(Dim::cells);
+            match (axis < topology.axes()).then_some(block.cells[axis]) {
+                None if cells.is_some() => {
+                    let message = format!(
+                        "{} has a dimension along axis {axis}; the topology has {} axes",
+                        what(),
+                        topology.axes()
+                    );
+                    return Err(refuse(message));
+                }
+                Some(expected) if cells != Some(expected) => {
+                    let message = match cells {
+                        Some(cells) => format!(
+                            "{} has {cells} cells along axis {axis}; its block (Topology::block) has {expected}",
+                            what()
+                        ),
+                        None => format!("{} has no dimension along axis {axis}", what()),
+                    };
+                    return Err(refuse(message));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The pieces beyond the ends of an axis, extended by the ghosts that have a neighbour along earlier axes.

@@ -274,6 +274,6 @@ mod tests {
         let error = Topology::cubed_sphere(most, [most, 1]).unwrap_err();
         assert_eq!(error.message(), "6 x 2147483647 x 1 ranks; at most 16777216");
         let topology = Topology::cartesian(&[4], &[2], &[true]).unwrap();
-        assert_eq!(topology.block(2).unwrap_err().message(), "rank 2 of a topology of 2");
+        assert_eq!(topology.block(2).unwrap_err().message(), "block 2 of a topology of 2");
     }
 }

@@ -108,7 +108,7 @@ mod tests {
         for tile in 0..TILES {
             let ahead = |side| {
                 let piece = pieces(tile, 4).into_iter().find(|piece| piece.side == side).unwrap();
-                (piece.rank + TILES - tile) % TILES
+                (piece.block + TILES - tile) % TILES
             };
             let expected = if tile % 2 == 0 { [4, 1, 2, 5] } else { [5, 2, 1, 4] };
             assert_eq!([Side::WEST, Side::EAST, Side::NORTH, Side::SOUTH].map(ahead), expected);

@@ -5,7 +5,8 @@ use runtime_core::Result;
 use super::symmetry::{AXES, Symmetry};
 use super::{Side, Tile, Topology, refuse};
 
-/// Declares what lies beyond one side, edge or corner of a rank's block.
+/// Declares what lies beyond one side, edge or corner of a rank's block. If [ranks have several
+/// blocks](Topology::on_ranks), blocks have the numbers that ranks have here.
 ///
 /// The whole side is joined to a whole side of the neighbour. The symmetry determines which side: the receiver's axis
 /// that leads out of its block leads into the neighbour's block.
@@ -45,20 +46,24 @@ impl Topology {
     /// link of a rank or side that does not exist; two links of one side; a link given from one end only; or joined
     /// sides of different lengths.
     pub fn of_blocks<const N: usize>(blocks: &[[usize; N]], links: &[Link]) -> Result<Self> {
-        if !(1..=AXES).contains(&N) || blocks.is_empty() {
-            return Err(refuse(format!("{} blocks with {N} axes; 1 to {AXES}", blocks.len())));
-        }
-        let proper = |cells: &usize| *cells > 0 && i32::try_from(*cells).is_ok();
-        if let Some(rank) = blocks.iter().position(|block| !block.iter().all(proper)) {
-            return Err(refuse(format!("rank {rank} has a block of {:?} cells", blocks[rank])));
-        }
-        let tiles = blocks
-            .iter()
-            .enumerate()
-            .map(|(rank, block)| Tile::new(&block.map(|cells| vec![0, cells]), rank));
         let links = links.iter().map(|link| (link.rank, link.side, link.neighbour, link.symmetry));
-        Self::joined(N, tiles.collect(), links)
+        Self::joined(N, block_tiles(blocks)?, links)
     }
+}
+
+/// A tile for each block.
+pub(super) fn block_tiles<const N: usize>(blocks: &[[usize; N]]) -> Result<Vec<Tile>> {
+    if !(1..=AXES).contains(&N) || blocks.is_empty() {
+        return Err(refuse(format!("{} blocks with {N} axes; 1 to {AXES}", blocks.len())));
+    }
+    let proper = |cells: &usize| *cells > 0 && i32::try_from(*cells).is_ok();
+    if let Some(rank) = blocks.iter().position(|block| !block.iter().all(proper)) {
+        return Err(refuse(format!("rank {rank} has a block of {:?} cells", blocks[rank])));
+    }
+    let tile = |(number, block): (usize, &[usize; N])| {
+        Tile::new(&block.map(|cells| vec![0, cells]), number)
+    };
+    Ok(blocks.iter().enumerate().map(tile).collect())
 }
 
 #[cfg(test)]

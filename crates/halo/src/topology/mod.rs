@@ -1,8 +1,10 @@
-//! Neighbours of ranks: tiles are cut into blocks, one for each rank, and joined along their sides.
+//! Neighbours of ranks: tiles are cut into blocks, which belong to ranks, and joined along their sides.
 
 mod cartesian;
 mod cube;
 pub(crate) mod links;
+mod owners;
+pub(crate) mod regions;
 mod side;
 pub(crate) mod symmetry;
 
@@ -11,6 +13,8 @@ use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
+use self::owners::Owners;
+use self::regions::Regions;
 pub use self::side::Side;
 pub use self::symmetry::Symmetry;
 use self::symmetry::{AXES, Map};
@@ -19,9 +23,10 @@ use crate::communicator::MAX_RANKS;
 /// A decomposition: which rank owns which block of cells, and what lies beyond the sides of each block.
 ///
 /// Cells lie in one or several rectangular *tiles*. A grid cuts each tile into blocks, and each block belongs to one
-/// rank. Tiles are joined along whole sides, possibly rotated or reflected. [`cartesian`](Self::cartesian),
-/// [`cubed_sphere`](Self::cubed_sphere) and [`of_blocks`](Self::of_blocks) make topologies. Every rank makes the same
-/// topology.
+/// rank. A rank has one block, or [several](Self::on_ranks). Tiles are joined along whole sides, possibly rotated or
+/// reflected. [`cartesian`](Self::cartesian), [`cubed_sphere`](Self::cubed_sphere) and [`of_blocks`](Self::of_blocks)
+/// make topologies. With [`of_regions`](Self::of_regions), the user gives the cells for each box of ghosts instead.
+/// Every rank makes the same topology.
 ///
 /// ```
 /// use halo::{Side, Symmetry, Topology};
@@ -38,6 +43,10 @@ pub struct Topology {
     axes: usize,
     tiles: Vec<Tile>,
     joints: BTreeMap<(usize, Side), Joint>,
+    /// What lies around blocks, instead of what `joints` say.
+    regions: Option<Regions>,
+    /// The ranks of the blocks, unless each rank has the block with its number.
+    owners: Option<Owners>,
 }
 
 /// A rectangle of cells and how it is cut into blocks.
@@ -45,7 +54,7 @@ pub struct Topology {
 struct Tile {
     /// For each axis: 0, the positions of the cuts, and the number of cells.
     cuts: [Vec<usize>; AXES],
-    /// The rank of the tile's first block; x runs fastest.
+    /// The number of the tile's first block; x runs fastest.
     first: usize,
 }
 
@@ -56,7 +65,7 @@ struct Joint {
     map: Map,
 }
 
-/// The cells of one rank.
+/// The cells of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The tile that contains them.
@@ -74,7 +83,9 @@ pub struct Neighbour {
     pub side: Side,
     /// The neighbour.
     pub rank: usize,
-    /// How the axes of this rank lie relative to the neighbour's axes.
+    /// Its block.
+    pub block: usize,
+    /// How the axes of this block lie relative to the axes of that block.
     pub symmetry: Symmetry,
 }
 
@@ -91,23 +102,25 @@ pub struct Seam {
     pub symmetry: Symmetry,
 }
 
-/// Ghost cells of one rank that lie in the block of one neighbour, possibly of the same rank.
+/// Ghost cells of one block that lie in one neighbour, possibly in the same block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) side: Side,
-    pub(crate) rank: usize,
+    pub(crate) block: usize,
     /// The cells in the coordinates of the receiver's block.
     pub(crate) cells: [Range<isize>; AXES],
     /// From the receiver's block to the neighbour's.
     pub(crate) map: Map,
-    /// The numbers of cells of the neighbour.
+    /// The numbers of cells of the neighbour, which limit the widths of halos.
     pub(crate) neighbour_cells: [usize; AXES],
 }
 
-/// Ghost cells of one rank that no rank owns.
+/// Ghost cells of one block that no block contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) side: Side,
+    /// The cells in the coordinates of the block.
+    pub(crate) cells: [Range<isize>; AXES],
     /// Whether it is a corner at which tiles meet, rather than a physical boundary.
     pub(crate) is_corner: bool,
 }
@@ -122,7 +135,8 @@ impl Topology {
         tiles: Vec<Tile>,
         links: impl IntoIterator<Item = (usize, Side, usize, Symmetry)>,
     ) -> Result<Self> {
-        let mut topology = Self { axes, tiles, joints: BTreeMap::new() };
+        let joints = BTreeMap::new();
+        let mut topology = Self { axes, tiles, joints, regions: None, owners: None };
         let tiles = topology.tiles.len();
         for (tile, side, to, symmetry) in links {
             let what = format!("block {tile}, side {side}, joined to {to} by {symmetry}");
@@ -164,6 +178,7 @@ impl Topology {
     pub(crate) fn is_box(&self) -> bool {
         let is_joined = |side| self.joints.contains_key(&(0, side));
         self.tiles.len() == 1
+            && self.regions.is_none()
             && self.joints.values().all(|joint| joint.map.symmetry == Symmetry::IDENTITY)
             && Side::all(self.axes).all(|side| is_joined(side) == side.faces().all(is_joined))
     }
@@ -173,8 +188,8 @@ impl Topology {
         self.axes
     }
 
-    /// The number of ranks.
-    pub fn ranks(&self) -> usize {
+    /// The number of blocks.
+    pub fn block_count(&self) -> usize {
         self.tiles.last().map_or(0, |tile| tile.first + tile.blocks())
     }
 
@@ -210,33 +225,37 @@ impl Topology {
         })
     }
 
-    /// The cells of a rank.
+    /// The cells of a block. Its number is that of its rank, unless [ranks have several blocks](Self::on_ranks).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there is no such rank.
-    pub fn block(&self, rank: usize) -> Result<Block> {
-        if rank >= self.ranks() {
-            let message = format!("rank {rank} of a topology of {}", self.ranks());
-            return Err(refuse(message));
-        }
-        let tile = self.tiles.partition_point(|tile| tile.first <= rank) - 1;
-        let (start, cells) = self.tiles[tile].block(rank);
+    /// `InvalidArgument` if there is no such block.
+    pub fn block(&self, block: usize) -> Result<Block> {
+        self.check_block(block)?;
+        let tile = self.tiles.partition_point(|tile| tile.first <= block) - 1;
+        let (start, cells) = self.tiles[tile].block(block);
         Ok(Block { tile, start, cells })
     }
 
-    /// The ranks beyond each side and corner of a rank, possibly the rank itself. If blocks do not match, several ranks
-    /// lie beyond one side.
+    fn check_block(&self, block: usize) -> Result<()> {
+        let blocks = self.block_count();
+        if block >= blocks {
+            return Err(refuse(format!("block {block} of a topology of {blocks}")));
+        }
+        Ok(())
+    }
+
+    /// The blocks and ranks beyond each side and corner of a block, possibly the block itself. If blocks do not match,
+    /// several lie beyond one side.
     ///
     /// # Errors
     ///
     /// As [`block`](Self::block).
-    pub fn neighbours(&self, rank: usize) -> Result<Vec<Neighbour>> {
-        let (pieces, _) = self.surroundings(rank, &[[1; 2]; AXES])?;
+    pub fn neighbours(&self, block: usize) -> Result<Vec<Neighbour>> {
+        let (pieces, _) = self.surroundings(block, &[[1; 2]; AXES])?;
         let mut neighbours: Vec<Neighbour> = Vec::new();
-        for piece in pieces {
-            let next =
-                Neighbour { side: piece.side, rank: piece.rank, symmetry: piece.map.symmetry };
+        for Piece { side, block, map, .. } in pieces {
+            let next = Neighbour { side, rank: self.owner(block), block, symmetry: map.symmetry };
             if !neighbours.contains(&next) {
                 neighbours.push(next);
             }
@@ -244,23 +263,50 @@ impl Topology {
         Ok(neighbours)
     }
 
-    /// Returns the pieces and gaps around a rank's block up to these widths below and above along each axis, in the
-    /// order of sides.
+    /// What the user gave for each box of ghosts: the block of the ghosts, the block of the cells, and in readable form
+    /// the boxes and the symmetry.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = (usize, usize, String)> + '_ {
+        self.regions.iter().flat_map(Regions::all).map(|(block, piece)| {
+            let (cells, image) = (&piece.cells, piece.map.image(&piece.cells));
+            (block, piece.block, format!("{cells:?} from {image:?} by {}", piece.map.symmetry))
+        })
+    }
+
+    /// Whether the user gave the boxes of ghosts.
+    pub(crate) const fn has_regions(&self) -> bool {
+        self.regions.is_some()
+    }
+
+    /// The blocks that read cells of a block, if halos are at most this wide, in any order and possibly more than once.
+    pub(crate) fn readers(&self, block: usize, reach: usize) -> Result<Vec<usize>> {
+        if let Some(regions) = &self.regions {
+            return Ok(regions.readers(block).to_vec());
+        }
+        // Any block within the widest halo of this block has this block within its own widest halo.
+        let (pieces, _) = self.surroundings(block, &[[reach; 2]; AXES])?;
+        Ok(pieces.iter().map(|piece| piece.block).collect())
+    }
+
+    /// Returns the pieces and gaps around a block up to these widths below and above along each axis, in the order of
+    /// sides.
     ///
     /// If no width exceeds the neighbour's cells, every ghost cell is in exactly one piece or gap. Ghosts beyond the
     /// neighbour's cells are left out. Widths may be of any size.
     pub(crate) fn surroundings(
         &self,
-        rank: usize,
+        number: usize,
         widths: &[[usize; 2]; AXES],
     ) -> Result<Surroundings> {
-        let block = self.block(rank)?;
+        let block = self.block(number)?;
+        let widths = &widths.map(|widths| widths.map(|width| width.min(MAX_CELLS)));
+        if let Some(regions) = &self.regions {
+            return Ok(regions.surroundings(number, self.axes, block.cells, widths));
+        }
         let size = self.tiles[block.tile].cells();
         let (mut pieces, mut gaps) = (Vec::new(), Vec::new());
         for side in Side::all(self.axes) {
             let cells: [Range<isize>; AXES] = std::array::from_fn(|axis| {
-                let widths = widths[axis].map(|width| width.min(MAX_CELLS));
-                side.ghosts(axis, block.cells[axis].cast_signed(), widths)
+                side.ghosts(axis, block.cells[axis].cast_signed(), widths[axis])
             });
             if cells.iter().any(Range::is_empty) {
                 continue;
@@ -278,7 +324,7 @@ impl Topology {
                     None => {
                         let joined = |part| self.joints.contains_key(&(block.tile, part));
                         let is_corner = beyond.faces().count() > 1 && beyond.faces().all(joined);
-                        gaps.push(Gap { side, is_corner });
+                        gaps.push(Gap { side, cells, is_corner });
                         continue;
                     }
                 },
@@ -302,8 +348,8 @@ impl Topology {
         let tile = &self.tiles[joint.tile];
         let first = pieces.len();
         for index in tile.blocks_in(&from_block.image(cells)) {
-            let rank = tile.rank(index);
-            let (start, neighbour_cells) = tile.block(rank);
+            let block = tile.number(index);
+            let (start, neighbour_cells) = tile.block(block);
             let image = from_block.image(cells);
             let common = std::array::from_fn(|axis| {
                 let (low, high) = (
@@ -313,7 +359,7 @@ impl Topology {
                 image[axis].start.max(low)..image[axis].end.min(high)
             });
             let map = from_block.shifted(&start.map(|start| -start.cast_signed()));
-            pieces.push(Piece { side, rank, cells: back.image(&common), map, neighbour_cells });
+            pieces.push(Piece { side, block, cells: back.image(&common), map, neighbour_cells });
         }
         pieces[first..]
             .sort_by_key(|piece| std::array::from_fn::<_, AXES, _>(|a| piece.cells[a].start));
@@ -341,15 +387,16 @@ impl Tile {
         self.grid().iter().product()
     }
 
-    fn rank(&self, index: [usize; AXES]) -> usize {
+    /// The number of the block with this index in the grid.
+    fn number(&self, index: [usize; AXES]) -> usize {
         let grid = self.grid();
         self.first + index[0] + grid[0] * (index[1] + grid[1] * index[2])
     }
 
-    /// The start and the cells of a rank's block in this tile.
-    fn block(&self, rank: usize) -> ([usize; AXES], [usize; AXES]) {
+    /// The start and the cells of a block in this tile.
+    fn block(&self, block: usize) -> ([usize; AXES], [usize; AXES]) {
         let grid = self.grid();
-        let number = rank - self.first;
+        let number = block - self.first;
         let index = [number % grid[0], number / grid[0] % grid[1], number / grid[0] / grid[1]];
         let start: [usize; AXES] = std::array::from_fn(|axis| self.cuts[axis][index[axis]]);
         (start, std::array::from_fn(|axis| self.cuts[axis][index[axis] + 1] - start[axis]))
