@@ -31,7 +31,7 @@ use forests::{Woods, all_reductions, check_over};
 use halo::communicator::{Buffer, Communicator};
 use halo::{
     Dim, ErrorKind, FieldSpec, Forest, ForestOptions, ForestSize, HaloExchange, HaloOptions, Kind,
-    Leaf, Quantity, Result, Staging, Topology,
+    Leaf, Quantity, Reach, Result, Staging, Topology,
 };
 use halo_mpi::MpiCommunicator;
 use launcher::{mpiexec, output};
@@ -192,6 +192,27 @@ fn halos(topology: &Topology, world: &dyn World, ranks: MpiCommunicator) -> Resu
         case.exchange_over(Arc::clone(&ranks), &device);
     }
     Ok(())
+}
+
+/// Six blocks on each rank, with corners in the same message and axis by axis.
+fn halos_of_many_blocks(ranks: MpiCommunicator) -> Result<()> {
+    let owners: Vec<usize> = (0..12).map(|block| block * 5 % ranks.size()).collect();
+    let topology = Topology::cartesian(&[9, 8], &[3, 4], &[true, false])?.on_ranks(&owners)?;
+    let world = Flat { cells: [9, 8, 1], periodic: [true, false, false] };
+    let quantities = vec![(Kind::Scalar, vec![Shape::new(DType::F64, 2)])];
+    let ranks: Arc<dyn Communicator> = Arc::new(ranks);
+    for reach in [Reach::Full, Reach::ByAxis] {
+        let options = HaloOptions { reach, ..Default::default() };
+        let case =
+            Case { topology: &topology, world: &world, quantities: quantities.clone(), options };
+        case.exchange_over(Arc::clone(&ranks), &Device::new(SimDevice::new(0, SimConfig::new()))?);
+    }
+    Ok(())
+}
+
+#[test]
+fn halos_of_many_blocks_are_right_on_2_ranks() {
+    passes("halos_of_many_blocks_are_right_on_2_ranks", 2, halos_of_many_blocks);
 }
 
 fn halos_of_a_box(ranks: MpiCommunicator) -> Result<()> {

@@ -11,12 +11,11 @@ mod common;
 mod devices;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::world::{Flat, World};
 use common::{Case, Shape, Store};
 use devices::{host, sim};
-use halo::communicator::{Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator};
+use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
     Combine, Dim, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
     Messages, Quantity, Reach, Staging, Topology,
@@ -217,41 +216,5 @@ fn ranks_that_differ_in_the_reach_are_refused() {
 fn faulty_transports_give_no_wrong_values() {
     let (cells, periodic) = ([4, 4, 1], [true, true, false]);
     let topology = Topology::cartesian(&cells[..2], &[2, 2], &periodic[..2]).unwrap();
-    let world = Flat { cells, periodic };
-    let timeout = Duration::from_millis(100);
-    let (mut failed, mut succeeded) = (0, 0);
-    for (fault, seed) in Fault::ALL.into_iter().flat_map(|fault| (0..3).map(move |s| (fault, s))) {
-        let options = HaloOptions { timeout, staging: Staging::Pinned, ..by_axis() };
-        let case = Case { options, ..case(&topology, &world, shapes()) };
-        let outcomes = ThreadCommunicator::run(4, |ranks| {
-            let faults = Faults::new(seed).with(fault, 0.05);
-            let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
-            let rank = ranks.rank();
-            let device = sim(seed);
-            let stream = device.default_stream();
-            let quantities = case.quantities(rank).unwrap();
-            let mut exchange =
-                HaloExchange::new(ranks, &topology, &quantities, &device, &case.options).unwrap();
-            let mut outcomes = [0; 2];
-            for _ in 0..4 {
-                let mut stores = case.stores(rank, &stream);
-                let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
-                let done = exchange.exchange(&stream, &mut fields);
-                drop(fields);
-                match done {
-                    Ok(()) => case.check(rank, &stores, &stream),
-                    Err(_) => outcomes[0] += 1,
-                }
-                outcomes[1] += 1;
-                let reset = (0..20).find_map(|_| exchange.reset().ok());
-                reset.unwrap();
-            }
-            outcomes
-        });
-        for [bad, all] in outcomes.unwrap() {
-            failed += bad;
-            succeeded += all - bad;
-        }
-    }
-    assert!(failed > 0 && succeeded > 0, "{failed} failed, {succeeded} succeeded");
+    case(&topology, &Flat { cells, periodic }, shapes()).exchange_with_faults(sim);
 }

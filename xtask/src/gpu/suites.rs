@@ -31,7 +31,7 @@ pub(crate) const ALL: [Suite; 4] = [
             "unified",
         ],
     },
-    Suite { package: "halo", programs: &["by_axis", "forest", "geometry", "messages", "reverse"] },
+    Suite { package: "halo", programs: &["blocks", "by_axis", "forest", "geometry", "messages", "reverse"] },
     Suite { package: "interchange", programs: &["devices"] },
     Suite {
         package: "stencil",

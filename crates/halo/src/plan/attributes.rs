@@ -75,22 +75,21 @@ fn of_topology(topology: &Topology) -> Vec<Attribute> {
             all.push(Attribute::new(what, format!("cells {cuts:?}")));
         }
     }
-    if let Some(ranks) = topology.owners() {
-        all.push(Attribute::new(
-            "number of ranks with several blocks",
-            topology.ranks().to_string(),
-        ));
-        for (block, rank) in ranks.iter().enumerate() {
-            all.push(Attribute::new(format!("rank of block {block}"), rank.to_string()));
-        }
+    let owners = topology.owners().unwrap_or_default();
+    let spread = match owners {
+        [] => "one on each rank".to_owned(),
+        _ => format!("{} on {} ranks", owners.len(), topology.ranks()),
+    };
+    all.push(Attribute::new("number of blocks", spread));
+    for (block, rank) in owners.iter().enumerate() {
+        all.push(Attribute::new(format!("rank of block {block}"), rank.to_string()));
     }
-    if topology.has_regions() {
-        let regions: Vec<_> = topology.regions().collect();
-        all.push(Attribute::new("number of boxes of ghosts", regions.len().to_string()));
-        for (number, (block, neighbour, boxes)) in regions.into_iter().enumerate() {
-            let value = format!("block {block}, from block {neighbour}: {boxes}");
-            all.push(Attribute::new(format!("box of ghosts, number {number}"), value));
-        }
+    let regions: Vec<_> = topology.regions().collect();
+    let count = if topology.has_regions() { regions.len().to_string() } else { "none".to_owned() };
+    all.push(Attribute::new("number of boxes of ghosts", count));
+    for (number, (block, neighbour, boxes)) in regions.into_iter().enumerate() {
+        let value = format!("block {block}, from block {neighbour}: {boxes}");
+        all.push(Attribute::new(format!("box of ghosts, number {number}"), value));
     }
     all.push(Attribute::new("number of joined sides", topology.seams().count().to_string()));
     for (number, seam) in topology.seams().enumerate() {

@@ -6,10 +6,10 @@ pub(crate) mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use halo::communicator::{Communicator, ThreadCommunicator};
+use halo::communicator::{Communicator, Fault, Faults, FaultyCommunicator, ThreadCommunicator};
 use halo::{
     Block, Dim, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind, Link, Quantity,
-    Reach, Result, Side, Symmetry, Topology,
+    Reach, Result, Side, Staging, Symmetry, Topology,
 };
 use runtime_core::{
     AnyViewMut, Bool, Complex, DType, Device, Element, Memory, Stream, Support, bf16, bytemuck, f16,
@@ -111,8 +111,17 @@ impl Store {
 }
 
 impl Case<'_> {
+    /// The quantities of all blocks of a rank.
     pub(crate) fn quantities(&self, rank: usize) -> Result<Vec<Quantity>> {
-        let block = self.topology.block(rank)?;
+        let mut all = Vec::new();
+        for block in self.topology.blocks_of(rank)? {
+            all.extend(self.quantities_of(block)?);
+        }
+        Ok(all)
+    }
+
+    fn quantities_of(&self, block: usize) -> Result<Vec<Quantity>> {
+        let block = self.topology.block(block)?;
         let axes = self.topology.axes();
         let quantities = self.quantities.iter().enumerate().map(|(number, (kind, shapes))| {
             let component =
@@ -124,9 +133,15 @@ impl Case<'_> {
 
     /// The bytes of a rank's fields, with ghosts filled as expected after an exchange, or unfilled.
     pub(crate) fn image(&self, rank: usize, exchanged: bool) -> Vec<Vec<u8>> {
+        let blocks = self.topology.blocks_of(rank).unwrap();
+        blocks.into_iter().flat_map(|block| self.image_of(block, exchanged)).collect()
+    }
+
+    fn image_of(&self, block: usize, exchanged: bool) -> Vec<Vec<u8>> {
         let mut images = Vec::new();
-        let block = self.topology.block(rank).unwrap();
-        for (number, quantity) in self.quantities(rank).unwrap().iter().enumerate() {
+        let quantities = self.quantities_of(block).unwrap();
+        let block = self.topology.block(block).unwrap();
+        for (number, quantity) in quantities.iter().enumerate() {
             for (component, spec) in quantity.components().iter().enumerate() {
                 let layout = spec.layout();
                 let size = layout.dtype().size();
@@ -192,8 +207,13 @@ impl Case<'_> {
 
     /// For each field of a rank, the indices of ghosts without a source cell.
     pub(crate) fn unfilled(&self, rank: usize) -> Vec<Vec<Vec<usize>>> {
-        let block = self.topology.block(rank).unwrap();
-        let quantities = self.quantities(rank).unwrap();
+        let blocks = self.topology.blocks_of(rank).unwrap();
+        blocks.into_iter().flat_map(|block| self.unfilled_of(block)).collect()
+    }
+
+    fn unfilled_of(&self, block: usize) -> Vec<Vec<Vec<usize>>> {
+        let quantities = self.quantities_of(block).unwrap();
+        let block = self.topology.block(block).unwrap();
         let unfilled = quantities.iter().flat_map(Quantity::components).map(|spec| {
             let (mut index, mut found) = (vec![0; spec.dims().len()], Vec::new());
             loop {
@@ -298,6 +318,45 @@ impl Case<'_> {
                 |rank, mut exchange, stream| self.check_exchanges(rank, &mut exchange, &stream),
             );
         }
+    }
+
+    /// Exchanges over faulty transports. An exchange has the right values or an error, and goes on after a reset.
+    pub(crate) fn exchange_with_faults(&self, open: impl Fn(u64) -> Device + Sync) {
+        let (mut failed, mut succeeded) = (0, 0);
+        let all = Fault::ALL.into_iter().flat_map(|fault| (0..3).map(move |seed| (fault, seed)));
+        for (fault, seed) in all {
+            let timeout = Duration::from_millis(100);
+            // Pinned memory needs no measurement, and takes stamps.
+            let (direct, staging) = (false, Staging::Pinned);
+            let options = HaloOptions { timeout, direct, staging, ..self.options.clone() };
+            let outcomes = ThreadCommunicator::run(self.topology.ranks(), |ranks| {
+                let faults = Faults::new(seed).with(fault, 0.05);
+                let ranks = Arc::new(FaultyCommunicator::new(ranks, faults));
+                let rank = ranks.rank();
+                let device = open(seed);
+                let (stream, quantities) =
+                    (device.default_stream(), self.quantities(rank).unwrap());
+                let mut exchange =
+                    HaloExchange::new(ranks, self.topology, &quantities, &device, &options)
+                        .unwrap();
+                let outcomes = [0; 4].map(|_| {
+                    let mut stores = self.stores(rank, &stream);
+                    let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
+                    let done = exchange.exchange(&stream, &mut fields);
+                    drop(fields);
+                    if done.is_ok() {
+                        self.check(rank, &stores, &stream);
+                    }
+                    (0..20).find_map(|_| exchange.reset().ok()).unwrap();
+                    done.is_ok()
+                });
+                outcomes
+            });
+            for success in outcomes.unwrap().into_iter().flatten() {
+                *if success { &mut succeeded } else { &mut failed } += 1;
+            }
+        }
+        assert!(failed > 0 && succeeded > 0, "{failed} failed, {succeeded} succeeded");
     }
 
     /// Calls `f` for each rank, in its thread, with its exchange and a stream.
