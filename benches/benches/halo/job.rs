@@ -19,6 +19,8 @@ pub(crate) enum Work {
     Boxes(usize),
     /// Broadcasts and reductions of forests with this number of leaves on each rank.
     Forest(usize),
+    /// Exchanges of many boxes on each of two ranks.
+    ManyBoxes,
     /// Messages.
     Messages,
 }

@@ -10,6 +10,7 @@ mod case;
 mod direct_loop;
 mod forest;
 mod job;
+mod many;
 mod measured;
 mod mpi;
 mod ours;
@@ -49,6 +50,8 @@ fn main() -> Result<ExitCode> {
     for &leaves in if bench.is_quick() { &[1000][..] } else { &[100_000, 1_000_000] } {
         forest::forests(&mut bench, leaves)?;
     }
+    many::pairs(&mut bench);
+    many::by_axis(&mut bench)?;
     rotations::rotations(&mut bench)?;
     sphere::exchanges(&mut bench)?;
     sphere::plans(&mut bench)?;

@@ -21,7 +21,8 @@ use self::datatypes::Datatypes;
 use crate::case::{Case, Fields, device};
 use crate::forest;
 use crate::job::Work;
-use crate::measured::{BY_HAND, DATATYPES, Measured, OVER_MPI};
+use crate::many::{self, Boxes, PAIRS, Pairs};
+use crate::measured::{BY_HAND, DATATYPES, IN_PROCESS, Measured, OVER_MPI};
 use crate::ours::{Ours, in_process};
 
 /// Does the work of a job. Rank 0 prints the results.
@@ -33,6 +34,7 @@ pub(crate) fn run(bench: &mut Bench, work: Work) -> Result<()> {
                 let mut cases = Case::all(ranks.size(), cells).into_iter();
                 cases.try_for_each(|case| measure(case, bench, &ranks))
             }
+            Work::ManyBoxes => many_boxes(bench, &ranks),
             Work::Forest(leaves) => forest::run(bench, &ranks, leaves),
             Work::Messages => {
                 messages::run(&ranks, bench.is_quick());
@@ -40,6 +42,39 @@ pub(crate) fn run(bench: &mut Bench, work: Work) -> Result<()> {
             }
         }
     })
+}
+
+fn many_boxes(bench: &mut Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
+    let boxes = RefCell::new(Boxes::of_two(ranks.rank(), &device()?)?);
+    let mut pairs = Pairs::new(&boxes.borrow(), ranks.rank())?;
+    boxes.borrow_mut().prove(PAIRS, |boxes| pairs.exchange(boxes));
+    let over_mpi = Arc::clone(ranks) as Arc<dyn Communicator>;
+    let mut ours = many::Ours::new(over_mpi, &boxes.borrow(), &Default::default())?;
+    boxes.borrow_mut().prove(OVER_MPI, |boxes| ours.exchange(boxes));
+    let mut all_ranks: [(&str, &mut dyn FnMut()); 2] = [
+        (PAIRS, &mut || pairs.exchange(&mut boxes.borrow_mut())),
+        (OVER_MPI, &mut || ours.exchange(&mut boxes.borrow_mut())),
+    ];
+    let turns = Turns(ranks);
+    if ranks.rank() > 0 {
+        return turns.follow(&mut all_ranks);
+    }
+    let team = many::in_process()?;
+    let mut contestants: Vec<(&str, Box<Contestant<'_>>)> =
+        vec![(IN_PROCESS, Box::new(move |calls| team.run(calls)))];
+    for (number, (name, exchange)) in all_ranks.iter_mut().enumerate() {
+        contestants.push((name, turns.contestant(number, exchange)));
+    }
+    let names: Vec<&str> = contestants.iter().map(|(name, _)| *name).collect();
+    let mut runs: Vec<(&str, &mut Contestant<'_>)> =
+        contestants.iter_mut().map(|(name, run)| (*name, &mut **run)).collect();
+    let passes = |seconds: &[f64]| seconds[0].max(seconds[2]) <= seconds[1];
+    if let Some(seconds) = bench.medians("64 boxes", &mut runs, passes) {
+        let named: Vec<(&str, f64)> = names.into_iter().zip(seconds).collect();
+        println!("{}", serde_json::to_string(&named).expect("names and numbers"));
+    }
+    turns.end();
+    Ok(())
 }
 
 fn measure(case: Case, bench: &mut Bench, ranks: &Arc<MpiCommunicator>) -> Result<()> {
@@ -57,10 +92,7 @@ fn measure(case: Case, bench: &mut Bench, ranks: &Arc<MpiCommunicator>) -> Resul
     ];
     let turns = Turns(ranks);
     if ranks.rank() > 0 {
-        while let Some((contestant, calls)) = turns.next()? {
-            turns.run(calls, all_ranks[contestant].1);
-        }
-        return Ok(());
+        return turns.follow(&mut all_ranks);
     }
     let mut contestants = in_process(case, &fields)?;
     // A single rank sends nothing, so its exchange over MPI is the one in process.
@@ -97,6 +129,14 @@ impl<'a> Turns<'a> {
     /// Ends the turns of the other ranks.
     pub(crate) fn end(self) {
         self.call(0, 0);
+    }
+
+    /// Runs the contestants that rank 0 calls, until it ends.
+    fn follow(self, all_ranks: &mut [(&'static str, &mut dyn FnMut())]) -> Result<()> {
+        while let Some((contestant, calls)) = self.next()? {
+            self.run(calls, all_ranks[contestant].1);
+        }
+        Ok(())
     }
 
     /// Calls the other ranks to run a contestant this number of times; 0 times ends them.
