@@ -72,6 +72,47 @@
 //! keep their positions between cells. Points that two ranks share are not exchanged, but
 //! [`synchronize_shared`](HaloExchange::synchronize_shared) makes them equal.
 //!
+//! # Several blocks on a rank, and boxes of ghosts
+//!
+//! A rank may have [several blocks](Topology::on_ranks), and its messages serve all of them. If the neighbours of blocks
+//! do not follow from sides, [regions](Topology::of_regions) say which cells are the ghosts in any box:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use backend_host::HostDevice;
+//! use halo::communicator::{Communicator, ThreadCommunicator};
+//! use halo::{Dim, Field, FieldSpec, HaloExchange, HaloOptions, Quantity, Region, Symmetry, Topology};
+//! use runtime_core::{DType, Device};
+//!
+//! // Three blocks of four cells. East of each are the two middle cells of the next, in reverse order.
+//! let region = |block| {
+//!     let (neighbour, symmetry) = ((block + 1) % 3, Symmetry::MIRROR_X);
+//!     Region { block, ghosts: [4..6], neighbour, cells: [1..3], symmetry }
+//! };
+//! let topology = Topology::of_regions(&[[4]; 3], &[0, 1, 2].map(region))?.on_ranks(&[0, 1, 0])?;
+//! let device = Device::new(HostDevice::new(0))?;
+//! let found = ThreadCommunicator::run(2, |ranks| -> halo::Result<Vec<Vec<i32>>> {
+//!     let stream = device.default_stream();
+//!     let blocks = topology.blocks_of(ranks.rank())?; // 0 and 2, or 1
+//!     let field = FieldSpec::new("f", DType::I32, &[Dim::axis(0, 4).halo(0, 2)])?;
+//!     let quantities = vec![Quantity::scalar(field); blocks.len()];
+//!     let options = HaloOptions::default();
+//!     let mut halo = HaloExchange::new(Arc::new(ranks), &topology, &quantities, &device, &options)?;
+//!     let mut memories = Vec::new();
+//!     for block in blocks {
+//!         let cells = [0, 1, 2, 3, -1, -1].map(|cell| 10 * block as i32 + cell);
+//!         memories.push(device.memory_from_slice(&stream, &cells)?);
+//!     }
+//!     let mut fields: Vec<Field> = memories.iter_mut().map(|memory| memory.view_mut().into()).collect();
+//!     halo.exchange(&stream, &mut fields)?;
+//!     drop(fields);
+//!     memories.iter().map(|memory| memory.to_vec(&stream)).collect()
+//! })?;
+//! assert_eq!(found[0].clone()?, [[0, 1, 2, 3, 12, 11], [20, 21, 22, 23, 2, 1]]);
+//! # Ok::<(), halo::Error>(())
+//! ```
+//!
 //! # Reverse exchange
 //!
 //! [`reduce`](HaloExchange::reduce) sends contributions from ghosts to their owners: sums, minima or maxima, in an

@@ -21,6 +21,8 @@ use crate::topology::Topology;
 /// Packs the halos of any fields into one buffer for each neighbour, or several as the [options](HaloOptions::messages)
 /// specify, and unpacks the buffers that neighbours sent.
 ///
+/// If the rank has [several blocks](Topology::on_ranks), quantities and fields are given block after block.
+///
 /// This is an exchange without the transport; [`HaloExchange`](crate::HaloExchange) includes one. Data that a rank
 /// exchanges with itself is copied when it packs, in the same launch, and is in no buffer.
 ///
@@ -81,8 +83,8 @@ impl HaloTransformer {
     /// # Errors
     ///
     /// `InvalidArgument`, with the field, side and rank concerned: a rank that the topology does not have; two fields
-    /// with the same name; a field whose cells are not those of the rank's block; a halo wider than the neighbour's
-    /// block; a field staggered along one axis without a partner where axes change places; elements without a sign that
+    /// with the same name; a field whose cells are not those of its block; blocks of the rank with different
+    /// quantities; a halo wider than the neighbour's block; a field staggered along one axis without a partner where axes change places; elements without a sign that
     /// would have to change it; or [`Reach::ByAxis`]. `OutOfMemory`. Other errors that the device reports.
     pub fn new(
         topology: &Topology,

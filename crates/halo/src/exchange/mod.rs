@@ -39,6 +39,10 @@ use crate::topology::Topology;
 /// where memories are launch arguments, many memories may need more than one launch: see
 /// [`RegionPlan::launches`](runtime_core::RegionPlan::launches).
 ///
+/// If a rank has [several blocks](Topology::on_ranks), its quantities and its fields are those of its first block, then
+/// those of its second block, and so on. All blocks have the same quantities, with their own cells and memory layouts.
+/// Two ranks still send each other one message, and blocks of one rank are copied while packing.
+///
 /// Ranks that are threads of one process, with fields on clones of one [`Device`], need no messages in
 /// [`exchange`](Self::exchange) and [`overlap`](Self::overlap): one launch copies the neighbours' owned values to the
 /// ghosts. See [`HaloOptions::direct`].
@@ -82,7 +86,8 @@ impl HaloExchange {
     ///
     /// # Errors
     ///
-    /// The errors of [`HaloTransformer::new`](crate::HaloTransformer::new). `InvalidArgument`, on every rank, if the
+    /// The errors of [`HaloTransformer::new`](crate::HaloTransformer::new); [`Reach::ByAxis`](crate::Reach::ByAxis) is
+    /// refused only for topologies that are not of [`Topology::cartesian`]. `InvalidArgument`, on every rank, if the
     /// number of ranks of the topology differs from that of the communicator; if the ranks' topologies, options or
     /// fields do not match, with the attribute that differs and its values; or if another rank failed to make its plan
     /// or to measure its messages. The errors of [`Communicator::all_gather`], including `Timeout`, `PeerLost` and
@@ -183,7 +188,7 @@ impl HaloExchange {
     /// Starts the reverse exchange: combines each owned element with all ghosts that are copies of it. Ghosts do not
     /// change.
     ///
-    /// Contributions are combined in a fixed order, by the rank that holds the ghost, then by side and field. The
+    /// Contributions are combined in a fixed order, by the block that holds the ghost, then by side and field. The
     /// result does not depend on which message arrives first. Vector components are permuted and negated as in the
     /// forward exchange. With [`Combine::Replace`] the last contribution stays.
     ///
@@ -216,14 +221,14 @@ impl HaloExchange {
 
     /// Makes the points that two ranks share equal on both ranks, for fields staggered along one axis. The rank that
     /// has the points at the high end of its block takes the values of the neighbour, which has them at the low end. If
-    /// two low ends or two high ends meet, the rank with the higher number takes the values.
+    /// two low ends or two high ends meet, the block with the higher number takes the values.
     ///
     /// Does not change other fields.
     ///
     /// # Errors
     ///
-    /// As for [`start`](Self::start). `InvalidArgument` if a field is staggered along more than one axis, or if a block
-    /// is joined to itself so that its points have no owner. `Conflict` for a field whose owned values are lent for
+    /// As for [`start`](Self::start). `InvalidArgument` if a field is staggered along more than one axis, if a block is
+    /// joined to itself so that its points have no owner, or for a topology of [regions](Topology::of_regions). `Conflict` for a field whose owned values are lent for
     /// reading.
     pub fn synchronize_shared(&mut self, stream: &Stream, fields: &mut [Field<'_>]) -> Result<()> {
         self.launch(Direction::Shared, stream, fields)?.finish()

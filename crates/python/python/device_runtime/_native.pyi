@@ -523,7 +523,7 @@ class HaloExchange:
         device: Device,
         *,
         timeout: float = 60.0,
-        reach: Literal["full", "faces"] = "full",
+        reach: Literal["full", "faces", "by_axis"] = "full",
         missing_corners: float | Literal["average"] | None = None,
         direct: bool = True,
         timing: bool = False,

@@ -122,8 +122,9 @@ impl HaloExchange {
         let reach = match reach {
             "full" => Reach::Full,
             "faces" => Reach::Faces,
+            "by_axis" => Reach::ByAxis,
             other => {
-                let message = format!("reach {other:?}; there are full and faces");
+                let message = format!("reach {other:?}; there are full, faces and by_axis");
                 return Err(Failure::invalid("exchange", message));
             }
         };
