@@ -132,7 +132,7 @@
 //! # Limits
 //!
 //! Fields have up to six dimensions, with the items of a forest as one of them. Each axis of the topology has one
-//! dimension that runs along it. All fields are in memory of one device and share no elements. A halo is at most as
+//! dimension that runs along it. Fields share no elements. The fields of a block are in memory of one device. A halo is at most as
 //! wide as the neighbour's block. Ghosts beyond corners where tiles meet without a cell stay unchanged, are set to a
 //! value, or are averaged. `docs/halo.md` describes the structure of the crate.
 #![deny(unsafe_code)]

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use runtime_core::{Device, Event, Result, Stream};
 
 use crate::communicator::Buffer;
+use crate::engine::devices::Devices;
 use crate::engine::halo::HaloSource;
 use crate::engine::pool::Pool;
 use crate::engine::route::Direction;
@@ -97,7 +98,8 @@ impl HaloTransformer {
             let message = "Reach::ByAxis for a transformer, which packs all messages at once";
             return Err(refuse(message.to_owned()));
         }
-        let halo = Arc::new(HaloSource::new(topology, rank, quantities, options)?);
+        let halo =
+            Arc::new(HaloSource::new(topology, rank, quantities, Devices::default(), options)?);
         let source = Source::Halo(Arc::clone(&halo));
         let mut engine = Engine::new(source, rank, device, options.into(), false)?;
         engine.route(Direction::Fill)?;

@@ -31,7 +31,18 @@ pub(crate) const ALL: [Suite; 4] = [
             "unified",
         ],
     },
-    Suite { package: "halo", programs: &["blocks", "by_axis", "forest", "geometry", "messages", "reverse"] },
+    Suite {
+        package: "halo",
+        programs: &[
+            "blocks",
+            "by_axis",
+            "forest",
+            "geometry",
+            "messages",
+            "reverse",
+            "several_devices",
+        ],
+    },
     Suite { package: "interchange", programs: &["devices"] },
     Suite {
         package: "stencil",

@@ -1,19 +1,18 @@
 //! What a halo exchange exchanges, and the launches for it.
 
-use std::ops::Range;
-
-use runtime_core::{Combine, Device, DeviceKind, Memory, RegionCopy, RegionSide, Result};
+use runtime_core::{Device, DeviceKind, Memory, Result, Stream};
 
 use super::corner::{self, Corners};
+use super::devices::Devices;
 use super::direct::{DirectRoute, neighbours, share_lines};
-use super::route::{Direction, Launches, Peer, Route, check_combine, peers, placed};
+use super::launches::Job;
+use super::route::{Direction, Route, peers};
 use crate::field::{Dim, FieldSpec, Quantity};
 use crate::options::{HaloOptions, MissingCorners, Reach};
+use crate::plan::Plan;
 use crate::plan::attributes::{Attributes, check_blocks};
-use crate::plan::copies::Ends;
 use crate::plan::fingerprint::PlanFingerprint;
-use crate::plan::transfer::{Fields, Pattern, Transfer, refuse};
-use crate::plan::{Message, Plan};
+use crate::plan::transfer::{Fields, Pattern, refuse};
 use crate::topology::Topology;
 
 /// The fields of one rank, and the plan to fill their ghosts.
@@ -27,6 +26,7 @@ pub(crate) struct HaloSource {
     /// The plans of the axes with ghosts to fill, if messages go axis by axis.
     axes: Vec<(Direction, Plan)>,
     options: HaloOptions,
+    pub(crate) devices: Devices,
 }
 
 impl HaloSource {
@@ -35,10 +35,18 @@ impl HaloSource {
         topology: &Topology,
         rank: usize,
         quantities: &[Quantity],
+        devices: Devices,
         options: &HaloOptions,
     ) -> Result<Self> {
         let fields = Fields::new(quantities, topology, rank)?;
         check_blocks(&fields, rank)?;
+        if devices.others() > 0 && options.missing_corners != MissingCorners::Untouched {
+            let message = format!(
+                "rank {rank}: blocks on several devices, and {:?}",
+                options.missing_corners
+            );
+            return Err(refuse(message));
+        }
         let plan = |pattern| Plan::new(topology, &fields, rank, pattern, options.messages);
         let mut axes = Vec::new();
         if options.reach == Reach::ByAxis {
@@ -55,13 +63,19 @@ impl HaloSource {
         }
         let plan = plan(Pattern::Halo(options.reach))?;
         let (topology, options) = (topology.clone(), options.clone());
-        Ok(Self { topology, rank, fields, plan, axes, options })
+        Ok(Self { topology, rank, fields, plan, axes, options, devices })
     }
 
     /// The plans that fill the halos by messages, one after the other.
     pub(crate) fn filling(&self) -> impl Iterator<Item = (Direction, &Plan)> {
         let whole = self.axes.is_empty().then_some((Direction::Fill, &self.plan));
         whole.into_iter().chain(self.axes.iter().map(|(direction, plan)| (*direction, plan)))
+    }
+
+    /// The stream of the device of a field, if it is not the first device.
+    pub(crate) fn stream_of(&self, field: usize) -> Option<&Stream> {
+        let of_block = self.specs().len() / self.fields.blocks().len();
+        self.devices.stream(self.devices.of(field / of_block))
     }
 
     pub(crate) fn specs(&self) -> &[FieldSpec] {
@@ -150,17 +164,21 @@ impl HaloSource {
             Some(_) => (&plan.receives, &plan.sends),
         };
         let messages = [peers(outgoing)?, peers(incoming)?];
-        let launches = launches(
+        let job = Job {
             device,
-            &self.fields,
+            devices: &self.devices,
+            fields: &self.fields,
             plan,
             direction,
-            &messages,
+            messages: &messages,
             staged,
-            constants.is_some(),
-        )?;
+            sets_constants: constants.is_some(),
+        };
+        let (launches, relays) = job.launches()?;
         let own_bytes = plan.own_bytes(&self.fields);
-        Route::new(device, messages, direction, staged, own_bytes, constants, launches)
+        let route =
+            Route::new(device, messages, direction, staged, own_bytes, constants, launches)?;
+        Ok(route.with_relays(relays))
     }
 
     /// The values of missing corners, if the options set any.
@@ -172,115 +190,4 @@ impl HaloSource {
             _ => Ok(None),
         }
     }
-}
-
-fn launches(
-    device: &Device,
-    fields: &Fields,
-    plan: &Plan,
-    direction: Direction,
-    [sends, receives]: &[Vec<Peer>; 2],
-    staged: bool,
-    sets_constants: bool,
-) -> Result<Launches> {
-    let reduction = direction.reduction();
-    if let Some(combine) = reduction {
-        check_combine(fields.specs(), combine)?;
-    }
-    let (outgoing, incoming) = match reduction {
-        None => (&plan.sends, &plan.receives),
-        Some(_) => (&plan.receives, &plan.sends),
-    };
-    let departures = in_messages(fields, outgoing, sends, staged);
-    let mut entries: Vec<RegionCopy> = departures
-        .map(|(transfer, ends, place)| {
-            let near = if reduction.is_some() { ends.target() } else { ends.source() };
-            ends.copy(near, place, transfer.negate, Combine::Replace)
-        })
-        .collect();
-    if reduction.is_none() {
-        entries.extend(plan.local.iter().map(|transfer| Ends::new(fields, transfer).direct()));
-    }
-    if sets_constants {
-        let messages = if staged { usize::from(!sends.is_empty()) } else { sends.len() };
-        let specs = fields.specs();
-        entries.extend(corner::fills(specs, &plan.edges, specs.len() + messages));
-    }
-    let pack = device.plan_regions(&entries)?;
-
-    let arrivals = |staged| {
-        in_messages(fields, incoming, receives, staged).map(|(transfer, ends, place)| {
-            let (near, combine) = match reduction {
-                None => (ends.target(), Combine::Replace),
-                Some(combine) => (ends.source(), combine),
-            };
-            (transfer, ends.copy(place, near, false, combine))
-        })
-    };
-    let (mut unpack, mut unpack_some) = (Vec::new(), None);
-    if let Some(combine) = reduction {
-        let local = plan.local.iter().map(|transfer| {
-            let ends = Ends::new(fields, transfer);
-            (transfer, ends.copy(ends.target(), ends.source(), transfer.negate, combine))
-        });
-        let mut all: Vec<_> = arrivals(staged).chain(local).collect();
-        // Several contributions meet in one element: they are combined in this order, whichever arrives first.
-        all.sort_by_key(|(transfer, _)| (transfer.to, transfer.side.id(), transfer.field));
-        for entries in layers(fields, all, combine) {
-            unpack.push(device.plan_regions(&entries)?);
-        }
-    } else {
-        let make = |staged| {
-            let copies: Vec<RegionCopy> = arrivals(staged).map(|(_, copy)| copy).collect();
-            device.plan_regions(&copies)
-        };
-        unpack.push(make(staged)?);
-        if staged && incoming.len() > 1 {
-            unpack_some = Some(make(false)?);
-        }
-    }
-    Ok(Launches { pack, unpack, unpack_some })
-}
-
-/// The transfers in messages, each with the place of its elements in its message.
-fn in_messages<'a>(
-    fields: &'a Fields,
-    messages: &'a [Message],
-    peers: &'a [Peer],
-    staged: bool,
-) -> impl Iterator<Item = (&'a Transfer, Ends<'a>, RegionSide)> {
-    placed(fields.specs().len(), messages, peers, staged).map(|at| {
-        let ends = Ends::new(fields, at.block);
-        let place = ends.in_message(at.slot, at.start);
-        (at.block, ends, place)
-    })
-}
-
-/// Splits copies into layers that run one after the other: one layer if the device orders copies into the same
-/// elements, otherwise as many layers as needed so that no two copies of a layer write the same elements.
-fn layers(
-    fields: &Fields,
-    copies: Vec<(&Transfer, RegionCopy)>,
-    combine: Combine,
-) -> Vec<Vec<RegionCopy>> {
-    if combine != Combine::Replace {
-        return vec![copies.into_iter().map(|(_, copy)| copy).collect()];
-    }
-    let mut layers: Vec<Vec<RegionCopy>> = Vec::new();
-    let mut placed: Vec<([usize; 2], [Range<isize>; 3], usize)> = Vec::new();
-    for (transfer, copy) in copies {
-        let owned = Ends::new(fields, transfer).source_box();
-        let meets = |other: &[Range<isize>; 3]| {
-            owned.iter().zip(other).all(|(a, b)| a.start < b.end && b.start < a.end)
-        };
-        let source = [transfer.from, transfer.source];
-        let below = placed.iter().filter(|(of, other, _)| *of == source && meets(other));
-        let layer = below.map(|(_, _, layer)| layer + 1).max().unwrap_or(0);
-        if layers.len() <= layer {
-            layers.push(Vec::new());
-        }
-        layers[layer].push(copy);
-        placed.push((source, owned, layer));
-    }
-    layers
 }

@@ -2,8 +2,10 @@
 //! received.
 
 pub(crate) mod corner;
+pub(crate) mod devices;
 pub(crate) mod direct;
 pub(crate) mod halo;
+pub(crate) mod launches;
 pub(crate) mod lists;
 pub(crate) mod pool;
 pub(crate) mod route;
@@ -310,8 +312,13 @@ impl Engine {
             let message = format!("{given} fields of rank {rank}; {planned} are planned");
             return refuse(ErrorKind::InvalidArgument, message);
         }
+        let halo = self.source.halo();
+        if let Some(halo) = halo {
+            halo.devices.check(rank)?;
+        }
         for (index, field) in fields.iter().enumerate() {
-            field.check(&specs[index], rank, stream, self.source.access(index, direction))?;
+            let own = halo.and_then(|halo| halo.stream_of(index)).unwrap_or(stream);
+            field.check(&specs[index], rank, own, self.source.access(index, direction))?;
             let shared = |other: &Field<'_>| other.view().overlaps(&field.view());
             if let Some(other) = fields[..index].iter().position(shared) {
                 let (one, two) = (specs[other].name(), specs[index].name());
@@ -404,10 +411,16 @@ impl Engine {
         Ok(())
     }
 
+    /// The failures that were reported of a stream, and of those of the rank's other devices.
+    pub(crate) fn failures(&self, stream: &Stream) -> u64 {
+        let others = self.source.halo().map_or(0, |halo| halo.devices.failures());
+        stream.failures().wrapping_add(others)
+    }
+
     /// Fails if a failure of the stream was reported, to anybody, since `failures` were counted. Until the report, the
     /// device may have skipped steps, and afterwards have run others.
     pub(crate) fn check_since(&self, stream: &Stream, failures: u64) -> Result<()> {
-        if stream.failures() == failures {
+        if self.failures(stream) == failures {
             return Ok(());
         }
         let message = "work before it or a part of it failed, which was reported to another caller";

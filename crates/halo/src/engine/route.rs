@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use runtime_core::{Combine, DType, Device, Memory, RegionPlan, Result, Slot, Stream};
 
+use super::devices::Relay;
 use crate::communicator::Storage;
 use crate::field::{Field, FieldSpec, execute};
 use crate::plan::transfer::refuse;
@@ -55,6 +56,8 @@ pub(crate) struct Route {
     /// messages.
     staging: Option<[Memory<u8>; 2]>,
     direction: Direction,
+    /// The ways to the other devices of the rank.
+    relays: Vec<Relay>,
 }
 
 /// One message.
@@ -106,7 +109,13 @@ impl Route {
             ]),
             false => None,
         };
-        Ok(Self { launches, sends, receives, own_bytes, constants, staging, direction })
+        let relays = Vec::new();
+        Ok(Self { launches, sends, receives, own_bytes, constants, staging, direction, relays })
+    }
+
+    /// The same route for a rank with several devices.
+    pub(crate) fn with_relays(self, relays: Vec<Relay>) -> Self {
+        Self { relays, ..self }
     }
 
     /// Enqueues packing all messages, into buffers of matching lengths. Returns the number of launches.
@@ -116,6 +125,10 @@ impl Route {
         fields: &mut [Field<'_>],
         buffers: &mut [Storage],
     ) -> Result<usize> {
+        let mut launches = self.launches.pack.launches();
+        for relay in &mut self.relays {
+            launches += relay.pack(stream, fields)?;
+        }
         let mut slots: Vec<Slot<'_>> = Vec::new();
         match &mut self.staging {
             Some([outgoing, _]) if !outgoing.is_empty() => slots.push(outgoing.view_mut().into()),
@@ -126,6 +139,9 @@ impl Route {
             })),
         }
         slots.extend(self.constants.as_ref().map(|constants| constants.view().into()));
+        for relay in &mut self.relays {
+            slots.extend(relay.on_first().map(|memory| Slot::from(memory.view_mut())));
+        }
         execute(&self.launches.pack, stream, fields, slots)?;
         if let Some([outgoing, _]) = &self.staging {
             for (peer, buffer) in self.sends.iter().zip(buffers) {
@@ -134,7 +150,7 @@ impl Route {
                 bytes.copy_to_pinned(stream, pinned)?;
             }
         }
-        Ok(self.launches.pack.launches())
+        Ok(launches)
     }
 
     /// Enqueues unpacking messages together, given with their indices. Returns the number of launches.
@@ -157,31 +173,21 @@ impl Route {
         }
         let some = self.launches.unpack_some.as_ref().filter(|_| !are_all);
         let plans = some.map_or(&self.launches.unpack[..], std::slice::from_ref);
+        let mut launches: usize = plans.iter().map(RegionPlan::launches).sum();
         for plan in plans {
-            let messages = match &self.staging {
+            let mut memories = match &self.staging {
                 Some([_, incoming]) if are_all => vec![incoming.view().into()],
-                _ => self.bind(batch)?,
+                staging => bind(staging.as_ref(), &self.receives, batch)?,
             };
-            execute(plan, stream, fields, messages)?;
+            for relay in &mut self.relays {
+                memories.extend(relay.on_first().map(|memory| Slot::from(memory.view_mut())));
+            }
+            execute(plan, stream, fields, memories)?;
         }
-        Ok(plans.iter().map(RegionPlan::launches).sum())
-    }
-
-    /// Returns a slot for each message. Slots of messages that are not in the batch are absent.
-    fn bind<'a>(&'a self, batch: &'a [(usize, Storage)]) -> Result<Vec<Slot<'a>>> {
-        let mut slots: Vec<Slot<'_>> = self.receives.iter().map(|_| Slot::Absent).collect();
-        for (index, buffer) in batch {
-            let peer = self.receives[*index];
-            slots[*index] = match (&self.staging, buffer) {
-                (Some([_, incoming]), _) => incoming.view().slice(peer.range())?.into(),
-                (None, Storage::Device(memory)) => memory.view().into(),
-                (None, _) => {
-                    let rank = peer.rank;
-                    return Err(refuse(format!("the message of rank {rank} is in host memory")));
-                }
-            };
+        for relay in &mut self.relays {
+            launches += relay.unpack(stream, fields)?;
         }
-        Ok(slots)
+        Ok(launches)
     }
 
     pub(crate) fn direction(&self) -> Direction {
@@ -190,8 +196,29 @@ impl Route {
 
     /// Whether messages may be unpacked as they arrive.
     pub(crate) fn takes_any_order(&self) -> bool {
-        self.direction.reduction().is_none()
+        self.direction.reduction().is_none() && self.relays.is_empty()
     }
+}
+
+/// Returns a slot for each message. Slots of messages that are not in the batch are absent.
+fn bind<'a>(
+    staging: Option<&'a [Memory<u8>; 2]>,
+    receives: &[Peer],
+    batch: &'a [(usize, Storage)],
+) -> Result<Vec<Slot<'a>>> {
+    let mut slots: Vec<Slot<'_>> = receives.iter().map(|_| Slot::Absent).collect();
+    for (index, buffer) in batch {
+        let peer = receives[*index];
+        slots[*index] = match (staging, buffer) {
+            (Some([_, incoming]), _) => incoming.view().slice(peer.range())?.into(),
+            (None, Storage::Device(memory)) => memory.view().into(),
+            (None, _) => {
+                let rank = peer.rank;
+                return Err(refuse(format!("the message of rank {rank} is in host memory")));
+            }
+        };
+    }
+    Ok(slots)
 }
 
 /// A block of a message.

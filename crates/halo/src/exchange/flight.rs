@@ -46,7 +46,7 @@ impl Flight {
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<Self> {
-        let failures = stream.failures();
+        let failures = engine.failures(stream);
         Self::at(0, engine, steps, stream, failures, fields)
     }
 

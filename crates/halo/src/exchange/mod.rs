@@ -20,6 +20,7 @@ pub use self::messenger::InFlight;
 use self::messenger::Messenger;
 use self::staging::choose_staging;
 use crate::communicator::{Communicator, Declined};
+use crate::engine::devices::Devices;
 use crate::engine::direct::DirectRoute;
 use crate::engine::halo::HaloSource;
 use crate::engine::route::Direction;
@@ -99,15 +100,87 @@ impl HaloExchange {
         device: &Device,
         options: &HaloOptions,
     ) -> Result<Self> {
+        Self::make(communicator, topology, quantities, (device, None), options)
+    }
+
+    /// As [`new`](Self::new), for a rank whose blocks are on several devices of the process. `streams` has a stream of
+    /// the device of each block; blocks on one device have the same stream. The first block's device has the messages.
+    ///
+    /// Calls take a stream of the first block's device, and work on the other streams, too: on each device, packing runs
+    /// after earlier work on its stream, and later work there runs after unpacking. Each device has one launch to pack
+    /// and one to unpack, and one copy between devices each way. If two devices do not
+    /// [reach](Device::reaches) each other, these copies go through the host, and calls block until they are done.
+    /// Messages are unpacked when all have arrived.
+    ///
+    /// Other ranks may have one device or several. If any has several, all ranks send messages.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backend_sim::{SimConfig, SimDevice};
+    /// # use halo::communicator::ThreadCommunicator;
+    /// # use halo::{Dim, FieldSpec, HaloExchange, HaloOptions, Quantity, Topology};
+    /// # use runtime_core::{DType, Device};
+    /// # let devices = [0, 1].map(|number| Device::new(SimDevice::new(number, SimConfig::new())).unwrap());
+    /// # let [ranks] = ThreadCommunicator::group(1)?.try_into().unwrap();
+    /// // A ring of two blocks, each on its own device.
+    /// let topology = Topology::cartesian(&[4], &[2], &[true])?.on_ranks(&[0, 0])?;
+    /// let streams = devices.map(|device| device.default_stream());
+    /// let field = FieldSpec::new("f", DType::I32, &[Dim::axis(0, 2).halo(1, 1)])?;
+    /// let quantities = vec![Quantity::scalar(field); 2];
+    /// let options = HaloOptions::default();
+    /// let mut halo = HaloExchange::on_streams(Arc::new(ranks), &topology, &quantities, &streams, &options)?;
+    ///
+    /// let mut one = streams[0].device().memory_from_slice(&streams[0], &[-1, 0, 1, -1])?;
+    /// let mut two = streams[1].device().memory_from_slice(&streams[1], &[-1, 2, 3, -1])?;
+    /// halo.exchange(&streams[0], &mut [one.view_mut().into(), two.view_mut().into()])?;
+    /// assert_eq!(one.to_vec(&streams[0])?, [3, 0, 1, 2]);
+    /// assert_eq!(two.to_vec(&streams[1])?, [1, 2, 3, 0]);
+    /// # Ok::<(), halo::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new). `InvalidArgument` unless there is one stream for each block; for two streams of one
+    /// device; or, with several devices, if missing corners are set.
+    pub fn on_streams(
+        communicator: Arc<dyn Communicator>,
+        topology: &Topology,
+        quantities: &[Quantity],
+        streams: &[Stream],
+        options: &HaloOptions,
+    ) -> Result<Self> {
+        // Without a stream this rank has an error, which the others must get, too.
+        let first = streams.first().map(Stream::device);
+        let Some(device) = first else { return Self::refuse_all(&*communicator, options) };
+        Self::make(communicator, topology, quantities, (device, Some(streams)), options)
+    }
+
+    /// Takes part in the agreement of a rank that has no stream.
+    fn refuse_all(communicator: &dyn Communicator, options: &HaloOptions) -> Result<Self> {
+        let (rank, size) = (communicator.rank(), communicator.size());
+        let ranks = Ranks { communicator, rank, size };
+        let serial = communicator.collectives().next_exchange();
+        let _others = agree(ranks, None, serial, &Settings::from(options));
+        Err(refuse(format!("0 streams of rank {rank}")))
+    }
+
+    fn make(
+        communicator: Arc<dyn Communicator>,
+        topology: &Topology,
+        quantities: &[Quantity],
+        (device, streams): (&Device, Option<&[Stream]>),
+        options: &HaloOptions,
+    ) -> Result<Self> {
         let transport = Arc::clone(&communicator);
         let (rank, size) = (transport.rank(), transport.size());
         let ranks = Ranks { communicator: &*transport, rank, size };
         let settings = Settings::from(options);
-        let own = Self::plan(ranks, topology, quantities, device, options);
+        let own = Self::plan(ranks, topology, quantities, (device, streams), options);
         let may_read = options.direct
             && transport.direct().is_some_and(|access| access.numbers() == (rank, size));
         let prefers = |(halo, _): &(Arc<HaloSource>, _)| halo.prefers_messages(device);
-        let is_direct = may_read && !own.as_ref().is_ok_and(prefers);
+        let has_several = |(halo, _): &(Arc<HaloSource>, _)| halo.devices.others() > 0;
+        let is_direct = may_read && !own.as_ref().is_ok_and(|own| prefers(own) || has_several(own));
         let own = own.and_then(|(halo, mut engine)| match is_direct {
             true => Ok((halo, engine)),
             false => engine.steps(Direction::Fill).map(|_| (halo, engine)),
@@ -144,7 +217,7 @@ impl HaloExchange {
         ranks: Ranks<'_>,
         topology: &Topology,
         quantities: &[Quantity],
-        device: &Device,
+        (device, streams): (&Device, Option<&[Stream]>),
         options: &HaloOptions,
     ) -> Result<(Arc<HaloSource>, Engine)> {
         let Ranks { communicator, rank, size } = ranks;
@@ -157,7 +230,11 @@ impl HaloExchange {
         Channel::check(communicator, options.channel)?;
         Channel::discard_old(communicator, options.channel)?;
         let passes = communicator.passes_memory_of(device);
-        let halo = Arc::new(HaloSource::new(topology, rank, quantities, options)?);
+        let devices = match streams {
+            None => Devices::default(),
+            Some(streams) => Devices::new(streams, topology.blocks_of(rank)?.len(), rank)?,
+        };
+        let halo = Arc::new(HaloSource::new(topology, rank, quantities, devices, options)?);
         let source = Source::Halo(Arc::clone(&halo));
         let engine = Engine::new(source, rank, device, options.into(), passes)?;
         engine.check_messages(passes)?;

@@ -189,14 +189,18 @@ fn lent(what: &str) -> Error {
     Error::new(ErrorKind::Conflict, "field", format!("{what} are lent for reading"))
 }
 
-/// Executes a plan whose first slots are the fields. The writes of the fields that it writes have then begun.
+/// Executes a plan whose first slots are the fields, of which it uses those on its device. The writes of the fields that
+/// it writes have then begun.
 pub(crate) fn execute(
     plan: &RegionPlan,
     stream: &Stream,
     fields: &mut [Field<'_>],
     others: Vec<Slot<'_>>,
 ) -> Result<()> {
-    let mut slots: Vec<Slot<'_>> = fields.iter_mut().map(Field::slot).chain(others).collect();
+    let own = fields.iter_mut().map(|field| {
+        if field.view().device().is_same(stream.device()) { field.slot() } else { Slot::Absent }
+    });
+    let mut slots: Vec<Slot<'_>> = own.chain(others).collect();
     slots.truncate(plan.slots().len());
     plan.execute(stream, &mut slots)?;
     drop(slots);

@@ -65,6 +65,12 @@ impl<'a> Ends<'a> {
         self.dims.iter().map(|(_, extent)| *extent).collect()
     }
 
+    /// The bytes of the elements, if `usize` can count them.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        let size = self.receiver.specs[self.transfer.field].dtype().size();
+        self.dims.iter().try_fold(size, |bytes, (_, extent)| bytes.checked_mul(*extent))
+    }
+
     /// A copy of the transfer's elements between these two places.
     pub(crate) fn copy(
         &self,
