@@ -152,10 +152,10 @@ impl Plane {
                 start..start + extent
             });
             let mut cells = [0..0, 0..0];
-            for axis in 0..2 {
+            for (axis, extent) in extents.into_iter().enumerate() {
                 let (on, _) = symmetry.axis(axis);
-                let start = rng.usize(0..=theirs[on] - extents[axis]);
-                cells[on] = start..start + extents[axis];
+                let start = rng.usize(0..=theirs[on] - extent);
+                cells[on] = start..start + extent;
             }
             let meets = |other: &[Range<isize>; 2]| {
                 (0..2).all(|a| ghosts[a].start < other[a].end && other[a].start < ghosts[a].end)
@@ -366,15 +366,10 @@ fn ranks_that_differ_in_their_blocks_get_an_error() {
     let found = errors(2, |rank| (ring([&[0, 0, 1, 1], &[0, 1, 0, 1]][rank]), two()));
     let message = "ranks [1] have another rank of block 1 than rank 0: 1 on rank 1, 0 on rank 0";
     assert_eq!(found, [message; 2]);
-    let region = |ghosts| Region {
-        block: 0,
-        ghosts: [ghosts],
-        neighbour: 1,
-        cells: [0..1],
-        symmetry: Symmetry::IDENTITY,
-    };
     let found = errors(2, |rank| {
-        let region = region([-1..0, 2..3][rank].clone());
+        let (ghosts, symmetry) = ([-1..0, 2..3][rank].clone(), Symmetry::IDENTITY);
+        let cells = 0..1;
+        let region = Region { block: 0, ghosts: [ghosts], neighbour: 1, cells: [cells], symmetry };
         (Topology::of_regions(&[[2], [2]], &[region]).unwrap(), two()[..1].to_vec())
     });
     for message in found {

@@ -53,12 +53,6 @@ pub(crate) struct Engine {
     last: Option<(Stream, Event)>,
 }
 
-/// The most routes that an exchange takes one after the other.
-const MOST_STEPS: usize = 3;
-
-/// Routes that an exchange takes one after the other.
-pub(crate) type Steps = SmallVec<[usize; MOST_STEPS]>;
-
 /// What an engine exchanges.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -265,15 +259,25 @@ impl Engine {
         Ok(self.routes.len() - 1)
     }
 
-    /// Returns the indices of the routes that carry out a direction, one after the other.
-    pub(crate) fn steps(&mut self, direction: Direction) -> Result<Steps> {
-        let steps: SmallVec<[Direction; MOST_STEPS]> = match &self.source {
+    /// Makes the routes that carry out a direction, and returns the index of the first.
+    pub(crate) fn first_route(&mut self, direction: Direction) -> Result<usize> {
+        let steps: SmallVec<[Direction; 3]> = match &self.source {
             Source::Halo(halo) if direction == Direction::Fill => {
                 halo.filling().map(|(direction, _)| direction).collect()
             }
             _ => smallvec![direction],
         };
-        steps.into_iter().map(|direction| self.route(direction)).collect()
+        for step in &steps {
+            self.route(*step)?;
+        }
+        self.route(steps[0])
+    }
+
+    /// The route that an exchange takes after this one, if any.
+    pub(crate) fn next_route(&self, route: usize) -> Option<usize> {
+        let (halo, this) = (self.source.halo()?, self.routes[route].direction());
+        let steps = halo.filling().map(|(direction, _)| direction);
+        self.known_route(steps.skip_while(|step| *step != this).nth(1)?)
     }
 
     /// The route of a direction, if it was made.

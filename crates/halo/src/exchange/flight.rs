@@ -9,17 +9,15 @@ use super::channel::Channel;
 use crate::communicator::{Buffer, Request, Storage};
 use crate::engine::route::{Direction, Peer};
 use crate::engine::statistics::Moved;
-use crate::engine::{Engine, Steps, stamp};
+use crate::engine::{Engine, stamp};
 use crate::field::Field;
 
 /// An exchange in progress.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// The routes that the exchange takes one after the other.
-    steps: Steps,
-    /// The number of the step that is in progress.
-    step: usize,
-    /// The number of messages that earlier steps received.
+    /// The route that is in progress.
+    route: usize,
+    /// The number of messages of earlier routes, which are unpacked.
     received: usize,
     stream: Stream,
     /// The failures of the stream that were reported before the exchange.
@@ -39,26 +37,14 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Takes buffers for all messages of the first step, and enqueues packing. If it fails, nothing is left behind.
+    /// Takes buffers for all messages of the route, and enqueues packing. If it fails, nothing is left behind.
     pub(super) fn new(
         engine: &mut Engine,
-        steps: Steps,
+        route: usize,
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<Self> {
         let failures = engine.failures(stream);
-        Self::at(0, engine, steps, stream, failures, fields)
-    }
-
-    fn at(
-        step: usize,
-        engine: &mut Engine,
-        steps: Steps,
-        stream: &Stream,
-        failures: u64,
-        fields: &mut [Field<'_>],
-    ) -> Result<Self> {
-        let route = steps[step];
         let incoming = engine.receive_buffers(route)?;
         let (outgoing, packed) = match engine.pack(route, stream, fields) {
             Ok(packed) => packed,
@@ -68,9 +54,8 @@ impl Flight {
             }
         };
         Ok(Self {
-            received: steps[..step].iter().map(|step| engine.routes(*step).receives.len()).sum(),
-            steps,
-            step,
+            route,
+            received: 0,
             stream: stream.clone(),
             failures,
             packed,
@@ -84,32 +69,26 @@ impl Flight {
         })
     }
 
-    /// After a step is complete, takes buffers for the messages of the next one, and enqueues packing. Returns whether
-    /// there was another step.
-    pub(super) fn next_step(
+    /// After a route is complete, begins the next one as [`new`](Self::new) does. Returns whether there is one.
+    pub(super) fn next_route(
         &mut self,
         engine: &mut Engine,
         fields: &mut [Field<'_>],
     ) -> Result<bool> {
-        let next = self.step + 1;
-        if next == self.steps.len() {
-            return Ok(false);
-        }
-        *self = Self::at(next, engine, self.steps.clone(), &self.stream, self.failures, fields)?;
+        let Some(next) = engine.next_route(self.route) else { return Ok(false) };
+        let received = self.received + self.receives.len();
+        let flight = Self::new(engine, next, &self.stream, fields)?;
+        *self = Self { received, failures: self.failures, ..flight };
         Ok(true)
     }
 
-    pub(super) fn steps(&self) -> &[usize] {
-        &self.steps
-    }
-
-    fn route(&self) -> usize {
-        self.steps[self.step]
+    pub(super) const fn route(&self) -> usize {
+        self.route
     }
 
     /// Starts to receive all messages.
     pub(super) fn receive(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
-        let route = engine.routes(self.route());
+        let route = engine.routes(self.route);
         let mut recorder = engine.recorder();
         recorder.begin();
         if route.own_bytes > 0 {
@@ -166,9 +145,8 @@ impl Flight {
         channel: &Channel,
         fields: &mut [Field<'_>],
     ) -> Result<bool> {
-        let current = self.route();
         for (index, place) in self.receives.iter_mut().enumerate() {
-            let route = engine.routes(current);
+            let route = engine.routes(self.route);
             let peer = route.receives[index];
             if let Some(buffer) = complete(engine, channel, place, peer.bytes)? {
                 check_stamp(channel, &buffer, route.direction(), peer)?;
@@ -180,16 +158,16 @@ impl Flight {
         if all_arrived {
             engine.recorder().all_received();
         }
-        let has_work = match engine.routes(self.route()).takes_any_order() {
+        let has_work = match engine.routes(self.route).takes_any_order() {
             true => !self.arrived.is_empty(),
             false => all_arrived && !self.is_unpacked,
         };
         if has_work {
-            engine.unpack(self.route(), &self.stream, fields, mem::take(&mut self.arrived))?;
+            engine.unpack(self.route, &self.stream, fields, mem::take(&mut self.arrived))?;
             self.is_unpacked = all_arrived;
         }
         for (index, place) in self.sends.iter_mut().enumerate() {
-            let bytes = engine.routes(current).sends[index].bytes;
+            let bytes = engine.routes(self.route).sends[index].bytes;
             if let Some(buffer) = complete(engine, channel, place, bytes)? {
                 engine.recycle(buffer);
             }
@@ -201,7 +179,7 @@ impl Flight {
     /// Starts to send all messages, which are packed.
     fn send(&mut self, engine: &Engine, channel: &Channel) -> Result<()> {
         engine.recorder().sending();
-        let route = engine.routes(self.route());
+        let route = engine.routes(self.route);
         for ((rank, buffer), peer) in self.outgoing.drain(..).zip(&route.sends) {
             engine.recorder().moved(rank, Moved::Sent, buffer.len());
             let mut buffer = channel.label(buffer, engine.rank, route.direction(), peer.part);
@@ -233,7 +211,7 @@ impl Flight {
     /// The error after the timeout.
     #[cold]
     pub(super) fn late(&self, engine: &Engine) -> Error {
-        let route = engine.routes(self.route());
+        let route = engine.routes(self.route);
         let open = |requests: &[Option<Box<dyn Request>>], peers: &[Peer]| -> Vec<usize> {
             let open = requests.iter().zip(peers).filter(|(request, _)| request.is_some());
             let mut ranks: Vec<usize> = open.map(|(_, peer)| peer.rank).collect();

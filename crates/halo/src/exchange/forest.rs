@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runtime_core::{Combine, Device, Result, Stream};
-use smallvec::smallvec;
 
 use super::agreement::{Agreement, Contribution, Ranks, agree, find, share};
 use super::channel::Channel;
@@ -422,7 +421,7 @@ impl Forest {
             return Err(refuse(message));
         };
         let fields = fields.as_flattened_mut();
-        let flight = self.messenger.begin(smallvec![route], stream, fields)?;
+        let flight = self.messenger.begin(route, stream, fields)?;
         self.messenger.run(flight, stream, fields)
     }
 }

@@ -1,5 +1,6 @@
 //! The steps of an exchange by messages, whatever it exchanges.
 
+use std::iter;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -8,8 +9,8 @@ use runtime_core::{AnyView, Error, ErrorKind, Result, Stream};
 use super::channel::Channel;
 use super::flight::{Flight, error_of};
 use crate::communicator::{Reset, deadline, reset};
+use crate::engine::Engine;
 use crate::engine::route::Direction;
-use crate::engine::{Engine, Steps};
 use crate::field::{Dim, Field, end_writes, footprints};
 
 /// An engine with the messages of its exchanges, which take place one after the other.
@@ -33,18 +34,18 @@ impl Messenger {
         Self { engine, channel, state: State::Idle }
     }
 
-    /// Packs the fields and starts to receive. [`run`](Self::run) comes next. There is at least one step.
+    /// Packs the fields and starts to receive. [`run`](Self::run) comes next.
     pub(super) fn begin(
         &mut self,
-        steps: Steps,
+        route: usize,
         stream: &Stream,
         fields: &mut [Field<'_>],
     ) -> Result<Flight> {
-        self.check(self.engine.routes(steps[0]).direction(), stream, fields)?;
+        self.check(self.engine.routes(route).direction(), stream, fields)?;
         // From here on other ranks are affected.
         self.state = State::Broken;
         self.channel.begin(footprints(fields), &self.engine)?;
-        let flight = Flight::new(&mut self.engine, steps, stream, fields);
+        let flight = Flight::new(&mut self.engine, route, stream, fields);
         let mut flight = flight.inspect_err(|_| {
             self.channel.undo_begin();
             self.state = State::Idle;
@@ -60,9 +61,10 @@ impl Messenger {
         stream: &Stream,
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
-        let routes = || flight.steps().iter().map(|step| self.engine.routes(*step));
-        let messages = routes().map(|route| route.receives.len()).sum();
-        let fills = routes().any(|route| route.direction() == Direction::Fill);
+        let engine = &self.engine;
+        let steps = || iter::successors(Some(flight.route()), |route| engine.next_route(*route));
+        let messages = steps().map(|route| engine.routes(route).receives.len()).sum();
+        let fills = engine.routes(flight.route()).direction() == Direction::Fill;
         let corners = fills.then(|| stream.clone());
         self.state = State::Running(flight);
         self.advance(fields)?;
@@ -122,7 +124,7 @@ impl Messenger {
         self.channel.check_claims().map_err(|error| self.channel.failed(error))?;
         let (engine, channel) = (&mut self.engine, &self.channel);
         let mut done = flight.advance(engine, channel, fields)?;
-        while done && flight.next_step(engine, fields)? {
+        while done && flight.next_route(engine, fields)? {
             flight.receive(engine, channel)?;
             done = flight.advance(engine, channel, fields)?;
         }

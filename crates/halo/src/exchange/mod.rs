@@ -183,7 +183,7 @@ impl HaloExchange {
         let is_direct = may_read && !own.as_ref().is_ok_and(|own| prefers(own) || has_several(own));
         let own = own.and_then(|(halo, mut engine)| match is_direct {
             true => Ok((halo, engine)),
-            false => engine.steps(Direction::Fill).map(|_| (halo, engine)),
+            false => engine.first_route(Direction::Fill).map(|_| (halo, engine)),
         });
         let contribution = own.as_ref().ok().map(|(_, engine)| Contribution {
             engine,
@@ -206,7 +206,7 @@ impl HaloExchange {
             if measures {
                 choose_staging(ranks, &mut engine, &mut channel)?;
             }
-            let made = engine.steps(Direction::Fill);
+            let made = engine.first_route(Direction::Fill);
             all_made(ranks, made, settings.timeout)?;
         }
         let messenger = Messenger::new(engine, channel);
@@ -398,8 +398,8 @@ impl HaloExchange {
         fields: &'a mut [Field<'f>],
     ) -> Result<InFlight<'a, 'f>> {
         let Self { messenger, direct, declined, .. } = self;
-        let steps = messenger.engine.steps(direction)?;
-        let flight = messenger.begin(steps, stream, fields)?;
+        let route = messenger.engine.first_route(direction)?;
+        let flight = messenger.begin(route, stream, fields)?;
         let channel = &messenger.channel;
         if let Some((route, access)) = direct.as_ref().zip(channel.direct()) {
             let (id, access) = (channel.exchange_id(0), access.called("exchange"));

@@ -288,7 +288,10 @@ mod tests {
             (region(0, [-1..-1, 0..3], 1, [0..0, 0..3], same), "ghosts that are none"),
             (region(0, [isize::MIN..0, 0..3], 1, [0..1, 0..3], same), "beyond 2147483647 along"),
             (region(0, [-1..0, 0..isize::MAX], 1, [0..1, 0..3], same), "beyond 2147483647 along"),
-            (region(0, [-1..0, 0..1], 1, [0..1, usize::MAX..3], same), "block 1 has [6, 3] cells"),
+            (
+                region(0, [-1..0, 0..1], 1, [0..1, Range { start: usize::MAX, end: 3 }], same),
+                "block 1 has [6, 3] cells",
+            ),
         ] {
             let message = message(std::slice::from_ref(&region));
             assert!(message.starts_with("region 0, Region { "), "{message}");
@@ -300,13 +303,8 @@ mod tests {
         ];
         assert!(message(&twice).contains("overlap"), "{}", message(&twice));
         assert!(Topology::of_regions::<2>(&[], &[]).is_err());
-        let turned = Region {
-            block: 0,
-            ghosts: [-1..0],
-            neighbour: 0,
-            cells: [0..1],
-            symmetry: Symmetry::QUARTER,
-        };
+        let (ghosts, cells) = ([const { -1..0 }; 1], [const { 0..1 }; 1]);
+        let turned = Region { block: 0, ghosts, neighbour: 0, cells, symmetry: Symmetry::QUARTER };
         assert!(Topology::of_regions(&[[4]], &[turned]).is_err());
     }
 

@@ -339,7 +339,7 @@ impl Case<'_> {
                 let mut exchange =
                     HaloExchange::new(ranks, self.topology, &quantities, &device, &options)
                         .unwrap();
-                let outcomes = [0; 4].map(|_| {
+                [0; 4].map(|_| {
                     let mut stores = self.stores(rank, &stream);
                     let mut fields: Vec<Field<'_>> = stores.iter_mut().map(Store::field).collect();
                     let done = exchange.exchange(&stream, &mut fields);
@@ -349,8 +349,7 @@ impl Case<'_> {
                     }
                     (0..20).find_map(|_| exchange.reset().ok()).unwrap();
                     done.is_ok()
-                });
-                outcomes
+                })
             });
             for success in outcomes.unwrap().into_iter().flatten() {
                 *if success { &mut succeeded } else { &mut failed } += 1;
