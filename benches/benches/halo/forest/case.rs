@@ -68,7 +68,8 @@ impl Case {
             return self.leaves();
         }
         let random = |leaf| mix((self.leaves * rank + leaf) as u64) % self.leaves as u64;
-        (0..self.leaves).map(|leaf| number(random(leaf) as usize)).collect()
+        let root = |leaf| u32::try_from(random(leaf)).expect("fewer than 2^32 leaves");
+        (0..self.leaves).map(root).collect()
     }
 
     /// The least speed relative to rivals.

@@ -22,6 +22,9 @@ use crate::job::{self, Work};
 use crate::measured::{BY_HAND, IN_PROCESS, Measured, OVER_MPI, PETSC};
 use crate::mpi::Turns;
 
+/// An exchange in which all ranks take part.
+type Named<'a> = (&'static str, Box<dyn FnMut() + 'a>);
+
 /// Compares forests with this number of leaves on each of two ranks.
 pub(crate) fn forests(bench: &mut Bench, leaves: usize) -> Result<()> {
     let title = format!("forest, {leaves} leaves");
@@ -64,7 +67,7 @@ pub(crate) fn run(bench: &mut Bench, ranks: &Arc<MpiCommunicator>, leaves: usize
         if let Some(theirs) = &theirs {
             values.borrow_mut().prove(PETSC, |values| theirs.exchange(values));
         }
-        let mut all_ranks: Vec<(&str, Box<dyn FnMut() + '_>)> =
+        let mut all_ranks: Vec<Named<'_>> =
             vec![(OVER_MPI, Box::new(|| ours.exchange(&mut values.borrow_mut())))];
         if let Some(theirs) = &theirs {
             all_ranks.push((PETSC, Box::new(|| theirs.exchange(&mut values.borrow_mut()))));
