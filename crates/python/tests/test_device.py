@@ -154,7 +154,7 @@ def test_kernels_are_launched_with_numbers_of_python(opencl):
         (["array", 2.0, 3, object(), 5], dr.InvalidArgumentError, "5 arguments for 3 parameters"),
         ([1.0, 2.0, 3], TypeError, "argument 0: 1.0 for a memory parameter"),
         (["array", "array", 3], dr.InvalidArgumentError, "argument 1"),
-        (["array", np.float64(2), 3], dr.InvalidArgumentError, "argument 1: f64 for a parameter of f32"),
+        (["array", np.float64(2), 3], dr.InvalidArgumentError, "argument 1: float64 for a parameter of float32"),
         (["array", object(), 3], TypeError, "argument 1"),
         (["array", 2.0, -1], OverflowError, "argument 2"),
     ],

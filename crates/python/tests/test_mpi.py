@@ -209,3 +209,40 @@ Communicator.mpi(MPI.COMM_WORLD).barrier()
 
 def test_a_rank_that_does_not_adopt_is_a_timeout():
     assert "timeout" in over_mpi(2, "-c", LATE)
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+from mpi4py import MPI
+from device_runtime.halo import Communicator, Dim, FieldSpec, Quantity, Topology
+
+world = MPI.COMM_WORLD
+made = None
+if world.rank == 0:
+    field = FieldSpec("t", "float64", [Dim.axis(0, 4, 1), Dim.free(3)], order=[1, 0])
+    made = (Topology.cartesian([8], [2], [True]), Quantity.scalar(field))
+topology, quantity = world.bcast(made)
+assert repr(quantity).startswith("Quantity.scalar(FieldSpec('t', 'float64',") and topology.ranks == 2
+
+ranks, sent = Communicator.mpi(world), []
+
+def interrupt():
+    sent.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+
+if world.rank == 0:
+    threading.Timer(0.3, interrupt).start()
+    try:
+        ranks.barrier()
+    except KeyboardInterrupt:
+        print("interrupted after", time.monotonic() - sent[0], flush=True)
+else:
+    time.sleep(1)
+ranks.reset()
+ranks.barrier()
+"""
+
+
+def test_descriptions_travel_over_mpi_and_control_c_ends_its_waits():
+    printed = over_mpi(2, "-c", INTERRUPTED)
+    assert float(printed.removeprefix("interrupted after ")) < 0.3

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import stub_docs
 
 import device_runtime as dr
 from device_runtime import _native, halo
@@ -48,6 +49,12 @@ def test_everything_is_documented_and_exported():
                 if not member.startswith("_"):
                     assert value.__doc__, f"{name}.{member}"
     assert dr.Device.__module__ == "device_runtime"
+
+
+def test_the_stubs_have_the_docstrings():
+    text = STUBS.read_text()
+    assert stub_docs.documented(text) == text, "python tests/stub_docs.py writes them"
+    assert '"""The number of elements along each dimension."""' in text
 
 
 def test_the_version_is_that_of_the_package():
