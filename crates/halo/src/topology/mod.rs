@@ -13,8 +13,6 @@ use std::ops::Range;
 
 use runtime_core::{Error, ErrorKind, Result};
 
-use self::owners::Owners;
-use self::regions::Regions;
 pub use self::side::Side;
 pub use self::symmetry::Symmetry;
 use self::symmetry::{AXES, Map};
@@ -123,6 +121,26 @@ pub(crate) struct Gap {
     pub(crate) cells: [Range<isize>; AXES],
     /// Whether it is a corner at which tiles meet, rather than a physical boundary.
     pub(crate) is_corner: bool,
+}
+
+/// The ghosts of all blocks, if the user gave their boxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Regions {
+    /// For each block, the pieces around it.
+    pieces: Vec<Vec<Piece>>,
+    /// For each block, the blocks that read its cells, in order.
+    readers: Vec<Vec<usize>>,
+}
+
+/// The blocks of each rank, if ranks may have several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owners {
+    /// The rank of each block.
+    ranks: Vec<usize>,
+    /// All blocks, ordered by rank, then by number.
+    blocks: Vec<usize>,
+    /// For each rank, the place of its first block in `blocks`, and their number at the end.
+    starts: Vec<usize>,
 }
 
 /// The pieces and gaps around a block.

@@ -2,18 +2,7 @@
 
 use runtime_core::Result;
 
-use super::{Topology, refuse};
-
-/// The blocks of each rank, if ranks may have several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owners {
-    /// The rank of each block.
-    ranks: Vec<usize>,
-    /// All blocks, ordered by rank, then by number.
-    blocks: Vec<usize>,
-    /// For each rank, the place of its first block in `blocks`, and their number at the end.
-    starts: Vec<usize>,
-}
+use super::{Owners, Topology, refuse};
 
 impl Topology {
     /// The same blocks on other ranks: `ranks` has the rank of each block. A rank may have any number of blocks, at

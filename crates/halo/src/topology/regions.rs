@@ -6,7 +6,7 @@ use runtime_core::Result;
 
 use super::links::block_tiles;
 use super::symmetry::{AXES, Map, Symmetry};
-use super::{Gap, Piece, Side, Surroundings, Topology, refuse};
+use super::{Gap, Piece, Regions, Side, Surroundings, Topology, refuse};
 
 /// Declares which cells of a block are the ghosts in a box beside another block, or beside the same block. Boxes are
 /// ranges along the axes of their blocks; 0 is the first cell of the block.
@@ -22,15 +22,6 @@ pub struct Region<const N: usize> {
     pub cells: [Range<usize>; N],
     /// How the axes of the ghosts lie relative to the axes of the cells.
     pub symmetry: Symmetry,
-}
-
-/// The ghosts of all blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Regions {
-    /// For each block, the pieces around it.
-    pieces: Vec<Vec<Piece>>,
-    /// For each block, the blocks that read its cells, in order.
-    readers: Vec<Vec<usize>>,
 }
 
 impl Topology {
