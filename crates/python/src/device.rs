@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use runtime::{DeviceRegistry, StreamOptions, Traffic};
 
 use crate::array::{self, Asked, DeviceArray, Order};
-use crate::buffer::here;
+use crate::current::here;
 use crate::error::{self, Result};
 use crate::fork;
 use crate::module::{self, Module};

@@ -7,6 +7,7 @@
 
 mod array;
 mod buffer;
+mod current;
 mod detach;
 mod device;
 mod dtype;

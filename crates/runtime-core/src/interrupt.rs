@@ -38,7 +38,7 @@ pub fn set(check: fn() -> Result<()>) {
 }
 
 /// Whether the wait that calls it has to end. A wait calls it at least every [`INTERVAL`]. `Ok` if no check is
-/// [set](set).
+/// [set].
 ///
 /// # Errors
 ///

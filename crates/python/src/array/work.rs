@@ -11,7 +11,7 @@ use runtime::interchange::Access;
 use runtime::{Device, Error, ErrorKind, Event, Stream};
 
 use super::Part;
-use crate::buffer::here;
+use crate::current::here;
 use crate::error::Result;
 use crate::{fork, stream, wait};
 

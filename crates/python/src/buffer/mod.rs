@@ -14,8 +14,9 @@ use runtime::array::{self as buffers, PartStatus};
 use runtime::{Error, ErrorKind, Layout};
 
 use self::erased::{Buffer, How, Shown, over};
-pub(crate) use self::scope::{Offload, TransferBudget, current_stream, here};
+pub(crate) use self::scope::{Offload, TransferBudget, current_stream};
 use crate::array::{self, Block, DeviceArray, HostArray, Loan, Order, Part, Shape};
+use crate::current::here;
 use crate::device::Device;
 use crate::dtype;
 use crate::error::{Failure, Result};

@@ -2,16 +2,14 @@
 
 use std::cell::RefCell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
 use runtime::array::{self as buffers, Direction};
 use runtime::{Error, ErrorKind};
 
 use super::Place;
+use crate::current::{here, opened, set_open};
 use crate::error::{Failure, Result};
 use crate::stream::Stream;
 
@@ -38,41 +36,6 @@ fn not_entered(by: &str) -> Error {
 thread_local! {
     /// The budgets of this thread's open blocks, by number. They cannot leave their thread.
     static BUDGETS: RefCell<Vec<(u64, buffers::TransferBudget)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The streams of open `offload` blocks. A context of Python holds them, so tasks of an event loop have their own.
-static OPEN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-
-/// Whether a block was ever entered.
-static IS_USED: AtomicBool = AtomicBool::new(false);
-
-/// The variable of [`OPEN`]: a tuple of pairs of a number and a `Stream`, in the order of the blocks.
-fn open(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    let made = OPEN.get_or_try_init(py, || {
-        let keywords = PyDict::new(py);
-        keywords.set_item("default", PyTuple::empty(py))?;
-        let variable = py.import("contextvars")?.getattr("ContextVar")?;
-        variable.call(("device_runtime.offload",), Some(&keywords)).map(Bound::unbind)
-    });
-    Ok(made?.bind(py))
-}
-
-type Open<'py> = Vec<(u64, Bound<'py, Stream>)>;
-
-fn opened(py: Python<'_>) -> PyResult<Open<'_>> {
-    open(py)?.call_method0(intern!(py, "get"))?.extract()
-}
-
-fn set_open(py: Python<'_>, blocks: Open<'_>) -> PyResult<()> {
-    open(py)?.call_method1("set", (PyTuple::new(py, blocks)?,)).map(drop)
-}
-
-/// The current stream, or `None` for the host.
-pub(crate) fn here(py: Python<'_>) -> Result<Option<runtime::Stream>> {
-    if !IS_USED.load(Relaxed) {
-        return Ok(None);
-    }
-    Ok(opened(py)?.last().map(|(_, stream)| stream.get().0.clone()))
 }
 
 /// The current stream of this thread or task, or None for the host.
@@ -109,7 +72,6 @@ impl Offload {
 
     fn __enter__(&self, py: Python<'_>) -> Result<Stream> {
         let number = enter(&self.number)?;
-        IS_USED.store(true, Relaxed);
         let mut blocks = opened(py)?;
         blocks.push((number, Bound::new(py, Stream(self.stream.clone()))?));
         set_open(py, blocks)?;
