@@ -8,7 +8,6 @@ use anyhow::Result;
 
 use crate::cargo::{cargo, must, root};
 use crate::gpu::cuda_drivers;
-use crate::guide;
 
 /// Debian and Ubuntu packages, and the purpose of each.
 const PACKAGES: &[(&str, &str)] = &[
@@ -120,7 +119,7 @@ pub(crate) fn install() -> Result<()> {
                 .args(&packages),
         )?;
     }
-    if guide::mdbook().is_none() {
+    if mdbook().is_none() {
         install_mdbook()?;
     }
     if let Err(error) = cuda_drivers::fetch() {
@@ -156,11 +155,20 @@ pub(crate) fn install_intel() -> Result<()> {
 }
 
 /// The folder of programs that are installed with cargo.
-pub(crate) fn tools() -> PathBuf {
+fn tools() -> PathBuf {
     root().join("target/tools")
 }
 
-/// Installs the program that makes the guide a book.
+/// The program that makes the guide a book: one that is installed, or ours.
+pub(crate) fn mdbook() -> Option<PathBuf> {
+    let works = |program: &PathBuf| {
+        let version = Command::new(program).arg("--version").output();
+        version.is_ok_and(|output| output.stdout.starts_with(b"mdbook v0.5."))
+    };
+    ["mdbook".into(), tools().join("bin/mdbook")].into_iter().find(works)
+}
+
+/// Installs it.
 pub(crate) fn install_mdbook() -> Result<()> {
     println!("installing mdbook {MDBOOK}: it makes the guide a book");
     let mut install = cargo(&["install", "mdbook", "--version", MDBOOK, "--locked", "--quiet"]);

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-
-use super::book;
 
 /// Why nothing can look at the book.
 pub(super) fn absence() -> Option<&'static str> {
@@ -32,11 +31,11 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Looks at each page, 400 pixels wide: it has no errors, its pictures load, it does not scroll sideways, and its text
 /// is large enough. Then searches for a word.
-pub(super) fn look() -> Result<()> {
+pub(super) fn look(book: &Path) -> Result<()> {
     let browser = browser().context("no browser")?;
-    let looker = book().join("look.html");
+    let looker = book.join("look.html");
     fs::write(&looker, PAGE)?;
-    let profile = book().with_file_name("browser");
+    let profile = book.with_file_name("browser");
     let mut child = Command::new(browser)
         // Without a sandbox it works as root, for containers.
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"])

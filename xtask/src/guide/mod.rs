@@ -38,14 +38,14 @@ pub(crate) enum Action {
 pub(crate) fn guide(action: Option<Action>) -> Result<()> {
     match action {
         Some(Action::Run { mpi, page, arguments }) => return program::run(mpi, &page, &arguments),
-        None | Some(Action::Check) if mdbook().is_none() => install::install_mdbook()?,
+        None | Some(Action::Check) if install::mdbook().is_none() => install::install_mdbook()?,
         None | Some(Action::Check) => {}
     }
     build()?;
     let first = book().join("index.html");
     if action.is_some() {
         return match look::absence() {
-            None => look::look(),
+            None => look::look(&book()),
             Some(why) => {
                 println!("nothing has looked at the pages: {why}");
                 Ok(())
@@ -61,12 +61,12 @@ pub(crate) fn guide(action: Option<Action>) -> Result<()> {
 
 /// The steps of `cargo xtask test`.
 pub(crate) fn test(totals: &mut Totals) {
-    if mdbook().is_none() {
+    if install::mdbook().is_none() {
         return totals.skip("guide", "no mdbook; --install installs it");
     }
     totals.step("guide", build);
     match look::absence() {
-        None => totals.step("guide in a browser", look::look),
+        None => totals.step("guide in a browser", || look::look(&book())),
         Some(why) => totals.skip("guide in a browser", why),
     }
 }
@@ -76,18 +76,9 @@ fn book() -> PathBuf {
     root().join("target/guide/book")
 }
 
-/// The program that makes books: one that is installed, or ours.
-pub(crate) fn mdbook() -> Option<PathBuf> {
-    let works = |program: &PathBuf| {
-        let version = Command::new(program).arg("--version").output();
-        version.is_ok_and(|output| output.stdout.starts_with(b"mdbook v0.5."))
-    };
-    ["mdbook".into(), install::tools().join("bin/mdbook")].into_iter().find(works)
-}
-
 /// Builds the book, and checks and corrects its links.
 fn build() -> Result<()> {
-    let program = mdbook().unwrap_or_else(|| "mdbook".into());
+    let program = install::mdbook().unwrap_or_else(|| "mdbook".into());
     must(Command::new(program).arg("build").arg(root().join("docs/guide")))?;
     let links = pages::connect(&book())?;
     println!("{links} links of the guide lead somewhere");
