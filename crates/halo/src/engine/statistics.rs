@@ -17,7 +17,7 @@ pub struct HaloStatistics {
     /// Launches that pack messages, and copy the data that the rank exchanges with itself.
     pub pack: Time,
     /// Exchanges of messages, from the moment when the host passes the first message to the transport until the last
-    /// has arrived, as measured by the host.
+    /// has arrived, as measured by the host. [By axis](crate::Reach::ByAxis), each axis counts.
     pub wire: Time,
     /// Launches that unpack messages.
     pub unpack: Time,
