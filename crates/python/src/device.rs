@@ -279,7 +279,8 @@ impl Device {
     }
 
     /// Creates an array. Its values are unspecified until they are written.
-    #[pyo3(signature = (shape, dtype = None, order = Order::C), text_signature = "($self, shape, dtype=None, order='C')")]
+    #[pyo3(signature = (shape, dtype = None, order = Order::C),
+        text_signature = "($self, shape, dtype=None, order='C')")]
     fn empty(
         &self,
         py: Python<'_>,
@@ -408,7 +409,8 @@ impl Device {
 
     /// Loads the best of several images for this device. ``images`` is a dict of code by format. ``options`` apply to
     /// every image that supports options.
-    #[pyo3(signature = (images, options = Vec::new()), text_signature = "($self, images, options=())")]
+    #[pyo3(signature = (images, options = Vec::new()),
+        text_signature = "($self, images, options=())")]
     fn module_bundle(
         &self,
         py: Python<'_>,

@@ -1,4 +1,5 @@
-//! Forks of a process that has opened a device. A fork has no thread but the one that made it, so drivers would wait for
+//! Forks of a process that has opened a device. A fork has no thread but the one that made it, so drivers would wait
+//! for
 //! ever there, and so would threads of ranks.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,6 +1,7 @@
 //! Waits that react to signals: Python runs its handlers, such as that of Ctrl-C, only when the main thread asks.
 //!
-//! The main thread polls, and asks every few milliseconds. Other threads wait as the driver does, because Python runs no
+//! The main thread polls, and asks every few milliseconds. Other threads wait as the driver does, because Python runs
+//! no
 //! handlers there.
 
 use std::cell::Cell;
@@ -111,7 +112,8 @@ pub(crate) fn ahead_of(stream: &Stream) -> Result<()> {
 /// Waits for devices that were interrupted. The next wait for the device gets their outcome.
 static LEFT: Mutex<Vec<(Device, Receiver<Result<()>>)>> = Mutex::new(Vec::new());
 
-/// Blocks until all work on the device is done, as [`Device::synchronize`]. No driver has such a wait with a timeout, so
+/// Blocks until all work on the device is done, as [`Device::synchronize`]. No driver has such a wait with a timeout,
+/// so
 /// another thread waits for the main thread.
 pub(crate) fn device(device: &Device) -> Result<()> {
     let left = {

@@ -184,7 +184,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Timeout`, or an [interrupt], leaves all requests unchanged: wait again, or drop them. Any other error is that of one
+    /// `Timeout`, or an [interrupt], leaves all requests unchanged: wait again, or drop them. Any other error is that
+    /// of one
     /// request, whose place becomes `None`.
     fn wait_any(
         &self,

@@ -135,10 +135,13 @@ pub(crate) fn dtype_or_f64(given: Option<&Bound<'_, PyAny>>) -> Result<DType> {
 /// Indexing with integers, slices of any step, ``...`` and ``None`` returns arrays that share its memory.
 ///
 /// An operation comes after unfinished work on the arrays that it uses, on any stream: after work that writes them, and
-/// if it writes them itself, after all work. Its stream waits, not the host. ``relaxed=True`` leaves out this order; then
+/// if it writes them itself, after all work. Its stream waits, not the host. ``relaxed=True`` leaves out this order;
+/// then
 /// only the stream orders the operation. If the operation names no ``stream``, it is enqueued on this thread's current
-/// stream if that belongs to the array's device, else on the device's default stream. For an array lent by an ArrayBuffer
-/// it is enqueued on the stream of the access. Work that was enqueued by other libraries, by kernels that got an address
+/// stream if that belongs to the array's device, else on the device's default stream. For an array lent by an
+/// ArrayBuffer
+/// it is enqueued on the stream of the access. Work that was enqueued by other libraries, by kernels that got an
+/// address
 /// as a number, or by other arrays over adopted memory, is not tracked.
 #[pyclass(frozen, weakref, module = "device_runtime")]
 pub(crate) struct DeviceArray {

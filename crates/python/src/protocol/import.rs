@@ -56,7 +56,8 @@ fn on_host(object: &Bound<'_, PyAny>, kind: Option<i32>) -> Result<Option<ArrayE
     Ok(None)
 }
 
-/// The elements of an array of `bfloat16` as 16-bit integers: NumPy's protocols do not describe this type. `None` for an
+/// The elements of an array of `bfloat16` as 16-bit integers: NumPy's protocols do not describe this type. `None` for
+/// an
 /// array of another type.
 pub(crate) fn bits_of_bfloat16<'py>(
     object: &Bound<'py, PyAny>,
