@@ -489,7 +489,8 @@ impl<T: Element, D: Dimension> ArrayBuffer<T, D> {
     ///
     /// # Errors
     ///
-    /// As [`prefetch`](Self::prefetch); the home is then as before.
+    /// As [`prefetch`](Self::prefetch); the home is then as before. So a device on which a memory budget has less room
+    /// than all values need is refused with `OutOfMemory`.
     #[track_caller]
     pub fn set_home(&mut self, home: Option<Home>) -> Result<()> {
         self.exclusive().forget_idle_if_crowded()?;

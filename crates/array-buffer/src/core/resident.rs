@@ -103,7 +103,7 @@ impl<T: Element, D: Send + Sync> Resident for Core<T, D> {
         let waited = prepared.has_waited();
         let budget = state.budget(at)?;
         let is_used = *state.parts[usize::from(part)].bytes(at) != Bytes::default();
-        // The memory may be of no use to the next part before this.
+        // Before the part leaves, so that an error changes nothing. The host waits for a copy that is still to be made.
         let ends = state.ends_of_use(part, at, divided).map_err(about)?;
         let done = self.complete(&mut state, &request, action, prepared, None, is_charged);
         self.mirror.show(&mut state.parts);
