@@ -244,7 +244,7 @@ mod tests {
         event.wait().unwrap();
         assert_eq!(ran(), 1);
 
-        let turn = queue.try_turn().unwrap();
+        let turn = queue.turn().unwrap();
         queue.submit_move(counted()).unwrap();
         early.record(&queue).unwrap();
         let open = blocked(&queue);
