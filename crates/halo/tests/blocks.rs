@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape, Store};
-use devices::{host, sim};
+use devices::{copies_in_one_launch, host, sim};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
     Combine, Dim, ErrorKind, Field, FieldSpec, HaloExchange, HaloOptions, HaloTransformer, Kind,
     Quantity, Reach, Region, Result, Staging, Symmetry, Topology,
 };
 use proptest::prelude::*;
-use runtime_core::{DType, Device, NativeKind, Support};
+use runtime_core::{DType, Device};
 
 /// The blocks of a topology on this number of ranks, in no order.
 fn spread(topology: &Topology, ranks: usize, seed: u64) -> Topology {
@@ -69,10 +69,7 @@ fn two_ranks_have_one_message_each_way(device: &Device) {
     let topology = spread(&topology, 2, 5);
     let world = Flat { cells: [8; 3], periodic: [true; 3] };
     let quantities = vec![(Kind::Scalar, vec![Shape::new(DType::F64, 1)])];
-    let copies_regions = device.capabilities().region_copy == Support::Native;
-    // OpenCL buffers are launch arguments, and have no addresses.
-    let handle = device.memory_allocate::<u8>(1).unwrap().native().unwrap();
-    let is_native = copies_regions && handle.kind == NativeKind::Pointer;
+    let is_native = copies_in_one_launch(device);
     let options = HaloOptions { direct: false, timing: true, ..Default::default() };
     let case = Case { topology: &topology, world: &world, quantities, options };
     case.with_ranks(device, |rank, mut exchange, stream| {

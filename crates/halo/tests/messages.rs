@@ -13,12 +13,12 @@ use std::env;
 
 use common::world::{Cube, Flat};
 use common::{Case, STEPS, Shape, Store};
-use devices::host;
+use devices::{copies_in_one_launch, host};
 use halo::{
     Dim, Field, FieldSpec, HaloOptions, HaloStatistics, HaloTransformer, Kind, Messages, Quantity,
     Staging, Topology,
 };
-use runtime_core::{DType, NativeKind, Support};
+use runtime_core::{DType, Support};
 
 /// Three fields on a ring of three ranks. The middle field is large.
 #[test]
@@ -124,9 +124,7 @@ fn launches_do_not_grow_with_neighbours(device: &runtime_core::Device) {
     let quantities = vec![(Kind::Scalar, vec![shape]); 8];
     let copies_regions = device.capabilities().region_copy == Support::Native;
     assert!(copies_regions || !must_copy_regions(device), "{}", device.id());
-    // OpenCL buffers are launch arguments, and have no addresses.
-    let handle = device.memory_allocate::<u8>(1).unwrap().native().unwrap();
-    let is_native = copies_regions && handle.kind == NativeKind::Pointer;
+    let is_native = copies_in_one_launch(device);
     for direct in [false, true] {
         let staging = Staging::Device;
         let options = HaloOptions { direct, staging, timing: true, ..Default::default() };

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use common::world::{Cube, Flat, World};
 use common::{Case, Shape, Store};
-use devices::{emulated, host, sim};
+use devices::{copies_in_one_launch, emulated, host, sim};
 use halo::communicator::{Communicator, ThreadCommunicator};
 use halo::{
     Combine, ErrorKind, Field, HaloExchange, HaloOptions, Kind, MissingCorners, Reach, Result,
     Staging, Topology,
 };
-use runtime_core::{DType, Device, NativeKind, Stream, Support};
+use runtime_core::{DType, Device, Stream};
 
 /// Streams of the device and of two simulated ones, one of which copies no regions.
 fn streams(device: &Device) -> Vec<Stream> {
@@ -166,9 +166,7 @@ fn each_device_has_one_launch_each_way(device: &Device) {
         let statistics = halo.statistics().unwrap();
         let other = statistics.neighbours.iter().find(|other| other.rank != rank).unwrap();
         assert_eq!((other.sent.count, other.received.count), (1, 1));
-        let is_native = device.capabilities().region_copy == Support::Native
-            && device.memory_allocate::<u8>(1).unwrap().native().unwrap().kind
-                == NativeKind::Pointer;
+        let is_native = copies_in_one_launch(device);
         if is_native {
             // The third device of rank 0 emulates region copies, without a launch.
             assert_eq!(statistics.launches, if rank == 0 { 4 } else { 2 });

@@ -74,9 +74,7 @@ pub(crate) fn run(bench: &mut Bench, ranks: &Arc<MpiCommunicator>, leaves: usize
         }
         let turns = Turns(ranks);
         if ranks.rank() > 0 {
-            while let Some((contestant, calls)) = turns.next()? {
-                turns.run(calls, &mut all_ranks[contestant].1);
-            }
+            turns.follow(&mut all_ranks)?;
             continue;
         }
         let mut contestants = in_process(case)?;

@@ -132,9 +132,9 @@ impl<'a> Turns<'a> {
     }
 
     /// Runs the contestants that rank 0 calls, until it ends.
-    fn follow(self, all_ranks: &mut [(&'static str, &mut dyn FnMut())]) -> Result<()> {
+    pub(crate) fn follow(self, all_ranks: &mut [(&'static str, impl FnMut())]) -> Result<()> {
         while let Some((contestant, calls)) = self.next()? {
-            self.run(calls, all_ranks[contestant].1);
+            self.run(calls, &mut all_ranks[contestant].1);
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl<'a> Turns<'a> {
     }
 
     /// Returns the next call of rank 0.
-    pub(crate) fn next(self) -> Result<Option<(usize, u32)>> {
+    fn next(self) -> Result<Option<(usize, u32)>> {
         let mut called = self.0.receive(0, Self::TAG, Buffer::host(vec![0; 40]))?;
         let call = loop {
             match called.test()? {

@@ -314,9 +314,9 @@ impl MemoryBudget {
 
     /// The index of the part that leaves to make room for `bytes` bytes.
     ///
-    /// A repeated step that leaves memory free for copies ahead has no room for the next parts of the policy's order
-    /// either. Of these, that part leaves whose copy to the host began first. The policy alone would choose the part
-    /// that was used last, in a sweep, and the access would wait for the work on it.
+    /// A repeated step leaves memory free for copies ahead, so several parts of the policy's order leave soon. Of
+    /// these, that part leaves now whose copy to the host began first. In a sweep, the policy's first choice is the part
+    /// that was used last, and the access would wait for the work on it.
     fn choose(&self, candidates: &[Candidate], bytes: u64) -> usize {
         let excess = {
             let account = self.account();
@@ -327,6 +327,9 @@ impl MemoryBudget {
         };
         let first = self.0.policy.choose(candidates);
         let Some(Candidate { priority, bytes, .. }) = candidates.get(first) else { return first };
+        if *bytes >= excess {
+            return first;
+        }
         let mut leaving = vec![first];
         let mut others: Vec<usize> =
             (0..candidates.len()).filter(|index| *index != first).collect();

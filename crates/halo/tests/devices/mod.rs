@@ -10,7 +10,15 @@ use backend_hip::HipBackend;
 use backend_host::HostDevice;
 use backend_opencl::OpenClBackend;
 use backend_sim::{SimConfig, SimDevice};
-use runtime_core::{Backend, Device, ErrorKind};
+use runtime_core::{Backend, Device, ErrorKind, NativeKind, Support};
+
+/// Whether one launch of the device makes all copies of a plan. OpenCL buffers are launch arguments, and have no
+/// addresses.
+pub(crate) fn copies_in_one_launch(device: &Device) -> bool {
+    let handle = device.memory_allocate::<u8>(1).unwrap().native().unwrap();
+    let copies_regions = device.capabilities().region_copy == Support::Native;
+    copies_regions && handle.kind == NativeKind::Pointer
+}
 
 pub(crate) fn host() -> Device {
     Device::new(HostDevice::with_threads(0, 1).unwrap()).unwrap()
